@@ -33,6 +33,7 @@ pub const PAPERS: [&str; 17] = [
     "hugepages",
     "parts",
     "postmark",
+    "protect",
     "rangemap",
     "rcu",
     "redisjmp",

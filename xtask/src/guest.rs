@@ -35,9 +35,21 @@ const MODULES: [&str; 9] = [
 
 /// What every guest is made of, below the target directory.
 pub struct Kit {
+    directory: PathBuf,
+    version: String,
     kernel: PathBuf,
     modules: PathBuf,
     busybox: PathBuf,
+}
+
+/// How a guest's CPUs run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cpus {
+    /// Each is a thread.
+    Threads,
+    /// In turn, and the guest's clock counts their instructions: one a nanosecond. What it measures
+    /// is the same in every run.
+    Counted,
 }
 
 impl Kit {
@@ -60,9 +72,11 @@ impl Kit {
         unpack(&directory, "busybox-static")?;
         let kernel = directory.join(image);
         Ok(Self {
+            version: version.to_owned(),
             modules: kernel.join("lib/modules").join(version).join("kernel"),
             kernel: kernel.join(format!("boot/vmlinuz-{version}")),
             busybox: directory.join("busybox-static/bin/busybox"),
+            directory,
         })
     }
 
@@ -97,12 +111,74 @@ impl Kit {
         Ok(())
     }
 
+    /// The directory in which modules for this kernel are built: its headers, and the programs that
+    /// building takes.
+    ///
+    /// # Errors
+    /// In words, when the packages cannot be had.
+    pub fn headers(&self) -> Result<PathBuf, String> {
+        let own = format!("linux-headers-{}", self.version);
+        let root = self.directory.join(format!("{own}.all"));
+        let sources = root.join("usr/src");
+        if root.exists() {
+            return Ok(sources.join(own));
+        }
+        // A package's links lead into the others: they lie beneath one root.
+        let partial = self.directory.join(format!("{own}.joining"));
+        let _ = fs::remove_dir_all(&partial);
+        let depends = printed(Command::new("apt-cache").args(["depends", &own]))?;
+        let needed = depends
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("Depends: "))
+            .filter(|name| name.ends_with("-common") || name.starts_with("linux-kbuild-"));
+        for package in needed.chain([own.as_str()]) {
+            unpack(&self.directory, package)?;
+            let mut copy = Command::new("cp");
+            copy.arg("-a")
+                .arg(self.directory.join(package).join("."))
+                .arg(&partial);
+            fs::create_dir_all(&partial).map_err(failed("make", &partial))?;
+            succeed(&mut copy)?;
+        }
+        let makefile = partial.join("usr/src").join(&own).join("Makefile");
+        let text = fs::read_to_string(&makefile).map_err(failed("read", &makefile))?;
+        let text = text.replace(
+            "include /usr/src/",
+            &format!("include {}/", sources.display()),
+        );
+        fs::write(&makefile, text).map_err(failed("write", &makefile))?;
+        fs::rename(&partial, &root).map_err(failed("make", &root))?;
+        Ok(sources.join(own))
+    }
+
+    /// A module of this kernel, by its file's name.
+    ///
+    /// # Errors
+    /// In words, when there is none, or it cannot be read.
+    pub fn module(&self, name: &str) -> Result<Vec<u8>, String> {
+        let found = files::below(&self.modules, &["ko"]);
+        let is_it = |path: &&PathBuf| path.file_name().is_some_and(|n| *n == *name);
+        let path = found.iter().find(is_it);
+        read(path.ok_or_else(|| format!("this kernel has no {name}"))?)
+    }
+
     /// The command that boots a guest with that initial file system, and writes what it says to
     /// `console`.
     pub fn command(&self, files: &Path, append: &str, console: &Path) -> Command {
+        self.command_on(Cpus::Threads, files, append, console)
+    }
+
+    /// As [`command`](Self::command), with its CPUs run that way.
+    pub fn command_on(&self, cpus: Cpus, files: &Path, append: &str, console: &Path) -> Command {
         let mut command = Command::new(QEMU);
         command.args(["-nodefaults", "-no-reboot", "-display", "none"]);
-        command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+        match cpus {
+            Cpus::Threads => command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
+            Cpus::Counted => {
+                command.args(["-accel", "tcg,thread=single", "-icount", "shift=0"]);
+                command.args(["-cpu", "max"])
+            }
+        };
         command.arg("-kernel").arg(&self.kernel);
         command.arg("-initrd").arg(files);
         // Beside other work the emulated timer is late for the check that the kernel begins with.

@@ -31,6 +31,7 @@ pub mod files;
 pub mod go_ycsb;
 pub mod guest;
 pub mod install_c;
+pub mod kernel;
 pub mod ladder;
 pub mod layering;
 pub mod lines;

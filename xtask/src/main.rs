@@ -4,8 +4,8 @@ use clap::Parser;
 use std::process::ExitCode;
 use xtask::workspace::Workspace;
 use xtask::{
-    api, book, check_c, ci, container, deb, go_ycsb, install_c, ladder, layering, lines, numa,
-    package, power_cut, prose, python,
+    api, book, check_c, ci, container, deb, go_ycsb, install_c, kernel, ladder, layering, lines,
+    numa, package, power_cut, prose, python,
 };
 
 /// The developer's errands.
@@ -43,6 +43,12 @@ enum Errand {
     },
     /// A durable server in a guest whose power is cut, and twins that lose (needs QEMU)
     PowerCut(power_cut::Options),
+    /// A kernel module of papers/kernel, built and tried in a guest (needs QEMU)
+    Kernel {
+        /// Which one
+        #[arg(value_enum)]
+        module: kernel::Module,
+    },
     /// libmneme, mneme.h and mneme.pc below a prefix
     InstallC(install_c::Options),
     /// Checks of pointers in C programs, in target/check, and their tests (needs clang-19)
@@ -102,6 +108,7 @@ fn main() -> ExitCode {
             Errand::GoYcsb(options) => go_ycsb::run(workspace, options),
             Errand::Numa { nodes } => numa::run_all(workspace, *nodes),
             Errand::PowerCut(options) => power_cut::run_all(workspace, options),
+            Errand::Kernel { module } => kernel::run_one(workspace, *module),
             Errand::InstallC(options) => install_c::run(workspace, options, &[]),
             Errand::CheckC(options) => check_c::run_all(workspace, options),
             Errand::Api { write: false } => api::check(workspace),

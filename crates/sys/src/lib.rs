@@ -42,6 +42,8 @@ mod topology;
 mod usage;
 mod view;
 mod write_back;
+#[cfg(not(miri))]
+mod write_protect;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use cpu::{CpuId, CpuSource, cpu_source, current_cpu, time_stamp};
@@ -67,3 +69,5 @@ pub use topology::{NodeId, SyntheticTopology, SysfsTopology, Topology};
 pub use usage::{CpuTime, TimeOf, cpu_time, resident_memory};
 pub use view::View;
 pub use write_back::WriteBack;
+#[cfg(not(miri))]
+pub use write_protect::WriteProtected;

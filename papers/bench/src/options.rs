@@ -44,6 +44,9 @@ pub enum Workload {
     /// An address space's ranges under faults, protection and mapping by several threads, against
     /// one lock and a reader-writer lock.
     Rangemap,
+    /// Protecting ranges of memory from writes, by several threads: `mprotect`, `userfaultfd`, and
+    /// a region that knows which of its chunks were written.
+    Protect,
     /// What each part of the design is worth: epochs, heads, and what a PUT costs by policy and
     /// size.
     Parts,
