@@ -23,6 +23,7 @@ const EVENT_PAGE_FAULT: u8 = 0x12;
 
 /// `uffdio_api`.
 #[repr(C)]
+#[allow(dead_code, reason = "the kernel reads and writes it")]
 struct Api {
     api: u64,
     features: u64,
@@ -31,6 +32,7 @@ struct Api {
 
 /// `uffdio_register`.
 #[repr(C)]
+#[allow(dead_code, reason = "the kernel reads and writes it")]
 struct Register {
     start: u64,
     len: u64,
@@ -40,6 +42,7 @@ struct Register {
 
 /// `uffdio_writeprotect`.
 #[repr(C)]
+#[allow(dead_code, reason = "the kernel reads and writes it")]
 struct Protect {
     start: u64,
     len: u64,
@@ -48,6 +51,7 @@ struct Protect {
 
 /// `uffd_msg` of a page fault.
 #[repr(C)]
+#[allow(dead_code, reason = "the kernel reads and writes it")]
 struct Message {
     event: u8,
     reserved: [u8; 7],
