@@ -178,6 +178,7 @@ static vm_fault_t gcma_huge_fault(struct vm_fault *fault, enum page_entry_size s
     struct vm_area_struct *vma = fault->vma;
     struct claim *claim = vma->vm_private_data;
     unsigned long address = fault->address & PMD_MASK, page;
+    pfn_t pfn;
 
     if (size != PE_SIZE_PMD || address < vma->vm_start || address + PMD_SIZE > vma->vm_end)
         return VM_FAULT_FALLBACK;
@@ -185,7 +186,9 @@ static vm_fault_t gcma_huge_fault(struct vm_fault *fault, enum page_entry_size s
     if (page % AREA_HUGE)
         return VM_FAULT_FALLBACK;
     clear_pages(claim, page, AREA_HUGE);
-    return vmf_insert_pfn_pmd(fault, pfn_to_pfn_t(area_pfn(page)), fault->flags & FAULT_FLAG_WRITE);
+    /* As of a device, of which the kernel knows no pages: nobody pins what a release gives to others. */
+    pfn = __pfn_to_pfn_t(area_pfn(page), PFN_DEV | PFN_MAP);
+    return vmf_insert_pfn_pmd(fault, pfn, fault->flags & FAULT_FLAG_WRITE);
 }
 
 static void gcma_map_more(struct vm_area_struct *vma)

@@ -132,6 +132,12 @@ static void huge_pages(int gcma)
             *(uint64_t *)(mapped + at) = ~0UL;
         }
         after = faults();
+        int pipes[2];
+        struct iovec part = {mapped, 64};
+        need("a pipe", pipe(pipes) == 0);
+        promise("a page that others may get later is not pinned", vmsplice(pipes[1], &part, 1, 0) < 0 && errno == EFAULT);
+        close(pipes[0]);
+        close(pipes[1]);
         promise("a part of 2 MiB is not unmapped", munmap(mapped, PAGE) != 0 && errno == EINVAL);
         need("half is unmapped", munmap(mapped, 2 * HUGE) == 0);
         promise("the rest is still there", (unsigned char)mapped[2 * HUGE] == 0xff);
