@@ -126,7 +126,9 @@ impl WriteProtected {
         };
         if let Some(faults) = &memory.faults {
             // SAFETY: one `uffdio_register`, of this value's memory.
-            checked(unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER, &raw mut register) })?;
+            checked(unsafe {
+                libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER, &raw mut register)
+            })?;
         }
         Ok(memory)
     }

@@ -98,9 +98,12 @@ pub fn run(span: &Span, options: &Common) -> Result<Report, BenchError> {
     for &threads in &options.threads {
         for (number, name) in SYSTEMS.iter().enumerate() {
             let system = System::make(number, threads)?;
-            jobs.push(Job::new(*name, case(threads), Metric::Throughput, move |_| {
-                changes(&system, threads, *span, name)
-            }));
+            jobs.push(Job::new(
+                *name,
+                case(threads),
+                Metric::Throughput,
+                move |_| changes(&system, threads, *span, name),
+            ));
         }
     }
     rounds::run(jobs, options.rounds, &mut ledger)?;

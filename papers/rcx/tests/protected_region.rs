@@ -70,7 +70,12 @@ fn what_is_beyond_the_region_or_no_chunk_is_refused() {
     assert_eq!(region.dirty().unwrap(), []);
     let made = |len, chunk| {
         let topology = Arc::new(SyntheticTopology::new(1, 1));
-        ProtectedRegion::new(&Participants::private(options()).unwrap(), topology, len, chunk)
+        ProtectedRegion::new(
+            &Participants::private(options()).unwrap(),
+            topology,
+            len,
+            chunk,
+        )
     };
     for chunk in [0, 100, CHUNK + 1] {
         let made = made(CHUNK, chunk);
