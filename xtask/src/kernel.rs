@@ -1,5 +1,5 @@
-//! `cargo xtask kernel WORD`: the papers' kernel modules, built against Debian's headers and tried in
-//! a guest.
+//! `cargo xtask kernel WORD`: the papers' kernel modules, built against Debian's headers and tried
+//! in a guest.
 //!
 //! A guest's kernel may be brought down by a module; this machine's never loads one. In it run
 //! `papers/kernel/WORD/init` and `test.c`, which print `@ok` or `@fail` for each promise and `@row`

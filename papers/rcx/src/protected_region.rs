@@ -5,9 +5,9 @@
 //! [`take`](ProtectedRegion::take) returns. Threads that take or open different chunks go on beside
 //! each other.
 //!
-//! A clean chunk is protected from writes ([`WriteProtected`]), and a [`RangeMap`] says which chunks
-//! are clean and which are dirty. A write to a clean chunk waits while a thread of the region makes
-//! it dirty, some microseconds, once a chunk. A program that is about to write says so by
+//! A clean chunk is protected from writes ([`WriteProtected`]), and a [`RangeMap`] says which
+//! chunks are clean and which are dirty. A write to a clean chunk waits while a thread of the region
+//! makes it dirty, some microseconds, once a chunk. A program that is about to write says so by
 //! [`open`](ProtectedRegion::open), which costs less.
 //!
 //! # Usage
@@ -38,9 +38,9 @@
 //!
 //! # Why no write is lost
 //!
-//! A chunk's protection and what the map says of it change together, under the lock of its *stripe*,
-//! which all that change it take: [`take`](ProtectedRegion::take), `open`, and the thread that
-//! answers writes. `take` protects first and calls the chunk clean then, the others call it dirty
+//! A chunk's protection and what the map says of it change together, under the lock of its
+//! *stripe*, which all that change it take: [`take`](ProtectedRegion::take), `open`, and the thread
+//! that answers writes. `take` protects first and calls the chunk clean then, the others call it dirty
 //! first and give it free then. So a chunk that the map calls clean is protected at any time when
 //! nobody holds its stripe, and a write to a protected chunk waits until its stripe was held. An
 //! update of the map that fails leaves a chunk dirty that is protected: it is written as before, or
@@ -49,9 +49,9 @@
 //! The lock is not the map's own: a system call of some microseconds within would make neighbours
 //! wait, because an update locks the ranges beside its own.
 //!
-//! After Park's dissertation, §3.3.3 (RCXVM), which let a kernel's `mprotect` of different ranges go
-//! on at the same time. A kernel's `mprotect` still excludes all others; `userfaultfd` takes the same
-//! lock shared. `mneme-bench protect` measures.
+//! After Park's dissertation, §3.3.3 (RCXVM), which let a kernel's `mprotect` of different ranges
+//! go on at the same time. A kernel's `mprotect` still excludes all others; `userfaultfd` takes the
+//! same lock shared. `mneme-bench protect` measures.
 
 use crate::{RangeError, RangeMap};
 use mneme_sync::{Participants, SlotError};
