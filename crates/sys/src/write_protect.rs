@@ -285,7 +285,7 @@ impl WriteProtected {
                 thread: 0,
             };
             let (to, len) = ((&raw mut message).cast(), size_of::<Message>());
-            // SAFETY: room for one message.
+            // SAFETY: one message fits.
             let read = unsafe { libc::read(faults, to, len) };
             if read == -1 {
                 let error = io::Error::last_os_error();

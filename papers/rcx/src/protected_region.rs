@@ -6,9 +6,9 @@
 //! each other.
 //!
 //! A clean chunk is protected from writes ([`WriteProtected`]), and a [`RangeMap`] says which
-//! chunks are clean and which are dirty. A write to a clean chunk waits while a thread of the region
-//! makes it dirty, some microseconds, once a chunk. A program that is about to write says so by
-//! [`open`](ProtectedRegion::open), which costs less.
+//! chunks are clean and which are dirty. A write to a clean chunk waits while a thread of the
+//! region makes it dirty, some microseconds, once a chunk. A program that is about to write says so
+//! by [`open`](ProtectedRegion::open), which costs less.
 //!
 //! # Usage
 //!
@@ -40,11 +40,11 @@
 //!
 //! A chunk's protection and what the map says of it change together, under the lock of its
 //! *stripe*, which all that change it take: [`take`](ProtectedRegion::take), `open`, and the thread
-//! that answers writes. `take` protects first and calls the chunk clean then, the others call it dirty
-//! first and give it free then. So a chunk that the map calls clean is protected at any time when
-//! nobody holds its stripe, and a write to a protected chunk waits until its stripe was held. An
-//! update of the map that fails leaves a chunk dirty that is protected: it is written as before, or
-//! taken once too often.
+//! that answers writes. `take` protects first and calls the chunk clean then, the others call it
+//! dirty first and give it free then. So a chunk that the map calls clean is protected at any time
+//! when nobody holds its stripe, and a write to a protected chunk waits until its stripe was held.
+//! An update of the map that fails leaves a chunk dirty that is protected: it is written as before,
+//! or taken once too often.
 //!
 //! The lock is not the map's own: a system call of some microseconds within would make neighbours
 //! wait, because an update locks the ranges beside its own.
@@ -171,7 +171,7 @@ impl ProtectedRegion {
         self.shared.memory.len()
     }
 
-    /// The first byte. Whoever follows it vouches for the accesses; all writes are noticed.
+    /// The first byte. Code that follows it vouches for its accesses; all writes are noticed.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         self.shared.memory.base()
