@@ -90,7 +90,7 @@ fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
 /// A `userfaultfd`; where the process may have one for its own accesses alone, that.
 fn open() -> io::Result<OwnedFd> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let try_open = |flags| {
+    let try_open = |flags: libc::c_int| {
         // SAFETY: it takes no pointer.
         let opened = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
         let opened = libc::c_int::try_from(opened).unwrap_or(-1);
