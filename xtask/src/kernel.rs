@@ -46,6 +46,7 @@ struct Trial {
 
 /// One run of the tests.
 struct Guest {
+    /// Where it is one, its instructions are counted. Several come up too slowly that way.
     cpus: u32,
     /// What the kernel is given at its start.
     append: &'static str,
@@ -63,7 +64,7 @@ impl Module {
                 memory_mib: 704,
                 disk_mib: 1024,
                 guests: &[Guest {
-                    cpus: 2,
+                    cpus: 1,
                     append: "movablecore=256M mib=560",
                 }],
             },
@@ -76,12 +77,12 @@ impl Module {
                 disk_mib: 0,
                 guests: &[
                     Guest {
-                        cpus: 2,
-                        append: "nopti",
-                    },
-                    Guest {
                         cpus: 1,
                         append: "nopti no5lvl",
+                    },
+                    Guest {
+                        cpus: 2,
+                        append: "nopti",
                     },
                     Guest {
                         cpus: 4,
@@ -106,7 +107,7 @@ pub fn run_one(workspace: &Workspace, module: Module) -> Outcome {
     all(trial.guests.iter().map(|guest| {
         println!("a guest with {} CPU(s): {}", guest.cpus, guest.append);
         let console = boot(&kit, &trial, guest, &built, &target)?;
-        judge(&console)
+        judge(&console, guest.cpus == 1)
     }))
 }
 
@@ -169,7 +170,11 @@ fn boot(
     let files = target.join("files.cpio");
     fs::write(&files, archive.end()).map_err(failed("write", &files))?;
     let log = target.join("guest.log");
-    let mut command = kit.command_on(Cpus::Counted, &files, guest.append, &log);
+    let cpus = match guest.cpus {
+        1 => Cpus::Counted,
+        _ => Cpus::Threads,
+    };
+    let mut command = kit.command_on(cpus, &files, guest.append, &log);
     command.args(["-m", &trial.memory_mib.to_string()]);
     command.args(["-smp", &guest.cpus.to_string()]);
     let disk = target.join("disk");
@@ -202,13 +207,15 @@ fn wait(guest: &mut Child) -> Result<(), String> {
     }
 }
 
-/// Prints the table, and says which promises were broken.
-fn judge(console: &str) -> Outcome {
+/// Prints the table, if instructions were counted, and says which promises were broken.
+fn judge(console: &str, is_counted: bool) -> Outcome {
     let mut broken = Vec::new();
     let mut kept = 0;
     for line in console.lines().map(str::trim_end) {
         if let Some(row) = line.strip_prefix("@row ") {
-            println!("  {row}");
+            if is_counted {
+                println!("  {row}");
+            }
         } else if line.starts_with("@ok ") {
             kept += 1;
         } else if let Some(promise) = line.strip_prefix("@fail ") {
@@ -231,6 +238,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_stops_halfway_or_breaks_a_promise_is_a_failure() {
+        let judge = |console| super::judge(console, true);
         assert_eq!(judge("@ok a\r\n@row b\r\n@done\r\n"), Ok(()));
         assert!(judge("@ok a\n").is_err(), "no @done");
         assert!(judge("@done\n").is_err(), "nothing was tried");
