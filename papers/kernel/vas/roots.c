@@ -278,10 +278,15 @@ int roots_enter(struct window *window, struct file *space)
     spin_lock_irqsave(&window->lock, flags);
     before = root->space;
     root->space = space;
-    if (space)
-        load(root);
-    else
+    if (!space) {
         unload(root);
+    } else if (root->is_loaded && is_in_cr3(root)) {
+        /* The rules keep the rest of it right. */
+        WRITE_ONCE(table_of(root)[WINDOW_INDEX], space_entry(space));
+        load_top(root->top);
+    } else {
+        load(root);
+    }
     spin_unlock_irqrestore(&window->lock, flags);
     if (before)
         fput(before);
