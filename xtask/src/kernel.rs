@@ -234,8 +234,6 @@ fn judge(console: &str, is_counted: bool) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn a_guest_that_stops_halfway_or_breaks_a_promise_is_a_failure() {
         let judge = |console| super::judge(console, true);

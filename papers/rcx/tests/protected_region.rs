@@ -130,7 +130,7 @@ fn a_copy_that_follows_what_was_taken_is_the_memory() {
             steps += follow(copy);
         }
     });
-    follow(&mut copy);
+    steps += follow(&mut copy);
     assert!(steps > 0);
     assert_eq!(region.dirty().unwrap(), []);
     let mut now = vec![0; region.len()];
