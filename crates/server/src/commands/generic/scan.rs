@@ -47,26 +47,14 @@ const MOST_BYTES: usize = 1 << 20;
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let cursor = cursor(call.args.at(1)).ok_or(Failure::other("ERR invalid cursor"))?;
-    let (mut pattern, mut count, mut of_type) = (None, 10, None);
-    for option in (2..call.args.len()).step_by(2) {
-        if option + 1 >= call.args.len() {
-            return Err(Failure::Syntax);
-        } else if call.is(option, "MATCH") {
-            pattern = Some(call.args.at(option + 1)).filter(|pattern| *pattern != b"*");
-        } else if call.is(option, "COUNT") {
-            count = call.integer(option + 1)?;
-            if count < 1 {
-                return Err(Failure::Syntax);
-            }
-        } else if call.is(option, "TYPE") {
-            of_type = Some(call.args.at(option + 1));
-        } else {
-            return Err(Failure::Syntax);
-        }
-    }
+    let ScanOptions {
+        pattern,
+        count,
+        of_type,
+    } = ScanOptions::of(call, 2, true)?;
     let database = call.keyspace.whole()?;
     let mut cursor = Cursor::from_u64(cursor);
-    let count = usize::try_from(count).map_or(MOST_KEYS, |count| count.min(MOST_KEYS));
+    let count = count.min(MOST_KEYS);
     let (mut keys, mut seen, mut bytes, mut empty) = (Vec::new(), 0, 0, 0);
     let steps = Steps::default();
     // A step of the store may bring nothing where the database is sparse; the client's round trip
@@ -101,6 +89,44 @@ fn run(call: &mut Call<'_>) -> Outcome {
         call.reply.bulk(key);
     }
     Ok(())
+}
+
+/// What follows the cursor of `SCAN` and of its relatives.
+pub(in crate::commands) struct ScanOptions<'a> {
+    /// The pattern of what is wanted; `None` for all.
+    pub pattern: Option<&'a [u8]>,
+    /// How many are wanted, at least 1.
+    pub count: usize,
+    /// The name of the type that is wanted.
+    pub of_type: Option<&'a [u8]>,
+}
+
+impl<'a> ScanOptions<'a> {
+    /// Those from argument `first` on; `TYPE` only for a command that `takes_type`.
+    pub fn of(call: &Call<'a>, first: usize, takes_type: bool) -> Result<Self, Failure> {
+        let (mut pattern, mut count, mut of_type) = (None, 10, None);
+        for option in (first..call.args.len()).step_by(2) {
+            if option + 1 >= call.args.len() {
+                return Err(Failure::Syntax);
+            } else if call.is(option, "MATCH") {
+                pattern = Some(call.args.at(option + 1)).filter(|pattern| *pattern != b"*");
+            } else if call.is(option, "COUNT") {
+                count = call.integer(option + 1)?;
+                if count < 1 {
+                    return Err(Failure::Syntax);
+                }
+            } else if takes_type && call.is(option, "TYPE") {
+                of_type = Some(call.args.at(option + 1));
+            } else {
+                return Err(Failure::Syntax);
+            }
+        }
+        Ok(Self {
+            pattern,
+            count: usize::try_from(count).unwrap_or(usize::MAX),
+            of_type,
+        })
+    }
 }
 
 /// A cursor as Redis takes it from clients, with the liberties of C's `strtoul`: a sign, leading

@@ -3,7 +3,7 @@
 
 use super::hget::element;
 use crate::command::*;
-use crate::commands::generic::cursor;
+use crate::commands::generic::{ScanOptions, cursor};
 use crate::glob::Steps;
 use mneme_collections::Step;
 
@@ -33,7 +33,7 @@ pub(super) static HSCAN: Command = Command {
 fn run(call: &mut Call<'_>) -> Outcome {
     let from = cursor(call.args.at(2)).ok_or(Failure::other("ERR invalid cursor"))?;
     // As in Redis the options of a key that is not there do not matter.
-    let options = options(call);
+    let options = ScanOptions::of(call, 3, false);
     let (key, reply) = (call.args.at(1), &mut call.reply);
     call.keyspace.read_hash(key, |hash| {
         let (mut step, mut pattern) = (
@@ -44,10 +44,10 @@ fn run(call: &mut Call<'_>) -> Outcome {
             None,
         );
         if let Some(hash) = hash {
-            let (count, wanted) = options?;
-            pattern = wanted;
+            let options = options?;
+            pattern = options.pattern;
             step = match hash.is_table() {
-                true => hash.scan(from, count)?,
+                true => hash.scan(from, options.count)?,
                 false => Step {
                     pairs: hash.pairs().collect::<Result<_, _>>()?,
                     next: 0,
@@ -69,24 +69,4 @@ fn run(call: &mut Call<'_>) -> Outcome {
         }
         Ok(())
     })
-}
-
-/// How many fields are wanted, and which.
-fn options<'a>(call: &Call<'a>) -> Result<(usize, Option<&'a [u8]>), Failure> {
-    let (mut pattern, mut count) = (None, 10);
-    for option in (3..call.args.len()).step_by(2) {
-        if option + 1 >= call.args.len() {
-            return Err(Failure::Syntax);
-        } else if call.is(option, "MATCH") {
-            pattern = Some(call.args.at(option + 1)).filter(|pattern| *pattern != b"*");
-        } else if call.is(option, "COUNT") {
-            count = call.integer(option + 1)?;
-            if count < 1 {
-                return Err(Failure::Syntax);
-            }
-        } else {
-            return Err(Failure::Syntax);
-        }
-    }
-    Ok((usize::try_from(count).unwrap_or(usize::MAX), pattern))
 }
