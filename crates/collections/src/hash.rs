@@ -3,7 +3,7 @@
 //! The image lies in one record. Every operation looks through the whole of it, and a change stores
 //! it anew.
 
-use mneme_log::{Database, Decision, LogStore, WriteError};
+use mneme_log::{Database, Decision, Elements, LogStore, Stored, WriteError};
 
 use crate::HASH;
 use crate::error::HashError;
@@ -98,28 +98,25 @@ impl<'s, 'k> Hash<'s, 'k> {
         &self,
         mut change: impl FnMut(&mut HashEdit) -> Result<R, HashError>,
     ) -> Result<R, HashError> {
-        let mut changed = |old: Option<&[u8]>| -> Result<(R, Decision), HashError> {
-            let mut hash = old.map_or(Ok(HashEdit::new()), HashEdit::of)?;
-            let result = change(&mut hash)?;
-            let decision = if old.is_some_and(|old| hash.is(old)) {
-                Decision::Keep
-            } else if hash.is_empty()? {
-                old.map_or(Decision::Keep, |_| Decision::Remove)
-            } else {
-                hash.convert(self.limits)?;
-                Decision::Replace(hash.into_image())
-            };
-            Ok((result, decision))
-        };
         let mut result = None;
-        self.database.update_kind(self.key, HASH, |stored| {
-            let (last, decision) = match changed(stored.map(|stored| stored.value)) {
+        let decide = |stored: Option<Stored<'_>>, elements: &mut Elements| {
+            let old = stored.map(|stored| stored.value);
+            let edited = HashEdit::decide(old, Some(elements), |hash| {
+                let result = change(hash)?;
+                let is_changed = old.is_none_or(|old| !hash.is(old));
+                if is_changed {
+                    hash.convert(self.limits)?;
+                }
+                Ok((result, is_changed))
+            });
+            let (last, decision) = match edited {
                 Ok((value, decision)) => (Ok(value), decision),
                 Err(error) => (Err(error), Decision::Keep),
             };
             result = Some(last);
             decision
-        })?;
+        };
+        self.database.update_elements(self.key, HASH, decide)?;
         let undecided = || WriteError::Reap("an update has decided nothing".into());
         result.unwrap_or_else(|| Err(undecided().into()))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use mneme_log::MAX_VALUE;
+use mneme_log::{Decision, Elements, MAX_VALUE};
 
 use crate::error::{Damage, EditError};
 use crate::listpack::{self, EMPTY, Element, Encoded, HEAD};
@@ -34,6 +34,27 @@ pub struct HashEdit {
     image: Vec<u8>,
     /// Bytes of the longest field or value that was set.
     longest: usize,
+    /// What was changed; `None`: nobody asks.
+    changes: Option<Changes>,
+}
+
+/// Fields that were set and removed, in order.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Changes {
+    /// Each field, and the value behind it.
+    bytes: Vec<u8>,
+    /// Bytes of each field, and of its value; `None`: it was removed.
+    lengths: Vec<(usize, Option<usize>)>,
+    /// The hash has become another one, too.
+    is_whole: bool,
+}
+
+impl Changes {
+    fn note(&mut self, field: &[u8], value: Option<&[u8]>) {
+        self.bytes.extend_from_slice(field);
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        self.lengths.push((field.len(), value.map(<[u8]>::len)));
+    }
 }
 
 impl Default for HashEdit {
@@ -47,7 +68,11 @@ impl HashEdit {
     #[must_use]
     pub fn new() -> HashEdit {
         let image = [&[PACKED][..], &EMPTY].concat();
-        HashEdit { image, longest: 0 }
+        HashEdit {
+            image,
+            longest: 0,
+            changes: None,
+        }
     }
 
     /// A copy of the hash that `image` is. O(bytes).
@@ -62,7 +87,67 @@ impl HashEdit {
         Ok(HashEdit {
             image: copy,
             longest: 0,
+            changes: None,
         })
+    }
+
+    /// Has `change` change the hash that a key holds, which is empty if there is none, and say
+    /// whether it has: what to do with the key, for an update of the store. A hash that is empty
+    /// afterwards is removed. In `elements` goes what was changed, for an update that takes it
+    /// ([`LogStore::update_elements`](mneme_log::LogStore::update_elements)). O(bytes).
+    ///
+    /// # Errors
+    /// The image is damaged; those of `change`.
+    pub fn decide<R, E: From<Damage>>(
+        old: Option<&[u8]>,
+        elements: Option<&mut Elements>,
+        change: impl FnOnce(&mut HashEdit) -> Result<(R, bool), E>,
+    ) -> Result<(R, Decision), E> {
+        let mut hash = old.map_or(Ok(HashEdit::new()), HashEdit::of)?;
+        let elements = elements.filter(|elements| elements.are_wanted());
+        if elements.is_some() {
+            hash.keep_changes();
+        }
+        let (result, is_changed) = change(&mut hash)?;
+        let decision = if !is_changed {
+            Decision::Keep
+        } else if hash.is_empty()? {
+            Decision::Remove
+        } else {
+            elements
+                .into_iter()
+                .for_each(|elements| hash.say_in(elements));
+            Decision::Replace(hash.into_image())
+        };
+        Ok((result, decision))
+    }
+
+    /// Has it keep what is changed from here on, for [`say_in`](Self::say_in).
+    fn keep_changes(&mut self) {
+        self.changes = Some(Changes::default());
+    }
+
+    /// Says what was changed as elements. If that is not all that was, it says nothing.
+    fn say_in(&self, elements: &mut Elements) {
+        let Some(changes) = self.changes.as_ref().filter(|changes| !changes.is_whole) else {
+            return;
+        };
+        let mut rest = changes.bytes.as_slice();
+        for &(field, value) in &changes.lengths {
+            let (field, behind) = rest.split_at(field);
+            let (bytes, behind) = behind.split_at(value.unwrap_or_default());
+            rest = behind;
+            match value {
+                Some(_) => elements.set(field, bytes),
+                None => elements.remove(field),
+            }
+        }
+    }
+
+    fn note(&mut self, field: &[u8], value: Option<&[u8]>) {
+        if let Some(changes) = &mut self.changes {
+            changes.note(field, value);
+        }
     }
 
     /// The hash as it is now. O(1).
@@ -109,6 +194,7 @@ impl HashEdit {
         let new = Encoded::of(value);
         let longest = self.longest.max(field.len()).max(value.len());
         let Some((_, old)) = found else {
+            let name = field;
             let field = Encoded::of(field);
             self.image.pop();
             (self.image).reserve(field.entry_len() + new.entry_len() + 1);
@@ -117,6 +203,7 @@ impl HashEdit {
             self.image.push(EMPTY[HEAD]);
             self.longest = longest;
             self.finish(count.map(|count| count + 2));
+            self.note(name, Some(value));
             return Ok(true);
         };
         let place = old.begin + FORM..old.end + FORM;
@@ -128,6 +215,7 @@ impl HashEdit {
         }
         self.longest = longest;
         self.finish(count);
+        self.note(field, Some(value));
         Ok(false)
     }
 
@@ -153,6 +241,7 @@ impl HashEdit {
                 self.image = image;
                 for (field, value) in pairs {
                     self.longest = self.longest.max(field.len()).max(value.len());
+                    self.note(field, Some(value));
                 }
                 Ok(new)
             }
@@ -170,11 +259,12 @@ impl HashEdit {
     pub fn remove(&mut self, field: &[u8]) -> Result<bool, EditError> {
         let hash = self.read()?;
         let count = hash.listpack_len();
-        let Some((field, value)) = hash.find(field)? else {
+        let Some((found, value)) = hash.find(field)? else {
             return Ok(false);
         };
-        drop(self.image.drain(field.begin + FORM..value.end + FORM));
+        drop(self.image.drain(found.begin + FORM..value.end + FORM));
         self.finish(count.map(|count| count.saturating_sub(2)));
+        self.note(field, None);
         Ok(true)
     }
 
@@ -206,6 +296,9 @@ impl HashEdit {
         image.push(EMPTY[HEAD]);
         listpack::finish(&mut image[FORM..], Some(kept));
         self.image = image;
+        if gone > 0 {
+            fields.iter().for_each(|field| self.note(field, None));
+        }
         Ok(gone)
     }
 
@@ -234,6 +327,9 @@ impl HashEdit {
             && (self.longest > limits.value || self.read()?.len()? > limits.entries)
         {
             self.image[0] = TABLE;
+            if let Some(changes) = &mut self.changes {
+                changes.is_whole = true;
+            }
         }
         Ok(())
     }

@@ -24,12 +24,16 @@
 
 use mneme_log::ValueKind;
 
+mod check;
+mod elements;
 mod error;
 mod hash;
 mod hash_edit;
 pub mod listpack;
 mod packed_hash;
 
+pub use check::check_while;
+pub use elements::{apply, is_same};
 pub use error::{Damage, EditError, HashError};
 pub use hash::{Hash, OwnedPair};
 pub use hash_edit::{HashEdit, Limits};

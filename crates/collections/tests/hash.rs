@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use mneme_collections::{EditError, HASH, Hash, HashError, Limits};
+use mneme_collections::{EditError, HASH, Hash, HashError, Limits, check_while};
 use mneme_log::{Expiry, LogStore, UpdatePolicy, ValueKind};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -235,4 +235,34 @@ fn a_hash_beyond_its_limits_becomes_a_table_for_good() {
     assert!(is_table());
     hash.remove_many(&[b"a", b"b"]).unwrap();
     assert!(is_table());
+}
+
+#[test]
+fn a_check_names_the_hashes_that_are_none() {
+    let store = store(UpdatePolicy::Append);
+    Hash::of(&store, b"sound").unwrap().set(b"f", b"v").unwrap();
+    store.put(b"string", b"no hash").unwrap();
+    let check = || check_while(&store, &|| true).unwrap();
+    assert_eq!(check(), Vec::<String>::new());
+    let twice = [&b"\0"[..], &two_fields_of_one_name()].concat();
+    let database = store.database(7).unwrap();
+    database
+        .put_kind(b"twice", &twice, HASH, Expiry::Never)
+        .unwrap();
+    store
+        .put_kind(b"garbage", b"garbage", HASH, Expiry::Never)
+        .unwrap();
+    let problems = check();
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(problems[0].starts_with("database 0, hash \"garbage\": "));
+    assert!(problems[1].starts_with("database 7, hash \"twice\": "));
+    assert_eq!(
+        check_while(&store, &|| false).unwrap(),
+        Vec::<String>::new()
+    );
+}
+
+/// A listpack of the integers 1, 2, 1, 3.
+fn two_fields_of_one_name() -> Vec<u8> {
+    vec![15, 0, 0, 0, 4, 0, 1, 1, 2, 1, 1, 1, 3, 1, 0xff]
 }

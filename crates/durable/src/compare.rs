@@ -82,9 +82,15 @@ fn compare(home: &LogStore, copy: &LogStore, goes_on: &GoesOn<'_>) -> Result<u64
             let mut found: Result<Option<Vec<u8>>, DurableError> = Ok(None);
             let visit = |key: &[u8], stored: Stored<'_>| {
                 let same = || -> Result<bool, DurableError> {
-                    Ok(of.kind(key)? == Some(stored.kind)
-                        && (of.get_kind(key, stored.kind)?).is_some_and(|v| *v == *stored.value)
-                        && of.expiry(key)?.unwrap_or_default() == stored.expiry)
+                    if of.kind(key)? != Some(stored.kind)
+                        || of.expiry(key)?.unwrap_or_default() != stored.expiry
+                    {
+                        return Ok(false);
+                    }
+                    let value = of.get_kind(key, stored.kind)?;
+                    let is_same =
+                        |value: &[u8]| mneme_collections::is_same(stored.kind, value, stored.value);
+                    Ok(value.is_some_and(|value| is_same(&value).unwrap_or(false)))
                 };
                 if let Ok(None) = found {
                     found = match same() {

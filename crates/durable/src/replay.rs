@@ -260,6 +260,19 @@ impl<'s> Replay<'s> {
                 }
                 self.value = value;
             }
+            Item::Edit {
+                root,
+                key,
+                kind,
+                element,
+                value,
+            } => self.edit(position, (root, key, kind), element, Some(value))?,
+            Item::Unedit {
+                root,
+                key,
+                kind,
+                element,
+            } => self.edit(position, (root, key, kind), element, None)?,
             Item::Expire { root, key, expiry } => {
                 if let Some(database) = self.place(position, root)? {
                     self.with_space(|| database.set_expiry(key, expiry))?;
@@ -292,6 +305,32 @@ impl<'s> Replay<'s> {
             }
         }
         Ok(())
+    }
+
+    /// Gives an element of the value under `key` a value, or removes it. A key that is absent, or
+    /// has a value of another kind, is newer than this entry: a later one says what it has.
+    fn edit(
+        &mut self,
+        position: u64,
+        (root, key, kind): (u64, &[u8], u8),
+        element: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), DurableError> {
+        let unknown = |what| DurableError::Unknown { what, position };
+        let kind = ValueKind::new(kind).ok_or(unknown("a value of an unknown kind"))?;
+        let Some(database) = self.place(position, root)? else {
+            return Ok(());
+        };
+        if database.kind(key)? != Some(kind) {
+            return Ok(());
+        }
+        let Some(old) = database.get_kind(key, kind)?.map(|value| value.to_vec()) else {
+            return Ok(());
+        };
+        let new = mneme_collections::apply(kind, &old, element, value)
+            .map_err(|_| unknown("a change of an element of what has none"))?;
+        let expiry = database.expiry(key)?.unwrap_or(Expiry::Never);
+        self.with_space(|| database.put_kind(key, &new, kind, expiry))
     }
 
     /// Stores something. If there is no space, the store may exceed its capacity until everything

@@ -187,7 +187,11 @@ fn is_entered(databases: &[[u8; 8]], dead: &[[u8; 8]]) -> bool {
 /// Whether a load accepts an item.
 fn takes(item: Item<'_>) -> Result<(), FeedDamage> {
     let what = match item {
-        Item::Put { kind, .. } if ValueKind::new(kind).is_none() => "a value of an unknown kind",
+        Item::Put { kind, .. } | Item::Edit { kind, .. } | Item::Unedit { kind, .. }
+            if ValueKind::new(kind).is_none() =>
+        {
+            "a value of an unknown kind"
+        }
         Item::Patch { length, .. } if length as usize > MAX_VALUE => "a value that is too long",
         Item::Piece { .. } | Item::Pieces { .. } => "pieces within pieces",
         Item::Bind { databases, dead } if !is_entered(databases, dead) => {

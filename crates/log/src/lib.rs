@@ -90,6 +90,7 @@ mod test_processes;
 pub use error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
 pub use reclaim::evict::Evict;
 pub use reclaim::fill::{CompactionWait, FillPolicy};
+pub use records::elements::Elements;
 pub use records::expiry::{Expiry, Stored};
 pub use records::keyspace::KeyspaceInfo;
 pub use records::random::{Draw, Drawn};

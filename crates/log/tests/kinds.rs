@@ -8,9 +8,10 @@ mod memory;
 use std::borrow::Cow;
 
 use memory::{CAPACITY, Memory, NOW, POLICIES, sound, two_of};
+use mneme_log::feed::{Item, entries};
 use mneme_log::{
-    Cursor, Decision, Expiry, LogStore, Part, Patch, ReadError, Stored, Updated, ValueKind,
-    WriteError,
+    ChangeFeed, Cursor, Decision, Expiry, LogStore, Part, Patch, ReadError, Stored, Updated,
+    ValueKind, WriteError,
 };
 
 /// What the tests store beside strings.
@@ -332,5 +333,77 @@ fn a_patch_of_a_string_leaves_a_typed_value_that_came_meanwhile_alone() {
         );
         assert_eq!(asked, 1);
         assert!(is(&store, b"k", typed(), &[9; 6000], Expiry::Never));
+    }
+}
+
+/// What the feed says, each item in short.
+fn fed(store: &LogStore, feed: &mut ChangeFeed) -> Vec<String> {
+    let (mut bytes, mut said) = (Vec::new(), Vec::new());
+    let positions = feed.drain(usize::MAX, &mut bytes).unwrap();
+    for entry in entries(positions.start, &bytes) {
+        for item in entry.unwrap().items() {
+            let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+            said.push(match item.unwrap() {
+                Item::Put { kind, bytes, .. } => format!("put {kind} of {}", bytes.len()),
+                Item::Edit {
+                    kind,
+                    element,
+                    value,
+                    ..
+                } => format!("edit {kind} {}={}", text(element), text(value)),
+                Item::Unedit { kind, element, .. } => format!("unedit {kind} {}", text(element)),
+                Item::Remove { .. } => "remove".to_owned(),
+                _ => continue,
+            });
+        }
+    }
+    feed.set_durable(positions.end).unwrap();
+    assert_eq!(store.feed_durable(), store.feed_tail());
+    said
+}
+
+#[test]
+fn the_feed_says_the_elements_that_an_update_changes_instead_of_the_whole_value() {
+    for policy in POLICIES {
+        let builder = LogStore::builder().update_policy(policy).change_feed(true);
+        let (_memory, store, other, _clock) = two_of(builder);
+        drop(other);
+        let mut feed = store.change_feed().unwrap();
+        let update = |value: Option<Vec<u8>>, said: &[(&[u8], Option<&[u8]>)]| {
+            let updated = store.update_elements(b"k", typed(), |_, elements| {
+                for (element, value) in said {
+                    match value {
+                        Some(value) => elements.set(element, value),
+                        None => elements.remove(element),
+                    }
+                }
+                value.clone().map_or(Decision::Remove, Decision::Replace)
+            });
+            updated.unwrap();
+        };
+        let set: &[(&[u8], Option<&[u8]>)] = &[(b"a", Some(b"1"))];
+        update(Some(vec![1; 500]), set);
+        assert_eq!(fed(&store, &mut feed), ["put 1 of 500"], "it is new");
+        update(Some(vec![2; 500]), set);
+        assert_eq!(fed(&store, &mut feed), ["edit 1 a=1"]);
+        update(Some(vec![3; 700]), &[(b"a", None), (b"b", Some(b""))]);
+        assert_eq!(fed(&store, &mut feed), ["unedit 1 a", "edit 1 b="]);
+        update(Some(vec![3; 9000]), &[(b"b", Some(&[b'x'; 20]))]);
+        let long = format!("edit 1 b={}", "x".repeat(20));
+        assert_eq!(fed(&store, &mut feed), [long]);
+        update(Some(vec![4; 900]), &[]);
+        assert_eq!(fed(&store, &mut feed), ["put 1 of 900"], "none was said");
+        update(Some(vec![4; 20]), set);
+        assert_eq!(fed(&store, &mut feed), ["put 1 of 20"], "it is shorter");
+        update(None, set);
+        assert_eq!(fed(&store, &mut feed), ["remove"]);
+        // What comes anew after its expiry is said whole.
+        store
+            .put_kind(b"k", &[5; 500], typed(), Expiry::At(1))
+            .unwrap();
+        update(Some(vec![6; 500]), set);
+        let said = fed(&store, &mut feed);
+        assert_eq!(said.last().map(String::as_str), Some("put 1 of 500"));
+        sound(&store, "after updates of elements");
     }
 }

@@ -57,8 +57,10 @@ pub use mneme_log::{
     LogStore, MAX_KEY, MAX_VALUE, MIN_CAPACITY, Notification, OpenError, PageKind, PagePolicy,
     PageReport, Part, Patch, Process, ProcessPin, ProcessState, ReadError, Report, RoleError,
     ServerRole, SlotError, Stalled, Stats, Stored, Transaction, TransactionOn, UpdatePolicy,
-    Updated, Value, Watch, Work, WriteError,
+    Updated, Value, ValueKind, Watch, Work, WriteError, WrongKind,
 };
+
+pub use mneme_collections::{Damage, EditError, Hash, HashEdit, HashError, PackedHash};
 
 pub use mneme_log::lent;
 

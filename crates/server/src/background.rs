@@ -165,7 +165,13 @@ impl Background {
 /// waiting for this.
 fn check(store: &LogStore, is_stopping: impl Fn() -> bool) -> TaskState<Report> {
     match store.check_while(&|| !is_stopping()) {
-        Ok(Some(report)) => TaskState::Done(report),
+        Ok(Some(mut report)) => match mneme_collections::check_while(store, &|| !is_stopping()) {
+            Ok(problems) => {
+                report.problems.extend(problems);
+                TaskState::Done(report)
+            }
+            Err(error) => TaskState::Failed(error.to_string()),
+        },
         Ok(None) => TaskState::Failed("the server is stopping".to_owned()),
         Err(error) => TaskState::Failed(error.to_string()),
     }

@@ -22,7 +22,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     // It joins a journal, or a tree, to a store. It knows records, never what a list is.
     (
         "mneme-durable",
-        &["mneme-shared", "mneme-tree", "mneme-journal"],
+        &[
+            "mneme-shared",
+            "mneme-tree",
+            "mneme-journal",
+            // What an element of a value comes to, which the feed says instead of the whole value.
+            "mneme-collections",
+        ],
     ),
     ("mneme-server", &["mneme-durable", "mneme-collections"]),
     ("mneme", &["mneme-server"]),

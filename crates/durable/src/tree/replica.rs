@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use mneme_journal::Identity;
+use mneme_log::ValueKind;
 use mneme_log::feed::{Entry, Item, bound, entries};
 use mneme_sys::fault::without;
 use mneme_tree::{Batch, Store, StoreError, Tree};
@@ -193,6 +194,19 @@ impl Replica {
                 patch(&mut record, offset, length, bytes);
                 self.set(root, key, Some(record))
             }
+            Item::Edit {
+                root,
+                key,
+                kind,
+                element,
+                value,
+            } => self.edit(position, (root, key, kind), element, Some(value)),
+            Item::Unedit {
+                root,
+                key,
+                kind,
+                element,
+            } => self.edit(position, (root, key, kind), element, None),
             Item::Expire { root, key, expiry } => {
                 let Some(mut record) = self.get(root, key)? else {
                     return Ok(());
@@ -224,6 +238,29 @@ impl Replica {
                 position,
             }),
         }
+    }
+
+    /// Gives an element of the value under `key` a value, or removes it. A key that is absent, or
+    /// has a value of another kind, is newer than this entry: a later one says what it has.
+    fn edit(
+        &mut self,
+        position: u64,
+        (root, key, kind): (u64, &[u8], u8),
+        element: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), DurableError> {
+        let Some(record) = self.get(root, key)? else {
+            return Ok(());
+        };
+        let Some((_, expiry, old)) = layout::decode(&record).filter(|(of, ..)| *of == kind) else {
+            return Ok(());
+        };
+        let unknown = |what| DurableError::Unknown { what, position };
+        let of = ValueKind::new(kind).ok_or(unknown("a value of an unknown kind"))?;
+        let new = mneme_collections::apply(of, old, element, value)
+            .map_err(|_| unknown("a change of an element of what has none"))?;
+        let record = layout::encode(kind, expiry, &new);
+        self.set(root, key, Some(record))
     }
 
     /// The root, if it is alive. A root that no entry has mentioned yet comes to life.

@@ -32,6 +32,9 @@ pub fn writes_survive(mode: DurabilityMode) {
         for _ in 0..4 {
             life.change();
         }
+        if round % 3 == 2 {
+            life.clear_all();
+        }
         match round {
             3 | 6 => life.reopen(),
             5 => life.stepped().step(),
@@ -90,7 +93,7 @@ pub fn failed_syncs_survive(mode: DurabilityMode) {
         life.sync();
         life.directory.fail_sync(nth, keep, more);
         for _ in 0..4 {
-            life.change();
+            life.change_something();
             life.sync();
         }
         let failed = life.store().gate().state() == GateState::Failed;

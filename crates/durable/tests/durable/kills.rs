@@ -16,7 +16,7 @@ use mneme_shared::StoreOptions;
 use mneme_testkit::{Process, Random, retry_within, seconds, wait_until};
 
 use super::served::{Place, damage, overwrite_before};
-use super::{BOTH, Records, contents};
+use super::{BOTH, Records, change_hash, contents};
 
 const TEST: &str = "kills::what_a_killed_server_acknowledged_is_there";
 const CHILD: &str = "MNEME_DURABLE_KILLS";
@@ -66,7 +66,11 @@ fn change(store: &LogStore, i: u64) -> Result<(), WriteError> {
     let key = format!("key-{}", random.below(60)).into_bytes();
     let value = vec![i as u8; random.below(3000) as usize];
     let kind = ValueKind::new(random.below(2) as u8).unwrap();
-    match random.below(24) {
+    match random.below(28) {
+        24.. => {
+            change_hash(database, &mut random);
+            Ok(())
+        }
         0 => database.clear(),
         1 => store.swap_databases(number, (number + 1) % 3),
         2..6 => database.remove(&key).map(drop),

@@ -7,9 +7,9 @@
 //! | byte of an item | what |
 //! |---|---|
 //! | 0 | kind |
-//! | 1 | of a `Put`: the value's kind in bits 0..5; bit 7: an expiry follows. Else 0 |
+//! | 1 | of a `Put`, `Edit`, `Unedit`: the value's kind in bits 0..5; bit 7 of a `Put`: an expiry follows. Else 0 |
 //! | 2..4 | bytes of the key; of a `Bind`: databases |
-//! | 4..6 | bytes of the value or part, 0 if bit 7 of the kind is set; of a `Bind`: dead roots |
+//! | 4..6 | bytes of the value or part, or of an element and its value together; 0 if bit 7 of the kind is set; of a `Bind`: dead roots |
 //! | 6..12 | root id; of `Piece` and `Pieces`: their id |
 //! | 12.. | if bit 7 of the kind is set: bytes of the value or part (8); the fields of the kind, then the key, then the bytes |
 //!
@@ -23,7 +23,9 @@
 //! | 7 `Open`, 8 `Close` | |
 //! | 9 `Piece` | offset (8) |
 //! | 10 `Pieces` | length (8) |
-//! | 11 to 14 | kept for elements of collections |
+//! | 11 `Edit` | bytes of the element (8), which stands before its value |
+//! | 12 `Unedit` | |
+//! | 13, 14 | kept for elements of collections |
 //! | 15 | kept for a command: a root and bytes |
 
 use mneme_sync::SlotId;
@@ -126,6 +128,31 @@ pub enum Item<'e> {
         /// Bytes of all its pieces. 0: they are needed no more, and nothing takes place.
         length: u64,
     },
+    /// The value under `key`, if it is of this kind, has this element with this value. What an
+    /// element is, the kind says.
+    Edit {
+        /// The index that has the key.
+        root: u64,
+        /// The key.
+        key: &'e [u8],
+        /// The value's kind.
+        kind: u8,
+        /// The element.
+        element: &'e [u8],
+        /// The element's value.
+        value: &'e [u8],
+    },
+    /// The value under `key`, if it is of this kind, does not have this element.
+    Unedit {
+        /// The index that has the key.
+        root: u64,
+        /// The key.
+        key: &'e [u8],
+        /// The value's kind.
+        kind: u8,
+        /// The element.
+        element: &'e [u8],
+    },
 }
 
 /// The bytes of a feed contradict themselves.
@@ -165,6 +192,8 @@ struct Parts<'e> {
     field_bytes: usize,
     key: &'e [u8],
     bytes: &'e [u8],
+    /// More bytes, behind those.
+    tail: &'e [u8],
 }
 
 impl Parts<'_> {
@@ -184,6 +213,7 @@ impl<'e> Item<'e> {
             field_bytes: 0,
             key,
             bytes,
+            tail: &[],
         };
         let with = |parts: Parts<'e>, fields: u64| Parts {
             fields: fields.to_le_bytes(),
@@ -231,6 +261,27 @@ impl<'e> Item<'e> {
             Item::Close => plain(8, 0, &[], &[]),
             Item::Piece { id, offset, bytes } => with(plain(9, id, &[], bytes), offset),
             Item::Pieces { id, length } => with(plain(10, id, &[], &[]), length),
+            Item::Edit {
+                root,
+                key,
+                kind,
+                element,
+                value,
+            } => Parts {
+                flags: kind,
+                lengths: [key.len(), element.len() + value.len()],
+                tail: value,
+                ..with(plain(11, root, key, element), element.len() as u64)
+            },
+            Item::Unedit {
+                root,
+                key,
+                kind,
+                element,
+            } => Parts {
+                flags: kind,
+                ..plain(12, root, key, element)
+            },
         }
     }
 
@@ -239,7 +290,7 @@ impl<'e> Item<'e> {
     pub fn encoded_len(&self) -> usize {
         let parts = self.parts();
         let length = if parts.is_long() { 8 } else { 0 };
-        HEAD + length + parts.field_bytes + parts.key.len() + parts.bytes.len()
+        HEAD + length + parts.field_bytes + parts.key.len() + parts.bytes.len() + parts.tail.len()
     }
 
     /// Hands out its bytes, part by part.
@@ -260,6 +311,9 @@ impl<'e> Item<'e> {
         to(&parts.fields[..parts.field_bytes]);
         to(parts.key);
         to(parts.bytes);
+        if !parts.tail.is_empty() {
+            to(parts.tail);
+        }
     }
 
     /// The item at the beginning of `body`, and what lies behind it.
@@ -272,10 +326,10 @@ impl<'e> Item<'e> {
         let mut word = [0; 8];
         word[..6].copy_from_slice(&root);
         let root = u64::from_le_bytes(word);
-        if kind != 1 | LONG && kind != 1 && flags != 0 {
+        if !matches!(kind & !LONG, 1 | 11 | 12) && flags != 0 {
             return Err("an item has unknown flags");
         }
-        let is_long = matches!(kind, LONG.. if kind & !LONG <= 2);
+        let is_long = kind >= LONG && matches!(kind & !LONG, 0..=2 | 11 | 12);
         let kind = if is_long { kind & !LONG } else { kind };
         if is_long {
             let (word, behind) = rest.split_first_chunk::<8>().ok_or(CUT)?;
@@ -289,7 +343,7 @@ impl<'e> Item<'e> {
             (key_len, bytes_len) = (key_len * 8, bytes_len * 8);
         }
         let mut field = 0;
-        if matches!(kind, 2 | 3 | 9 | 10) || flags & HAS_EXPIRY != 0 {
+        if matches!(kind, 2 | 3 | 9..=11) || flags & HAS_EXPIRY != 0 {
             let (word, behind) = rest.split_first_chunk::<8>().ok_or(CUT)?;
             (field, rest) = (u64::from_le_bytes(*word), behind);
         }
@@ -369,6 +423,26 @@ impl<'e> Item<'e> {
             10 => Item::Pieces {
                 id: root,
                 length: field,
+            },
+            11 | 12 if flags >= VALUE_KINDS => return Err("an edit has unknown flags"),
+            11 => {
+                let split = usize::try_from(field).ok();
+                let (element, value) = split
+                    .and_then(|split| bytes.split_at_checked(split))
+                    .ok_or("an element goes beyond its item")?;
+                Item::Edit {
+                    root,
+                    key,
+                    kind: flags,
+                    element,
+                    value,
+                }
+            }
+            12 => Item::Unedit {
+                root,
+                key,
+                kind: flags,
+                element: bytes,
             },
             _ => return Err("an item is of an unknown kind"),
         })
@@ -574,6 +648,26 @@ mod tests {
                 id: 5,
                 length: 70_000,
             },
+            Item::Edit {
+                root,
+                key,
+                kind: 31,
+                element: b"element",
+                value: b"value",
+            },
+            Item::Edit {
+                root,
+                key,
+                kind: 1,
+                element: b"",
+                value: b"",
+            },
+            Item::Unedit {
+                root,
+                key,
+                kind: 1,
+                element: b"element",
+            },
         ]
     }
 
@@ -602,6 +696,31 @@ mod tests {
         assert_eq!(of(0), items);
         assert_eq!(of(1), [], "nothing came of it");
         assert_eq!(of(2), items[1..2]);
+    }
+
+    /// As a part of a change that is entered in pieces.
+    #[test]
+    fn an_edit_longer_than_an_entry_is_decoded() {
+        let edit = |element, value| Item::Edit {
+            root: 1,
+            key: b"k",
+            kind: 1,
+            element,
+            value,
+        };
+        let unedit = Item::Unedit {
+            root: 1,
+            key: b"k",
+            kind: 1,
+            element: &[9; 70_000],
+        };
+        let (short, long) = (&[7; 40_000], &[8; 40_000]);
+        for item in [edit(short, long), edit(b"", &[8; 70_000]), unedit] {
+            let mut bytes = Vec::new();
+            item.encode(|part| bytes.extend_from_slice(part));
+            bytes.push(0);
+            assert_eq!(Item::decode(&bytes), Ok((item, &[0][..])));
+        }
     }
 
     #[test]

@@ -50,7 +50,18 @@ impl Records {
         held: Held<'b>,
         item: impl FnOnce() -> Result<Item<'i>, Corrupt>,
     ) -> Result<(Held<'b>, Option<Reserved>), WriteError> {
-        match self.enter_change(slot, item) {
+        self.or_unlock(slot, held, self.enter_change(slot, item))
+    }
+
+    /// As there, with what came of entering.
+    #[inline(always)]
+    pub(crate) fn or_unlock<'b>(
+        &self,
+        slot: &Slot<'_>,
+        held: Held<'b>,
+        entered: Result<Option<Reserved>, WriteError>,
+    ) -> Result<(Held<'b>, Option<Reserved>), WriteError> {
+        match entered {
             Ok(fed) => Ok((held, fed)),
             Err(error) => {
                 held.unlock_unchanged();

@@ -143,9 +143,11 @@ impl Records {
             bytes: value,
         };
         match self.try_overwrite(slot, change, id, item, value, (kind, expiry)) {
-            Err(WriteError::FeedFull) => self.in_pieces(slot, item, || {
-                self.try_overwrite(slot, change, id, item, value, (kind, expiry))
-            }),
+            Err(WriteError::FeedFull) if change.says.is_none() => {
+                self.in_pieces(slot, item, || {
+                    self.try_overwrite(slot, change, id, item, value, (kind, expiry))
+                })
+            }
             overwritten => overwritten,
         }
     }
@@ -220,7 +222,13 @@ impl Records {
                 }
                 return Ok(None);
             };
-            let (held, fed) = self.enter_or_unlock(slot, held, || Ok(item))?;
+            let (held, fed) = match change.says {
+                None => self.enter_or_unlock(slot, held, || Ok(item))?,
+                Some(elements) => {
+                    let entered = self.enter_elements(slot, id, change.key, elements);
+                    self.or_unlock(slot, held, entered)?
+                }
+            };
             // Before the intent, by which a repairer makes the change.
             self.note_change(root, place);
             let was = target.record.expires();

@@ -6,6 +6,7 @@
 
 pub(crate) mod access;
 pub(crate) mod change_set;
+pub(crate) mod elements;
 pub(crate) mod expiry;
 pub(crate) mod feed_entry;
 pub(crate) mod in_place;

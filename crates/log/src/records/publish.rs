@@ -26,6 +26,7 @@ use crate::index::resize::{Resized, Why, retired};
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::records::Records;
+use crate::records::elements::Elements;
 use crate::records::notify::NotifyKind;
 use crate::region::mem::Loc;
 use crate::session::Wait;
@@ -45,6 +46,8 @@ pub(crate) struct KeyChange<'k> {
     /// Whether the key is evicted to free space.
     pub evicting: bool,
     pub expect: Expect<'k>,
+    /// What the change feed says instead of the whole value.
+    pub says: Option<&'k Elements>,
 }
 
 impl<'k> KeyChange<'k> {
@@ -59,6 +62,7 @@ impl<'k> KeyChange<'k> {
             expiring: false,
             evicting: false,
             expect: Expect::Anything,
+            says: None,
         }
     }
 }
@@ -144,6 +148,10 @@ impl Records {
         slot: &Slot<'_>,
         change: &KeyChange<'_>,
     ) -> Result<Published, WriteError> {
+        if change.says.is_some() {
+            // It fits an entry.
+            return Err(self.give_up(change, WriteError::FeedFull));
+        }
         let id = self.root_id(change.root)?;
         let published = self.in_pieces(slot, self.item_of(id, change)?, || {
             self.try_publish(slot, change)
@@ -411,7 +419,11 @@ impl Records {
             return Ok(Some(Done::unchanged(published)));
         }
         mneme_sys::fault!("log.expected");
-        let fed = match self.enter_change(slot, || self.item_of(id, &{ *change })) {
+        let entered = match change.says {
+            None => self.enter_change(slot, || self.item_of(id, &{ *change })),
+            Some(elements) => self.enter_elements(slot, id, change.key, elements),
+        };
+        let fed = match entered {
             Ok(fed) => fed,
             Err(error) => {
                 held.unlock();

@@ -203,6 +203,7 @@ impl Store {
                 expiring: false,
                 evicting: false,
                 expect: Expect::Anything,
+                says: None,
             };
             let published = self.publish(&slot, &pin, &change);
             let (error, first_dead) = match published {

@@ -1,10 +1,12 @@
 //! The operations on a database's records: by [`Database`], and for database 0 by [`LogStore`]
 //! itself.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use super::LogStore;
 use crate::error::{BatchError, ReadError, WriteError};
+use crate::records::elements::Elements;
 use crate::records::expiry::{Expiry, Stored};
 use crate::records::keyspace::KeyspaceInfo;
 use crate::records::random::{Draw, Drawn};
@@ -276,7 +278,7 @@ macro_rules! operations {
             ) -> Result<Updated, WriteError> {
                 let db = $db;
                 let takes = Takes::Only(ValueKind::STRING);
-                db.store.with_feed(|| db.store.update(db.number, key, takes, &mut decide))
+                db.store.with_feed(|| db.store.update(db.number, key, takes, None, &mut decide))
             }
 
             /// As `update_stored`, for a value of this kind: what is stored is of it, too.
@@ -291,7 +293,31 @@ macro_rules! operations {
             ) -> Result<Updated, WriteError> {
                 let db = $db;
                 let takes = Takes::Only(kind);
-                db.store.with_feed(|| db.store.update(db.number, key, takes, &mut decide))
+                db.store.with_feed(|| db.store.update(db.number, key, takes, None, &mut decide))
+            }
+
+            /// As `update_kind`, for a change of some elements of the value. `decide` says them,
+            /// too: a change feed has those [`Elements`] instead of the whole value where a value
+            /// that was there is replaced (`Decision::Replace`). If `decide` says none, the feed
+            /// has the whole value.
+            ///
+            /// # Errors
+            /// As for `put`; nothing was changed.
+            pub fn update_elements(
+                &$self,
+                key: &[u8],
+                kind: ValueKind,
+                mut decide: impl FnMut(Option<Stored<'_>>, &mut Elements) -> Decision,
+            ) -> Result<Updated, WriteError> {
+                let db = $db;
+                let elements = RefCell::new(Elements::new(kind, db.store.feed.is_some()));
+                let mut decide = |stored: Option<Stored<'_>>| {
+                    let mut said = elements.borrow_mut();
+                    said.clear();
+                    decide(stored, &mut said)
+                };
+                let (takes, said) = (Takes::Only(kind), Some(&elements));
+                (db.store).with_feed(|| db.store.update(db.number, key, takes, said, &mut decide))
             }
 
             /// As `update_stored`, for a value of any kind: what is stored is a string.
@@ -305,7 +331,7 @@ macro_rules! operations {
             ) -> Result<Updated, WriteError> {
                 let db = $db;
                 let takes = Takes::AnyFor(ValueKind::STRING);
-                db.store.with_feed(|| db.store.update(db.number, key, takes, &mut decide))
+                db.store.with_feed(|| db.store.update(db.number, key, takes, None, &mut decide))
             }
 
             /// Calls `visit` once, with a part of the value of `key`. `range` gets the value's

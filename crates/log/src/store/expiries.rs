@@ -50,7 +50,7 @@ impl Store {
             true => Takes::Only(ValueKind::STRING),
             false => Takes::Any,
         };
-        self.update(database, key, takes, |stored| {
+        self.update(database, key, takes, None, |stored| {
             match stored.and_then(|s| Some((s, decide(s)?))) {
                 Some((stored, expiry)) if expiry != stored.expiry => {
                     Decision::ReplaceUntil(stored.value.to_vec(), expiry)

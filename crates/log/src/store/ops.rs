@@ -4,6 +4,8 @@
 //! A write reserves space, copies, and publishes (see [`crate::records::publish`]). A write that
 //! finds no free space releases its pin, frees space, and starts again.
 
+use std::cell::RefCell;
+
 use mneme_arena::Class;
 use mneme_sync::{Holding, Pin, Slot};
 
@@ -12,6 +14,7 @@ use crate::index::lookup::{FoundEntry, Lookup};
 use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::reclaim::free_space::SpaceSearch;
+use crate::records::elements::Elements;
 use crate::records::expiry::{Before, Expiry, RecordLife, Stored};
 use crate::records::in_place::CopyOut;
 use crate::records::notify::NotifyKind;
@@ -57,6 +60,15 @@ impl Takes {
         }
     }
 }
+
+/// What an update looks for, what it takes, when it began, and where it says what it changes.
+type Sought<'a> = (
+    Place,
+    &'a [u8],
+    Takes,
+    &'a Before,
+    Option<&'a RefCell<Elements>>,
+);
 
 /// What an update did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -229,6 +241,7 @@ impl Store {
             expiring: expiry != Expiry::Never,
             evicting: false,
             expect: Expect::Anything,
+            says: None,
         };
         match self.publish_inlined(slot, &pin, &change)? {
             Published::NoSpace => {
@@ -272,12 +285,14 @@ impl Store {
     }
 
     /// Changes `key` depending on its present value, atomically. `decide` may be called more than
-    /// once, and is not called for a value of a kind that the update does not take.
+    /// once, and is not called for a value of a kind that the update does not take. It says in
+    /// `elements` what a `Decision::Replace` changes of the value, or nothing.
     pub(crate) fn update(
         &self,
         database: u8,
         key: &[u8],
         takes: Takes,
+        elements: Option<&RefCell<Elements>>,
         mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
     ) -> Result<Updated, WriteError> {
         let slot = self.writer()?;
@@ -309,7 +324,7 @@ impl Store {
                 };
                 match root {
                     Some(root) => {
-                        let key = (place, key, takes, &before);
+                        let key = (place, key, takes, &before, elements);
                         self.try_update(&slot, &pin, root, key, &mut decide, &mut search)?
                     }
                     None => Tried::NoSpace,
@@ -328,7 +343,7 @@ impl Store {
         slot: &Slot<'_>,
         pin: &Pin<'_>,
         root: Root,
-        (place, key, takes, before): (Place, &[u8], Takes, &Before),
+        (place, key, takes, before, elements): Sought<'_>,
         decide: &mut impl FnMut(Option<Stored<'_>>) -> Decision,
         search: &mut SpaceSearch,
     ) -> Result<Tried, WriteError> {
@@ -384,6 +399,11 @@ impl Store {
             Decision::Replace(value) => (Some(value), kept),
             Decision::ReplaceUntil(value, expiry) => (Some(value), *expiry),
         };
+        // Of a value that was there, and keeps its expiry. `decide` runs no more.
+        let said = match &decision {
+            Decision::Replace(_) if present => elements.map(RefCell::borrow),
+            _ => None,
+        };
         let mut change = KeyChange {
             root,
             place,
@@ -393,6 +413,9 @@ impl Store {
             expiring: expiry != Expiry::Never,
             evicting: false,
             expect,
+            says: said
+                .as_deref()
+                .filter(|said| said.are_shorter(key, value.map_or(&[][..], Vec::as_slice))),
         };
         if self.overwrites()
             && let Some(value) = value

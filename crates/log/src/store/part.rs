@@ -220,16 +220,22 @@ impl Store {
         decide: &mut impl FnMut(Option<Part<'_>>) -> Patch<'b>,
     ) -> Result<Updated, WriteError> {
         let mut applied = Ok(());
-        let updated = self.update(database, key, Takes::Only(ValueKind::STRING), |stored| {
-            let value = stored.map_or(&[][..], |stored| stored.value);
-            let patch = decide(stored.map(|stored| Part::of(stored.value, range)));
-            let (patched, error) = match patch.apply(value) {
-                Ok(patched) => (patched, Ok(())),
-                Err(error) => (None, Err(error)),
-            };
-            applied = error;
-            patched.map_or(Decision::Keep, Decision::Replace)
-        })?;
+        let updated = self.update(
+            database,
+            key,
+            Takes::Only(ValueKind::STRING),
+            None,
+            |stored| {
+                let value = stored.map_or(&[][..], |stored| stored.value);
+                let patch = decide(stored.map(|stored| Part::of(stored.value, range)));
+                let (patched, error) = match patch.apply(value) {
+                    Ok(patched) => (patched, Ok(())),
+                    Err(error) => (None, Err(error)),
+                };
+                applied = error;
+                patched.map_or(Decision::Keep, Decision::Replace)
+            },
+        )?;
         applied.map(|()| updated)
     }
 }

@@ -55,6 +55,8 @@ impl Replayed {
                     value[offset as usize..][..bytes.len()].copy_from_slice(bytes);
                 }
             }
+            // The store knows no elements: the crates that do say them.
+            Item::Edit { .. } | Item::Unedit { .. } => panic!("nothing changes elements"),
             Item::Expire { root, key, expiry } => {
                 if let Some((_, present, _)) = self.content(root).get_mut(key) {
                     *present = expiry;

@@ -4,14 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::Instant;
 
-use mneme_log::{Cursor, GrowError, LogStore};
+use mneme_log::{Cursor, Database, GrowError, LogStore, ValueKind};
 use mneme_sync::{Participants, SlotId};
 use mneme_sys::Region;
 
 use super::diary::Diary;
 use super::expected::{Span, now, settle};
 use super::look::{BUSY, MayPass, look, patiently, place, read};
-use super::names::{LANES, MAIN, NAMES, database, databases, key, owner};
+use super::names::{LANES, LEFT, MAIN, NAMES, database, databases, key, owner, value_kind};
 use super::place::{MAX, Place, Store};
 
 /// Log segments that are open, and bytes that the index has, when everything is removed.
@@ -182,6 +182,18 @@ impl<'r> Judge<'r> {
                 };
                 cursor = patiently(|| records.scan(cursor, 256, &mut visit))?;
             }
+            // Strings alone were visited so far.
+            for key in typed_keys(&records)? {
+                let value = patiently(|| records.get_kind(&key, value_kind(LEFT.start)))?;
+                if let Some(value) = value {
+                    let read = match owner(number, &key) {
+                        Some((lane, name)) => read(lane, name, &value),
+                        None => Err(format!("nobody's key {}", key.escape_ascii())),
+                    };
+                    wrong = wrong.take().or(read.err());
+                    found.insert(key, ());
+                }
+            }
             if let Some(wrong) = wrong {
                 return Err(format!("a scan of database {number}: {wrong}"));
             }
@@ -257,4 +269,21 @@ impl MayPass for Growth {
     fn may_pass(&self) -> bool {
         matches!(self.0, GrowError::Stalled(_))
     }
+}
+
+/// The keys of values that are no strings. Nobody changes them meanwhile.
+fn typed_keys(records: &Database<'_>) -> Result<Vec<Vec<u8>>, String> {
+    let (mut keys, mut cursor) = (Vec::new(), Cursor::START);
+    while cursor != Cursor::END {
+        let visit = |key: &[u8], of: ValueKind| {
+            if of != ValueKind::STRING {
+                keys.push(key.to_vec());
+            }
+        };
+        cursor = match records.scan_kinds(cursor, 256, visit) {
+            Err(error) if error.may_pass() => continue,
+            next => next.map_err(|error| error.to_string())?,
+        };
+    }
+    Ok(keys)
 }

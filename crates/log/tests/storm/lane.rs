@@ -11,7 +11,7 @@ use super::diary::{Diary, MOST};
 use super::expected::{How, Span, State, now};
 use super::look::{MayPass, look, place, read};
 use super::names::{
-    LARGE, LEFT, MAIN, RIGHT, SHARED, TIED, TIED_TOGETHER, canonical, database, key,
+    LARGE, LEFT, MAIN, RIGHT, SHARED, TIED, TIED_TOGETHER, canonical, database, key, value_kind,
 };
 use super::place::MAX;
 use super::roles::Twin;
@@ -221,7 +221,8 @@ impl<'s> Lane<'s> {
         let new = self.next(len, 0);
         self.change(kind, How::Whole, &[(name, new)], |lane| {
             let at = place(lane.store, lane.number, name);
-            whole(at.put(&lane.key(name), &lane.value(name, new)))
+            let value = lane.value(name, new);
+            whole(at.put_kind(&lane.key(name), &value, value_kind(name), Expiry::Never))
         });
     }
 
@@ -261,8 +262,9 @@ impl<'s> Lane<'s> {
         };
         self.change("update", How::Whole, &[(name, new)], |lane| {
             let at = place(lane.store, lane.number, name);
-            let done = at.update(&lane.key(name), |seen| {
-                lane.compare(name, old, seen);
+            let done = at.update_elements(&lane.key(name), value_kind(name), |seen, elements| {
+                lane.compare(name, old, seen.map(|seen| seen.value));
+                elements.set(b"element", b"value");
                 match remove {
                     true => Decision::Remove,
                     false => Decision::Replace(lane.value(name, new)),
@@ -515,6 +517,9 @@ impl<'s> Lane<'s> {
             true => self.random.among(&LEFT),
             false => self.random.among(&RIGHT),
         };
+        if self.random.one_in(3) {
+            return self.update(name);
+        }
         let len = self.length().min(1000);
         self.put("own put", name, len);
     }

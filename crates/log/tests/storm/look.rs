@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use mneme_log::{Database, Expiry, LogStore, ReadError, WriteError};
 
 use super::expected::{GONE, State};
-use super::names::{SHARED, canonical, database, key};
+use super::names::{SHARED, canonical, database, key, value_kind};
 use super::value::{Shared, Stamp};
 
 /// On a busy machine a thread may be stopped, or off its CPU, for a second or two; not for a
@@ -84,7 +84,8 @@ pub fn place<'s>(store: &'s LogStore, lane: usize, name: usize) -> Database<'s> 
 /// What a name holds, with its expiry. Of a name that nobody changes meanwhile.
 pub fn look(store: &LogStore, lane: usize, name: usize) -> Result<Option<State>, String> {
     let (place, key) = (place(store, lane, name), key(lane, name));
-    let value = patiently(|| place.get(&key).map(|value| value.map(|v| v.to_vec())))?;
+    let got = || place.get_kind(&key, value_kind(name));
+    let value = patiently(|| got().map(|value| value.map(|v| v.to_vec())))?;
     let Some(value) = value else { return Ok(None) };
     let mut state = read(lane, name, &value)?;
     if !state.is_there() {

@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use mneme_log::ValueKind;
+
 /// Lanes.
 pub const LANES: usize = 4;
 
@@ -45,6 +47,12 @@ pub fn database(lane: usize, name: usize) -> usize {
         name if SHARED.contains(&name) => OF_ALL,
         _ => 0,
     }
+}
+
+/// The kind of a name's values: those in a lane's own databases are no strings.
+pub fn value_kind(name: usize) -> ValueKind {
+    let is_typed = LEFT.contains(&name) || RIGHT.contains(&name);
+    ValueKind::new(u8::from(is_typed)).unwrap()
 }
 
 /// The key of a name. Keys are of several lengths.

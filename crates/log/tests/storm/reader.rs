@@ -13,7 +13,9 @@ use mneme_testkit::Random;
 use super::diary::Diary;
 use super::expected::{Span, State, now};
 use super::look::{MayPass, patiently, place, read};
-use super::names::{LANES, LEFT, NAMES, RIGHT, TIED, TIED_TOGETHER, databases, key, owner};
+use super::names::{
+    LANES, LEFT, NAMES, RIGHT, TIED, TIED_TOGETHER, databases, key, owner, value_kind,
+};
 
 /// The exit code of a reader that saw half a transaction.
 const SAW_HALF: i32 = 78;
@@ -90,7 +92,7 @@ impl<'s> Reader<'s> {
         let (lane, name) = self.any();
         let before = self.before(lane, name);
         let (at, key) = (place(self.store, lane, name), key(lane, name));
-        let value = patiently(|| at.get(&key)).unwrap();
+        let value = patiently(|| at.get_kind(&key, value_kind(name))).unwrap();
         self.judge(lane, name, before, value.as_deref());
     }
 

@@ -130,7 +130,9 @@ pub fn processes(store: &SharedStore) -> String {
 pub fn check(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn Error>> {
     let options = StoreOptions::new().maintainer(false);
     let store = options.attach(registry, name, Access::ReadWrite)?;
-    let report = store.check()?;
+    let mut report = store.check()?;
+    let problems = mneme_collections::check_while(&store, &|| true)?;
+    report.problems.extend(problems);
     if json {
         let (records, problems) = (report.records, &report.problems);
         let report = json!({ "records": records, "problems": problems });

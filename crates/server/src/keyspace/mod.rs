@@ -10,7 +10,7 @@ mod records;
 use std::ops::Range;
 
 use mneme_collections::{HASH, HashEdit, PackedHash};
-use mneme_log::{Decision, Expiry, LogStore, Part, Patch, Stored, Updated, ValueKind};
+use mneme_log::{Decision, Elements, Expiry, LogStore, Part, Patch, Stored, Updated, ValueKind};
 
 use crate::command::Failure;
 use crate::counters::Counters;
@@ -312,30 +312,30 @@ impl<'a> Keyspace<'a> {
         key: &[u8],
         mut change: impl FnMut(&mut HashEdit) -> Result<(R, bool), Failure>,
     ) -> Result<R, Failure> {
-        let mut changed = |stored: Option<Stored<'_>>| {
-            let mut hash = match stored {
-                Some(stored) => HashEdit::of(stored.value)?,
-                None => HashEdit::new(),
-            };
-            let (result, is_changed) = change(&mut hash)?;
-            let decision = match is_changed {
-                false => Decision::Keep,
-                true if hash.is_empty()? => Decision::Remove,
-                true => Decision::Replace(hash.into_image()),
-            };
-            Ok((result, decision))
-        };
         let mut result = Err(Failure::Store("an update has asked for nothing".into()));
-        self.update_kind(key, Some(HASH), |stored| match changed(stored) {
-            Ok((value, decision)) => {
-                result = Ok(value);
-                decision
+        let mut decide = |stored: Option<Stored<'_>>, elements: Option<&mut Elements>| {
+            let old = stored.map(|stored| stored.value);
+            match HashEdit::decide(old, elements, &mut change) {
+                Ok((value, decision)) => {
+                    result = Ok(value);
+                    decision
+                }
+                Err(failure) => {
+                    result = Err(failure);
+                    Decision::Keep
+                }
             }
-            Err(failure) => {
-                result = Err(failure);
-                Decision::Keep
-            }
-        })?;
+        };
+        if self.transaction.is_some() {
+            self.update_kind(key, Some(HASH), |stored| decide(stored, None))?;
+        } else {
+            let database = self.store.database(self.database)?;
+            let decide = |stored: Option<Stored<'_>>, elements: &mut Elements| {
+                decide(stored, Some(elements))
+            };
+            let updated = database.update_elements(key, HASH, decide)?;
+            self.changed(updated);
+        }
         result
     }
 

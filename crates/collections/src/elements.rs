@@ -1,0 +1,104 @@
+//! Values by their elements, as the change feed says them: what a store's replay needs of types.
+//!
+//! **A change of an element is absolute**: it may be applied to a value that has it already.
+
+use std::collections::HashMap;
+
+use mneme_log::ValueKind;
+
+use crate::HASH;
+use crate::error::{Damage, EditError};
+use crate::hash_edit::HashEdit;
+use crate::packed_hash::PackedHash;
+
+/// The image that this one, of a value of this kind, becomes where `element` gets `value`; `None`:
+/// where it is removed. O(bytes).
+///
+/// # Errors
+/// The image is damaged or would be too long, or values of the kind have no elements.
+pub fn apply(
+    kind: ValueKind,
+    image: &[u8],
+    element: &[u8],
+    value: Option<&[u8]>,
+) -> Result<Vec<u8>, EditError> {
+    if kind != HASH {
+        let what = "an element of a value that has none";
+        return Err(Damage { at: 0, what }.into());
+    }
+    let mut hash = HashEdit::of(image)?;
+    match value {
+        Some(value) => hash.set(element, value).map(drop)?,
+        None => hash.remove(element).map(drop)?,
+    }
+    Ok(hash.into_image())
+}
+
+/// Whether two images of values of this kind have the same elements: their order may differ where
+/// one of them was replayed. O(bytes).
+///
+/// # Errors
+/// One of two hashes that differ is damaged.
+pub fn is_same(kind: ValueKind, one: &[u8], other: &[u8]) -> Result<bool, Damage> {
+    if one == other || kind != HASH {
+        return Ok(one == other);
+    }
+    let (one, other) = (PackedHash::read(one)?, PackedHash::read(other)?);
+    if one.is_table() != other.is_table() || one.len()? != other.len()? {
+        return Ok(false);
+    }
+    let mut values = HashMap::new();
+    for pair in one.pairs() {
+        let pair = pair?;
+        values.insert(pair.field.to_vec(), pair.value);
+    }
+    for pair in other.pairs() {
+        let pair = pair?;
+        if pair
+            .field
+            .with_bytes(|field| values.get(field) != Some(&pair.value))
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn image(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
+        let mut hash = HashEdit::new();
+        hash.set_many(pairs).unwrap();
+        hash.into_image()
+    }
+
+    #[test]
+    fn an_element_is_set_and_removed_and_may_be_so_already() {
+        let one = image(&[(b"a", b"1")]);
+        let two = image(&[(b"a", b"1"), (b"b", b"2")]);
+        for from in [&one, &two] {
+            assert_eq!(apply(HASH, from, b"b", Some(b"2")).unwrap(), two);
+            assert_eq!(apply(HASH, from, b"b", None).unwrap(), one);
+        }
+        assert!(apply(ValueKind::STRING, b"text", b"b", None).is_err());
+        assert!(apply(HASH, b"text", b"b", None).is_err());
+    }
+
+    #[test]
+    fn hashes_are_the_same_in_another_order_alone() {
+        let of = image(&[(b"a", b"1"), (b"b", b"text")]);
+        assert!(is_same(HASH, &of, &image(&[(b"b", b"text"), (b"a", b"1")])).unwrap());
+        for other in [
+            image(&[(b"a", b"1")]),
+            image(&[(b"a", b"1"), (b"b", b"2")]),
+            image(&[(b"a", b"1"), (b"c", b"text")]),
+        ] {
+            assert!(!is_same(HASH, &of, &other).unwrap());
+        }
+        assert!(!is_same(ValueKind::STRING, b"a", b"b").unwrap());
+    }
+}
