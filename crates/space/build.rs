@@ -1,5 +1,5 @@
-//! Tells the crate which compiler builds it: what the compiler lays out at its own will is stored
-//! in segments, and another compiler may lay it out otherwise.
+//! Records the compiler's version for the crate. Segments store types whose layout the compiler
+//! chooses, and another compiler may choose another layout.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ fn main() {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = Command::new(rustc).arg("-vV").output();
     let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    // Without an answer two builds could agree by mistake: better none at all.
+    // Without the version two different compilers could appear equal: it is better not to build.
     let version = version.unwrap_or_default().replace('\n', " ");
     assert!(
         version.contains("rustc"),

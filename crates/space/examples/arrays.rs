@@ -1,5 +1,5 @@
-//! The arrays that Python has put into a segment, with the sum of those of `'<f8'`.
-//! `docs/guides/python.md` draws how they lie there.
+//! Lists the arrays that Python has put into a segment, with the sum of those of type `'<f8'`.
+//! `docs/guides/python.md` shows their layout.
 //!
 //! ```sh
 //! cargo run -p mneme-space --example arrays -- SEGMENT
@@ -20,13 +20,13 @@ struct Arrays {
 
 #[repr(C)]
 struct Array {
-    /// The numbers; then the name; then the descr.
+    /// Points to the numbers of the shape, followed by the name and the type descriptor.
     shape: *const u64,
     dimensions: u32,
     name_bytes: u32,
     descr_bytes: u32,
     reserved: u32,
-    /// In C order.
+    /// The elements, in C order.
     data: *const f64,
     bytes: u64,
 }
@@ -40,14 +40,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let entered = inside.segments().next().ok_or("no segment")?;
     let heap = inside.heap(entered.base.addr().get()).ok_or("no heap")?;
     let root = heap.root()?.ok_or("no arrays")?.cast::<Arrays>();
-    // SAFETY: a block whose first bytes say that it is the directory of arrays. Python's module
-    // has written it, and nobody changes it while this thread is inside.
+    // SAFETY: the block's first bytes identify it as the directory of arrays. Python's module has
+    // written it, and nobody changes it while this thread is inside.
     let arrays = unsafe { root.as_ref() };
     if &arrays.magic != b"mnemarr1" {
         return Err("another program has laid this segment out".into());
     }
     for i in 0..arrays.count as usize {
-        // SAFETY: as many entries lie there.
+        // SAFETY: the directory has that many entries.
         show(unsafe { &*arrays.entries.add(i) });
     }
     Ok(())
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn show(array: &Array) {
     let dimensions = array.dimensions as usize;
-    // SAFETY: numbers and text lie one behind the other, as many as the entry says.
+    // SAFETY: the numbers and texts are adjacent, with the lengths that the entry records.
     let (shape, name, descr) = unsafe {
         let name = array.shape.add(dimensions).cast::<u8>();
         let descr = name.add(array.name_bytes as usize);

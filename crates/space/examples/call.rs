@@ -1,7 +1,8 @@
-//! What a call into a space costs: a resident in another process, requests of 8 bytes and of 4 KiB.
+//! Measures a call into a space: a resident in another process, with requests of 8 bytes and of 4
+//! KiB.
 //!
-//! `cargo run --release -p mneme-space --example call`; `taskset -c 0` before the program for one
-//! CPU.
+//! Run it with `cargo run --release -p mneme-space --example call`; put `taskset -c 0` before the
+//! program to use one CPU.
 #![allow(clippy::unwrap_used, reason = "a failure is to be seen")]
 
 use std::process::Command;

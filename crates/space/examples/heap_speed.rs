@@ -1,13 +1,13 @@
-//! What a segment's heap costs beside other allocators:
-//! `cargo run --release -p mneme-space --example heap_speed`.
+//! Measures a segment's heap beside other allocators: `cargo run --release -p mneme-space --example
+//! heap_speed`.
 //!
-//! The system's allocator, and two that could be placed in a segment: `rlsf` (TLSF) and `dlmalloc`,
-//! which the paper used. All do the same in turn, in a rotated order, on memory that was touched
-//! before; each figure is the median over the rounds, in ns for an allocation with its release (of
-//! a vector: for a push), and the others' as a median of their ratios to ours in the same round.
-//! Above 1 they are slower.
+//! The others are the system's allocator, and two that could be placed in a segment: `rlsf` (TLSF)
+//! and `dlmalloc`, which the paper used. In each round all do the same work in a rotated order, on
+//! memory that was touched before. Each of our figures is the median over the rounds, in ns for an
+//! allocation with its release (for a vector: for a push). The others' figures are the median of
+//! their ratio to ours in the same round; above 1 they are slower.
 //!
-//! Arguments: rounds, and the one row to run.
+//! Arguments: the number of rounds, and the one row to run.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -23,14 +23,14 @@ use rlsf::Tlsf;
 const POOL: usize = 512 << 20;
 const FILLED: usize = 64 << 20;
 
-/// Something that gives memory. Blocks have the layouts that they were asked for with.
+/// An allocator under test. A block is freed and grown with the layout that it was allocated with.
 trait Memory {
     fn get(&mut self, layout: Layout) -> NonNull<u8>;
     /// # Safety
-    /// A block of this layout that was got here.
+    /// `at` must be a block of this layout, allocated here.
     unsafe fn give(&mut self, at: NonNull<u8>, layout: Layout);
     /// # Safety
-    /// As `give`; `size` is larger than the layout's.
+    /// As `give`; `size` must be larger than the layout's.
     unsafe fn grow(&mut self, at: NonNull<u8>, layout: Layout, size: usize) -> NonNull<u8>;
 }
 
@@ -117,7 +117,7 @@ impl Memory for dlmalloc::Dlmalloc {
     }
 }
 
-/// Equal numbers for all, in each round.
+/// A generator of the same numbers for all, in each round.
 struct Random(u64);
 
 impl Random {
@@ -137,7 +137,7 @@ fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, 8).unwrap()
 }
 
-/// A block with something in it.
+/// Allocates a block and writes to it.
 #[inline]
 fn get(memory: &mut impl Memory, size: usize) -> (NonNull<u8>, Layout) {
     let layout = layout(size);
@@ -147,7 +147,7 @@ fn get(memory: &mut impl Memory, size: usize) -> (NonNull<u8>, Layout) {
     (at, layout)
 }
 
-/// Blocks replaced at random among `live` ones.
+/// Replaces random blocks among `live` ones.
 fn churn(
     memory: &mut impl Memory,
     live: usize,
@@ -159,19 +159,19 @@ fn churn(
     let start = Instant::now();
     for _ in 0..times {
         let old = &mut blocks[random.below(live)];
-        // SAFETY: got above, and replaced below.
+        // SAFETY: allocated above, and replaced below.
         unsafe { memory.give(old.0, old.1) };
         *old = get(memory, size(&mut random));
     }
     let took = start.elapsed();
     for (at, layout) in blocks {
-        // SAFETY: got above.
+        // SAFETY: allocated above.
         unsafe { memory.give(at, layout) };
     }
     took.as_nanos() as f64 / times as f64
 }
 
-/// Many blocks, and then all of them given back, in the order of a list or at random.
+/// Allocates many blocks and then frees them all, in the order of a list or at random.
 fn build_and_drop(memory: &mut impl Memory, count: usize, shuffled: bool) -> f64 {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let mut order: Vec<usize> = (0..count).collect();
@@ -187,13 +187,13 @@ fn build_and_drop(memory: &mut impl Memory, count: usize, shuffled: bool) -> f64
     }
     for index in order {
         let (at, layout) = blocks[index];
-        // SAFETY: got above, each given back once.
+        // SAFETY: allocated above; each is freed once.
         unsafe { memory.give(at, layout) };
     }
     start.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// Vectors of words that double, some at a time.
+/// Lets vectors of words double, several at a time.
 fn vectors(memory: &mut impl Memory, count: usize, len: usize) -> f64 {
     let start = Instant::now();
     let mut all: Vec<(NonNull<u8>, usize)> =
@@ -201,7 +201,7 @@ fn vectors(memory: &mut impl Memory, count: usize, len: usize) -> f64 {
     for word in 0..len {
         for (at, capacity) in &mut all {
             if word == *capacity {
-                // SAFETY: got with this layout.
+                // SAFETY: allocated with this layout.
                 *at = unsafe { memory.grow(*at, layout(*capacity * 8), *capacity * 16) };
                 *capacity *= 2;
             }
@@ -211,13 +211,13 @@ fn vectors(memory: &mut impl Memory, count: usize, len: usize) -> f64 {
     }
     for (at, capacity) in all {
         black_box(at);
-        // SAFETY: got with this layout.
+        // SAFETY: allocated with this layout.
         unsafe { memory.give(at, layout(capacity * 8)) };
     }
     start.elapsed().as_nanos() as f64 / (count * len) as f64
 }
 
-/// Between `1 << from` and `1 << to` bytes, each power of two as often.
+/// Sizes between `1 << from` and `1 << to` bytes, with each power of two equally likely.
 fn mixed(from: u32, to: u32) -> impl Fn(&mut Random) -> usize {
     move |random| {
         let magnitude = 1 << (from as usize + random.below((to - from) as usize));
@@ -247,8 +247,8 @@ fn run(memory: &mut impl Memory, pattern: usize) -> f64 {
     }
 }
 
-/// How much of [`FILLED`] bytes can be asked for before none is free, after half of what fits
-/// was replaced once.
+/// How many of [`FILLED`] bytes can be allocated before the memory is full, after half of the
+/// blocks that fit were replaced once.
 fn fill(
     mut get: impl FnMut(Layout) -> Option<NonNull<u8>>,
     mut give: impl FnMut(NonNull<u8>, Layout),
@@ -275,13 +275,13 @@ fn fill(
     asked as f64 / FILLED as f64
 }
 
-/// [`fill`] of a segment and of a pool of `rlsf`.
+/// Compares [`fill`] of a segment with that of a pool of `rlsf`.
 fn fullness(name: &str, size: impl Fn(&mut Random) -> usize) {
     let segment = LocalSegment::new("s", FILLED).unwrap();
     let ours = segment.enter(|here| {
         let heap = here.heap("s").unwrap();
         let get = |layout| heap.allocate(layout).ok().map(NonNull::cast);
-        // SAFETY: got there.
+        // SAFETY: allocated there.
         fill(
             get,
             |at, layout| unsafe { heap.deallocate(at, layout) },
@@ -291,11 +291,11 @@ fn fullness(name: &str, size: impl Fn(&mut Random) -> usize) {
     let pool = Region::private(FILLED, FILLED, PagePolicy::Small).unwrap();
     let mut tlsf = Tlsf::<u32, u32, 28, 32>::new();
     let bytes = NonNull::slice_from_raw_parts(NonNull::new(pool.base()).unwrap(), FILLED);
-    // SAFETY: the region is this function's, and outlives it.
+    // SAFETY: the region belongs to this function, and outlives the allocator.
     unsafe { tlsf.insert_free_block_ptr(bytes) }.unwrap();
     let tlsf = std::cell::RefCell::new(tlsf);
     let get = |layout| tlsf.borrow_mut().allocate(layout);
-    // SAFETY: got there.
+    // SAFETY: allocated there.
     let give = |at, layout: Layout| unsafe { tlsf.borrow_mut().deallocate(at, layout.align()) };
     let rlsf = fill(get, give, &size);
     println!("{name:<50}{:>8.2}{:>8}{rlsf:>8.2}", ours.unwrap(), "");
@@ -316,7 +316,7 @@ fn main() {
     let pool = Region::private(POOL, POOL, PagePolicy::Small).unwrap();
     let mut tlsf = Tlsf::<u32, u32, 28, 32>::new();
     let bytes = NonNull::slice_from_raw_parts(NonNull::new(pool.base()).unwrap(), POOL);
-    // SAFETY: the region is this program's, and lives as long as it.
+    // SAFETY: the region belongs to this program, and lives as long as it.
     unsafe { tlsf.insert_free_block_ptr(bytes) }.unwrap();
     let mut dlmalloc = dlmalloc::Dlmalloc::new();
     let segment = LocalSegment::new("s", POOL).unwrap();
@@ -343,7 +343,7 @@ fn main() {
                             _ => run(&mut dlmalloc, pattern),
                         };
                     }
-                    // The first round is for touching.
+                    // The first round only touches the memory.
                     if round > 0 {
                         took[0].push(now[0]);
                         (1..4).for_each(|other| took[other].push(now[other] / now[0]));

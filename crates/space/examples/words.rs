@@ -15,7 +15,7 @@ use mneme_space::{
 /// The segment's name.
 const WORDS: &str = "words";
 
-/// What lies in it: how often each word was seen.
+/// The segment's content: how often each word was seen.
 struct Counts;
 
 impl Schema for Counts {
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// The first process makes the segment.
+/// The first process creates the segment.
 fn attach(access: Access) -> Result<Attachment, Box<dyn Error>> {
     let registry = Registry::open_default()?;
     let words = registry.segment(WORDS).max_size(4 << 30).open_or_create()?;
@@ -45,7 +45,7 @@ fn count(text: &str) -> Result<(), Box<dyn Error>> {
     let attached = attach(Access::ReadWrite)?;
     let mut words = text.split_whitespace().peekable();
     while words.peek().is_some() {
-        // A thousand words a section: others come in between.
+        // A section handles a thousand words, so other processes can enter in between.
         let some = words.by_ref().take(1000);
         section(attached.enter(|here| add(here, some)))?;
     }
@@ -60,7 +60,7 @@ fn add<'t>(here: &mut Section<'_>, words: impl Iterator<Item = &'t str>) -> Resu
         match counts.get_mut(word) {
             Some(count) => *count += 1,
             None => {
-                // The fallible forms, for a segment may be full.
+                // The fallible forms, because the segment may be full.
                 counts.try_insert(SegString::try_from_str_in(word, heap)?, 1)?;
             }
         }
@@ -70,7 +70,7 @@ fn add<'t>(here: &mut Section<'_>, words: impl Iterator<Item = &'t str>) -> Resu
 
 fn top(number: usize) -> Result<(), Box<dyn Error>> {
     let attached = attach(Access::ReadOnly)?;
-    // Read where they lie; what is to outlast the section is copied.
+    // Words are read in place; what must outlast the section is copied.
     let mut counts = section(attached.read(|here| {
         let counts = here.root::<Counts>(WORDS)?.iter();
         Ok(counts
@@ -84,7 +84,7 @@ fn top(number: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a section did, or why there was none, in words that help.
+/// A section's result, or the reason why there was none, with a hint.
 fn section<T>(result: Result<Result<T, RootError>, EnterError>) -> Result<T, Box<dyn Error>> {
     match result {
         Ok(done) => Ok(done?),

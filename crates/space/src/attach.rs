@@ -1,15 +1,15 @@
-//! Attachments: segments as this process visits them, and the sections in which a thread works on
-//! them.
+//! Attachments: the segments that this process has mapped, and the sections in which a thread works
+//! on them.
 //!
-//! **While a section may change a segment, nobody else is in a section of it, in any process; and
-//! what a section may have left half changed is never shown to the next one as whole.** A section
-//! takes the lock of each of its segments, in the order of their identities: alone where the
-//! segment is attached for writing, beside other readers where it is not (SpaceJMP §3.1). Before
-//! anything can be changed, the segment's header says that it is being changed; it says that it is
-//! whole again after the section has returned. A process that has the lock and finds it being
-//! changed knows that the changer died, whether alone, with the control file or with the machine;
-//! then, as after a panic, the segment is *poisoned*, for nobody can know whether its heap and what
-//! lies in it are whole.
+//! **While a section may change a segment, no other thread is in a section of it, in any process.
+//! If a section dies half-way, no later section mistakes what it left for a consistent segment.** A
+//! section locks each of its segments, in the order of their identities: exclusively if the segment
+//! is attached for writing, shared with other readers if not (SpaceJMP §3.1). Before a section can
+//! change anything, the segment's header is marked as being changed; the mark is cleared when the
+//! section has returned. A process that gets the lock and finds the mark knows that the previous
+//! holder died, whether alone, together with the control file, or because the machine went down.
+//! The segment is then *poisoned*, as it is after a panic, because nobody can know whether its heap
+//! and its data are consistent.
 
 mod attached_segment;
 mod members;
@@ -35,40 +35,43 @@ pub(crate) use attached_segment::{Changing, beside};
 use members::{Members, MembersVersion};
 pub use section_guard::{Entered, SectionGuard};
 
-/// How long a section waits for a holder of a lock that lives and does not leave.
+/// How long a section waits for a lock whose holder is alive but does not release it.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Segments as this process visits them: mapped while it lives, and participants of each.
+/// Segments that this process has mapped for as long as the attachment exists. The process is a
+/// participant of each.
 ///
-/// `Send + Sync`: any thread may enter. What is mapped is shared with other attachments of the
-/// process. Two attachments may have segments that claim the same addresses, a clone and its
-/// original for instance: then the threads of the process can be inside of one of them at a time,
-/// and entering the other moves the mappings, 4 us for 1 GiB (50 us where other threads run, which
-/// the kernel interrupts).
+/// `Send + Sync`: any thread may enter. Mappings are shared with the process's other attachments.
+/// Two attachments may hold segments that claim the same addresses, for instance a clone and its
+/// original. The process's threads can then be inside only one of the two at a time, and entering
+/// the other moves the mappings: 4 us for 1 GiB, or 50 us if other threads are running, because the
+/// kernel interrupts them.
 ///
-/// In a forked child every call is refused, and nothing of the parent's is given back: not even by
-/// leaving the section in which it was born, whose references lead to nothing there. The child must
-/// be started anew (`exec`) to attach; see [`MapError::Forked`].
+/// In a forked child every call is refused, and none of the parent's resources are released, not
+/// even when the child leaves the section that it was forked in; references from that section lead
+/// to nothing in the child. To attach segments, the child must start a new program (`exec`); see
+/// [`MapError::Forked`].
 pub struct Attachment {
     map: &'static ProcessMap,
     space: Option<Followed>,
-    /// Never null. What is replaced is freed when no thread visits it.
+    /// Never null. A replaced list is freed once no thread visits it.
     members: AtomicPtr<Members>,
     changes: Mutex<Changes>,
-    /// Some that were replaced are not freed yet.
+    /// Whether some replaced lists have not been freed yet.
     unswept: AtomicBool,
     timeout: Duration,
 }
 
-/// The space that an attachment is of.
+/// The space whose members an attachment follows.
 struct Followed {
     space: Space,
-    /// The most that is done with any member.
+    /// The upper limit for the access to any member.
     most: Access,
 }
 
 impl Followed {
-    /// Its members, as this attachment may use them, and how to learn that they are others.
+    /// The space's members with the access that this attachment has to each, and the version by
+    /// which a change of the members is noticed.
     fn members(&self) -> Result<(MembersVersion, Vec<(Segment, Access)>), AttachError> {
         let word = self.space.version_word()?;
         let (number, members) = self.space.read_members(&word)?;
@@ -80,16 +83,16 @@ impl Followed {
     }
 }
 
-/// What only changes of the attachment need.
+/// State that is needed only when the attachment changes.
 #[derive(Default)]
 struct Changes {
-    /// Segments of this attachment alone.
+    /// Segments that were attached individually, not through the space.
     own: Vec<(Segment, Access)>,
-    /// Members that were replaced, and perhaps are visited still.
+    /// Replaced member lists that threads may still be visiting.
     replaced: Vec<*mut Members>,
 }
 
-// SAFETY: the pointers are owned, and what they lead to is `Send` and `Sync`.
+// SAFETY: the pointers are owned, and their targets are `Send` and `Sync`.
 unsafe impl Send for Changes {}
 
 impl fmt::Debug for Attachment {
@@ -101,13 +104,13 @@ impl fmt::Debug for Attachment {
 }
 
 impl Attachment {
-    /// Attaches segments, each with what this process may do with it: maps each, unless the process
-    /// has it mapped, and touches nothing of their data.
+    /// Attaches segments, each with the access that this process is to have. Maps each one that the
+    /// process has not mapped yet, and does not touch their data.
     ///
     /// # Errors
-    /// [`AttachError::Twice`]; [`AttachError::Overlap`]; [`AttachError::Floating`], for sections
-    /// are for contents with addresses; [`AttachError::Map`], of contents that another crate lays
-    /// out with [`MapError::Contents`].
+    /// [`AttachError::Twice`]; [`AttachError::Overlap`]; [`AttachError::Floating`], because
+    /// sections need segments with fixed addresses; [`AttachError::Map`], with
+    /// [`MapError::Contents`] for a segment that another crate lays out.
     pub fn new<'a>(
         segments: impl IntoIterator<Item = (&'a Segment, Access)>,
     ) -> Result<Self, AttachError> {
@@ -116,7 +119,7 @@ impl Attachment {
         Self::with(None, own.collect())
     }
 
-    /// Attaches a space, to do no more with its members than `most`.
+    /// Attaches a space. No member gets more access than `most`.
     pub(crate) fn following(space: &Space, most: Access) -> Result<Self, AttachError> {
         let followed = Followed {
             space: space.clone(),
@@ -141,19 +144,19 @@ impl Attachment {
         })
     }
 
-    /// This attachment, waiting at most `timeout` instead of a second: for each lock, and for
-    /// other threads to leave a segment that has the addresses of one to enter.
+    /// Sets the timeout, which is one second by default. It limits the wait for each lock, and the
+    /// wait for other threads to leave a segment at the same addresses as one to enter.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Attaches one more segment, for this attachment alone, beside those of its space if it has
-    /// one. Sections that are running go on without it.
+    /// Attaches one more segment to this attachment alone, besides those of its space if it has
+    /// one. Sections that are running continue without it.
     ///
     /// # Errors
-    /// As [`new`](Self::new); the attachment is as before then.
+    /// As [`new`](Self::new); the attachment is then unchanged.
     pub fn add(&self, segment: &Segment, access: Access) -> Result<(), AttachError> {
         self.alter(|own| {
             own.push((segment.clone(), access));
@@ -161,7 +164,7 @@ impl Attachment {
         })
     }
 
-    /// Takes off a segment that was attached by itself. Sections that are running keep it until
+    /// Detaches a segment that was attached individually. Sections that are running keep it until
     /// they end.
     ///
     /// # Errors
@@ -177,10 +180,10 @@ impl Attachment {
         })
     }
 
-    /// The names of its segments, and what may be done with each.
+    /// The names of the attachment's segments, each with the access to it.
     ///
     /// # Errors
-    /// As [`read`](Self::read), but for locks: it takes none.
+    /// As [`read`](Self::read), except those for locks: this call takes none.
     pub fn segments(&self) -> Result<Vec<(String, Access)>, EnterError> {
         let (_visit, members) = self.visit()?;
         let places = members.places.iter();
@@ -190,11 +193,11 @@ impl Attachment {
     }
 
     /// The identity of the attached segment to which an address belongs, whether or not the segment
-    /// is present there at this moment. Members are those of the last section.
+    /// is mapped there at this moment. The members are those of the last section.
     #[must_use]
     pub fn segment_at(&self, address: usize) -> Option<crate::Uuid> {
         let _unchanged = self.changes();
-        // SAFETY: replaced under this lock alone.
+        // SAFETY: replaced only under this lock.
         let members = unsafe { &*self.members.load(Acquire) };
         let mut segments = members.places.iter().map(AttachedSegment::segment);
         let found = segments.find(|segment| {
@@ -204,20 +207,22 @@ impl Attachment {
         found.map(Segment::uuid)
     }
 
-    /// Runs `f` in a section: alone with what is attached for writing, beside other readers with
-    /// the rest. The locks are given back when it returns or panics.
+    /// Runs `f` in a section with exclusive access to the segments attached for writing, and with
+    /// access shared with other readers to the rest. The locks are released when `f` returns or
+    /// panics.
     ///
     /// # Errors
     /// [`EnterError::Nested`] if the calling thread is in a section already;
-    /// [`EnterError::Stalled`] names the process that holds a lock, lives and does not leave;
-    /// [`EnterError::Poisoned`]; [`EnterError::Map`] if other threads of the process do not leave
-    /// what has the addresses; [`EnterError::Region`] if a segment's data file was truncated. `f`
-    /// did not run then.
+    /// [`EnterError::Stalled`], which names the process that holds a lock, is alive and does not
+    /// release it; [`EnterError::Poisoned`]; [`EnterError::Map`] if other threads of the process do
+    /// not leave a segment at the same addresses; [`EnterError::Region`] if a segment's data file
+    /// was truncated. `f` has not run in any of these cases.
     pub fn enter<R>(&self, f: impl for<'s> FnOnce(&mut Section<'s>) -> R) -> Result<R, EnterError> {
         self.section(|members| &members.write, f)
     }
 
-    /// Runs `f` in a section that only reads, beside other readers, whatever the attachment may.
+    /// Runs `f` in a section that only reads, shared with other readers, even if the attachment
+    /// would allow writing.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
@@ -230,15 +235,16 @@ impl Attachment {
         present: impl FnOnce(&Members) -> &[ProcessMapping],
         f: impl for<'s> FnOnce(&mut Section<'s>) -> R,
     ) -> Result<R, EnterError> {
-        // What it captured is dropped last, if a section is refused: its destructors may enter
-        // others.
+        // If a section is refused, what `f` captured must be dropped last: its destructors may
+        // enter other sections.
         let mut f = Some(f);
         let (mut visit, members) = self.visit()?;
         self.map.show(&mut visit, self.timeout)?;
         let present = present(members);
         let result = self.with_locks(&members.places, present, &mut || {
             let f = f.take().ok_or(EnterError::Nested)?;
-            // SAFETY: each is mapped over the length noted, and locked as it says, by this call.
+            // SAFETY: this call has mapped each segment over the length noted, and holds its lock
+            // in the mode noted.
             unsafe { section::enter(present, f) }.ok_or(EnterError::Nested)
         });
         drop(visit);
@@ -248,13 +254,13 @@ impl Attachment {
 
     #[inline]
     fn sweep_if_needed(&self) {
-        // Relaxed: a thread that does not see it yet leaves it to the next.
+        // Relaxed: a thread that does not see the flag yet leaves the work to the next one.
         if self.unswept.load(Relaxed) {
             self.sweep(&mut self.changes());
         }
     }
 
-    /// Begins a visit to the members, and keeps them as they are.
+    /// Begins a visit, which keeps the current members alive, and returns them.
     #[inline]
     fn visit(&self) -> Result<(SetVisit<'_>, &Members), EnterError> {
         if process_mapping::inside() {
@@ -267,18 +273,19 @@ impl Attachment {
         loop {
             // SYNC: pairs with the AcqRel exchange in `replace`.
             let members = self.members.load(Acquire);
-            // SAFETY: the address of a field; nothing is read.
+            // SAFETY: only the address of a field is computed; nothing is read.
             let set = unsafe { &raw const (*members).set };
             let visit = SetVisit::begin(set)?;
-            // SYNC: after the fence of the visit's beginning. A thread that replaced them meanwhile
-            // sees the visit, or is seen.
+            // SYNC: after the fence at the beginning of the visit. Either this load sees that
+            // another thread has replaced the members, or that thread sees the visit.
             if self.members.load(Acquire) != members {
                 continue;
             }
-            // SAFETY: they were not replaced before the visit began, so that freeing them waits for
-            // its end.
+            // SAFETY: the members were not replaced before the visit began, so they are not freed
+            // before it ends.
             let members = unsafe { &*members };
-            // Once a visit: a word that is damaged would always say so.
+            // Follows the space at most once a visit: a damaged version word would always ask for
+            // it.
             if followed || members.are_of_now() {
                 return Ok((visit, members));
             }
@@ -288,7 +295,7 @@ impl Attachment {
         }
     }
 
-    /// Takes the members that the space has now.
+    /// Reads the space's current members and replaces the list if they have changed.
     #[cold]
     fn follow(&self) -> Result<(), AttachError> {
         let mut changes = self.changes();
@@ -300,9 +307,9 @@ impl Attachment {
         Ok(())
     }
 
-    /// Runs `f` with the locks of `places`, which `rest` describes, the first of them first. A
-    /// closure keeps the locks on the stack; a [`SectionGuard`] for each section made `enter`
-    /// slower by a seventh and `read` by a third.
+    /// Runs `f` with the locks of `places`, which `rest` describes, taken in order. A closure keeps
+    /// the locks on the stack; a [`SectionGuard`] for each section made `enter` slower by a seventh
+    /// and `read` by a third.
     fn with_locks<R>(
         &self,
         places: &[AttachedSegment],
@@ -314,12 +321,14 @@ impl Attachment {
         else {
             return f();
         };
-        // A participant of each; the slot is the thread's.
+        // This process is a participant of each segment; the slot belongs to the thread.
         let slot = control::slot(place.placed.participants())?;
         if present.exclusive {
-            // As `Place::alone`, which is slower by a sixth: what it returns goes through memory.
+            // Does what `Place::alone` does. That function is slower by a sixth, because its result
+            // goes through memory.
             let alone = place.gate.sole_within(&slot, self.timeout)?;
-            // `OwnerDied` is in the segment's header too, where it outlives the control file.
+            // The segment's header also records `OwnerDied`, and keeps it if the control file is
+            // lost.
             let died = alone.owner_died();
             let alone = alone.into_inner();
             let changing = place.begin(&alone, died)?;
@@ -337,14 +346,14 @@ impl Attachment {
         }
     }
 
-    /// Writes what is attached for writing through to its medium, where it has one that outlives
-    /// the machine, and waits for it: what sections have changed until now is there. Nobody changes
-    /// these segments meanwhile; readers go on. A segment that was changed since is poisoned if the
-    /// machine goes down.
+    /// Writes the segments attached for writing through to their medium, if it outlives the
+    /// machine, and waits until everything that sections have changed so far is on it. No section
+    /// changes these segments meanwhile; readers continue. If the machine goes down, a segment that
+    /// was changed since is poisoned.
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`EnterError::Region`] if a medium failed, and what is on it is
-    /// unknown.
+    /// As [`read`](Self::read); [`EnterError::Region`] if a medium failed, in which case its
+    /// contents are unknown.
     pub fn sync(&self) -> Result<(), EnterError> {
         let (mut visit, members) = self.visit()?;
         self.map.show(&mut visit, self.timeout)?;
@@ -358,42 +367,43 @@ impl Attachment {
         Ok(())
     }
 
-    /// Declares what lies in a poisoned segment whole, as it is, and makes its heap whole: a block
-    /// that the dead process was allocating or giving back is handed out or free afterwards, and no
-    /// other is touched.
+    /// Declares the contents of a poisoned segment consistent as they are, and repairs its heap. A
+    /// block that the dead process was allocating or freeing is either allocated or free
+    /// afterwards; no other block is touched.
     ///
     /// # Errors
-    /// [`EnterError::NotAttached`]: it is not attached for writing. [`EnterError::Heap`] if its
-    /// heap has damage that no death leaves, and where: it is poisoned still. As
-    /// [`enter`](Self::enter).
+    /// [`EnterError::NotAttached`] if the segment is not attached for writing.
+    /// [`EnterError::Heap`], which says where, if the heap has damage that a death cannot leave;
+    /// the segment then stays poisoned. Otherwise as [`enter`](Self::enter).
     ///
     /// # Safety
-    /// All that its root leads to must be whole: a process that died or panicked may have left a
-    /// vector between its length and its elements.
+    /// Everything reachable from the segment's root must be consistent: a process that died or
+    /// panicked may have left a vector whose length does not match its elements.
     pub unsafe fn accept(&self, segment: &str) -> Result<(), EnterError> {
         self.recover(
             segment,
             || Ok(()),
             |region| {
-                // SAFETY: mapped for writing, at an address of 1 GiB's alignment; the lock is held.
+                // SAFETY: mapped for writing, at an address aligned to 1 GiB; the lock is held.
                 Ok(unsafe { heap::mend(region.first_byte(), region.len()) }?)
             },
         )
     }
 
-    /// Makes a segment empty, with a new heap and without a root; poisoned or not.
+    /// Empties a segment, poisoned or not: it gets a new heap and no root.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept); [`EnterError::Heap`], and it is poisoned still.
+    /// As [`accept`](Self::accept); after [`EnterError::Heap`] the segment is still poisoned.
     pub fn rebuild(&self, segment: &str) -> Result<(), EnterError> {
         self.rebuild_if(segment, || Ok(()))
     }
 
-    /// As [`rebuild`](Self::rebuild), if `may` allows it once nobody is in the segment: what it
-    /// finds stays so until the segment is empty.
+    /// As [`rebuild`](Self::rebuild), if `may` allows it. `may` runs with the segment locked, so
+    /// what it finds cannot change before the segment is emptied.
     ///
     /// # Errors
-    /// As for [`rebuild`](Self::rebuild); what `may` returns, and nothing was changed.
+    /// As for [`rebuild`](Self::rebuild); an error that `may` returns is passed on, with nothing
+    /// changed.
     pub fn rebuild_if<E: From<EnterError>>(
         &self,
         segment: &str,
@@ -401,13 +411,13 @@ impl Attachment {
     ) -> Result<(), E> {
         self.recover(segment, may, |region| {
             let (base, len, max) = (region.first_byte(), region.len(), region.max());
-            // SAFETY: mapped for writing, at an address of 1 GiB's alignment; the lock is held.
+            // SAFETY: mapped for writing, at an address aligned to 1 GiB; the lock is held.
             unsafe { heap::format(base, len, max, false) }?;
             Ok(())
         })
     }
 
-    /// Mends a segment, alone with it, if `may` allows it then.
+    /// Runs a repair with the segment locked exclusively, if `may` allows it.
     fn recover<E: From<EnterError>>(
         &self,
         segment: &str,
@@ -431,7 +441,8 @@ impl Attachment {
         may()?;
         let region = place.placed.region();
         durable::complete(region).map_err(EnterError::from)?;
-        // Dead in the middle, or refused: poisoned, as before.
+        // If the process dies during the repair, or the repair is refused, the segment stays
+        // poisoned.
         let mending = place.begin_mending()?;
         mneme_sys::fault!("space.recover.begun");
         mend(region)?;
@@ -441,7 +452,7 @@ impl Attachment {
         Ok(())
     }
 
-    /// Changes which segments are attached besides those of the space.
+    /// Changes which segments are attached individually.
     fn alter(
         &self,
         change: impl FnOnce(&mut Vec<(Segment, Access)>) -> Result<(), AttachError>,
@@ -465,14 +476,14 @@ impl Attachment {
         self.sweep(changes);
     }
 
-    /// Frees what was replaced and nobody visits.
+    /// Frees the replaced member lists that nobody visits.
     #[cold]
     fn sweep(&self, changes: &mut Changes) {
         changes.replaced.retain(|old| {
-            // SAFETY: freed here and in `drop` alone.
+            // SAFETY: freed only here and in `drop`.
             let visited = is_visited(unsafe { &(*(*old)).set });
             if !visited {
-                // SAFETY: replaced, and visited by nobody.
+                // SAFETY: it was replaced, and nobody visits it.
                 unsafe { Members::free(*old, self.map) };
             }
             visited
@@ -480,13 +491,15 @@ impl Attachment {
         self.unswept.store(!changes.replaced.is_empty(), Relaxed);
     }
 
-    /// Each change of it is one step.
+    /// A panic cannot leave this state half changed, because each change is one step; so a poisoned
+    /// mutex is used as it is.
     fn changes(&self) -> MutexGuard<'_, Changes> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The members of the space as they are now, if there is one, and the attachment's own.
+/// The space's current members, if the attachment follows a space, and the segments attached
+/// individually.
 fn gather(
     map: &ProcessMap,
     space: Option<&Followed>,
@@ -505,15 +518,15 @@ fn gather(
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // A forked child has its parent's map, perhaps locked, and no mapping of its own to give
-        // up.
+        // A forked child has a copy of its parent's map, which may be locked, and has no mappings
+        // of its own to release.
         if self.map.is_forked() {
             return;
         }
         let changes = self.changes.get_mut();
         let changes = changes.unwrap_or_else(PoisonError::into_inner);
         for old in changes.replaced.drain(..).chain([*self.members.get_mut()]) {
-            // SAFETY: sections borrow the attachment: there are none.
+            // SAFETY: sections borrow the attachment, so none exists any more.
             unsafe { Members::free(old, self.map) };
         }
     }

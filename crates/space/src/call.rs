@@ -1,9 +1,10 @@
-//! Calls into a space: a registered function run in a process that lives there.
+//! Calls into a space: a function that another process has registered runs there, on the space's
+//! segments.
 //!
-//! A caller has neither the space's segments mapped nor its locks; only bytes go there and come
-//! back. That isolates the two from each other, by the hardware and for each thread; and a program
-//! can use spaces whose addresses conflict, each by its resident. It is the message passing that
-//! SpaceJMP is compared with (§5.2), and costs two changes of process where both share a CPU.
+//! The caller neither maps the space's segments nor takes their locks; it sends bytes and gets
+//! bytes back. So the hardware isolates the two from each other, for each thread, and a program can
+//! use spaces whose addresses conflict, each through its resident. This is the message passing that
+//! SpaceJMP is compared with (§5.2). It costs two context switches if both share a CPU.
 //!
 //! ```no_run
 //! use std::sync::atomic::AtomicBool;
@@ -29,11 +30,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **A caller never waits longer than its timeout, whatever becomes of the resident; and no request
-//! keeps its slot longer than its caller lives.** Locks say which process has which part of a slot;
-//! their holders' deaths the kernel tells (`request_state` has the states). A call runs at most
-//! once: if the resident dies in it, it may have run or not. A panic of the function poisons what
-//! it was changing, and the resident goes on.
+//! **A caller never waits longer than its timeout, whatever happens to the resident, and no request
+//! keeps its slot after its caller has died.** Locks record which process owns which part of a
+//! slot, and the kernel reports the death of a lock's holder (`request_state` has the states). A
+//! call runs at most once: if the resident dies during it, the function may or may not have run. If
+//! the function panics, the segments that it was changing are poisoned, and the resident continues.
 
 mod caller;
 mod error;
@@ -52,14 +53,16 @@ pub use resident::Residence;
 
 use crate::{Section, Space};
 
-/// Bytes that a request or a reply may have.
+/// The maximum length of a request or a reply in bytes.
 pub const MAX_MESSAGE: usize = mailbox::MESSAGE;
 
-/// What a function looks like: the space's segments, the request, and where the reply goes.
+/// A registered function. It gets a section of the space's segments, the request, and the buffer
+/// for the reply.
 type Function = Box<dyn for<'s> Fn(&mut Section<'s>, &[u8], &mut Vec<u8>) + Send + Sync>;
 
 struct MemberEntry {
-    /// It may change what the space's members allow; else it reads beside others.
+    /// Whether the function may change what the space's members allow; otherwise it reads, together
+    /// with other readers.
     writes: bool,
     function: Function,
 }
@@ -75,14 +78,14 @@ impl fmt::Debug for Functions {
 }
 
 impl Functions {
-    /// None yet.
+    /// Creates an empty set of functions.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds one that runs in a section which may change the segments; it takes the place of another
-    /// of that name.
+    /// Adds a function that runs in a section which may change the segments. It replaces a function
+    /// of the same name.
     #[must_use]
     pub fn with<F>(self, name: &str, function: F) -> Self
     where
@@ -91,7 +94,7 @@ impl Functions {
         self.add(name, true, Box::new(function))
     }
 
-    /// Adds one that runs in a section which only reads, beside other readers.
+    /// Adds a function that runs in a section which only reads, together with other readers.
     #[must_use]
     pub fn reading<F>(self, name: &str, function: F) -> Self
     where
@@ -107,7 +110,7 @@ impl Functions {
     }
 }
 
-/// What a function is called in a mailbox: the same in every process.
+/// A function's number in a mailbox, which is derived from its name and so equal in every process.
 fn number(name: &str) -> u64 {
     let mut hasher = siphasher::sip::SipHasher13::new();
     hasher.write(name.as_bytes());
@@ -115,25 +118,26 @@ fn number(name: &str) -> u64 {
 }
 
 impl Space {
-    /// Lives in the space: attaches it, and makes its mailbox if there is none. Nothing is served
-    /// before [`Residence::serve`].
+    /// Makes this process a resident of the space: attaches the space, and creates its mailbox if
+    /// there is none. Calls are served once [`Residence::serve`] runs.
     ///
     /// # Errors
-    /// [`CallError::Attach`]; the mailbox cannot be made or opened.
+    /// [`CallError::Attach`]; or the mailbox cannot be created or opened.
     pub fn reside(&self, functions: Functions) -> Result<Residence, CallError> {
         Residence::new(self, functions)
     }
 
-    /// Opens the way to the space's residents, for many calls.
+    /// Opens the space's mailbox for many calls.
     ///
     /// # Errors
-    /// [`CallError::NoResident`] if nobody ever lived there; the mailbox cannot be opened.
+    /// [`CallError::NoResident`] if the space never had a resident; or the mailbox cannot be
+    /// opened.
     pub fn calls(&self) -> Result<Calls, CallError> {
         Calls::open(self)
     }
 
-    /// Runs a function in a process that lives in the space, and returns its reply. Opens the
-    /// mailbox each time, some 30 us: for many calls there is [`calls`](Self::calls).
+    /// Runs a function in a process that resides in the space, and returns its reply. Opens the
+    /// mailbox each time, which takes some 30 us: use [`calls`](Self::calls) for many calls.
     ///
     /// # Errors
     /// As [`Caller::call`].

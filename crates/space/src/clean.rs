@@ -1,4 +1,4 @@
-//! What dead processes left, reported in words, and removed.
+//! Finds, reports and removes what dead processes left in a registry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -29,7 +29,8 @@ pub struct Finding {
     pub path: PathBuf,
     /// What is wrong with it.
     pub what: String,
-    /// What [`Registry::clean`] does about it; `None`: nothing, for data may be lost by it.
+    /// What [`Registry::clean`] does about it; `None` if it does nothing, because data could be
+    /// lost.
     pub cleaning: Option<&'static str>,
 }
 
@@ -41,8 +42,8 @@ impl fmt::Display for Finding {
 }
 
 impl Registry {
-    /// Looks at everything in the registry and says what is wrong; changes nothing, but takes part
-    /// in each segment for a moment.
+    /// Checks the whole registry and reports what is wrong. Changes nothing, but becomes a
+    /// participant of each segment for a moment.
     ///
     /// # Errors
     /// The registry cannot be locked or read.
@@ -50,22 +51,23 @@ impl Registry {
         Walk::over(self, false)
     }
 
-    /// Removes what the dead left: what was never named, what has lost its name, data that nothing
-    /// names, and memory's segments whose memory is gone. Makes a control file anew that is damaged
-    /// or gone and that nobody uses; since somebody may have died changing the segment, which only
-    /// that file knew, the segment is poisoned then. That of a segment which another crate lays out
-    /// is not made anew: it held what nobody else knows. Returns all that was found, what it left
-    /// alone included.
+    /// Removes what dead processes left: segments and spaces that never got a name or have lost it,
+    /// data files that nothing names, and segments in memory whose memory is gone. A damaged or
+    /// missing control file that nobody uses is created again. Only that file knew whether a
+    /// process died while changing the segment, so the segment is poisoned then. The control file
+    /// of a segment that another crate lays out is not created again, because it held information
+    /// that exists nowhere else. Returns all findings, including those that were left alone.
     ///
     /// # Errors
-    /// The registry cannot be locked or read, or something cannot be removed; the rest remains for
-    /// the next time.
+    /// The registry cannot be locked or read, or something cannot be removed; the rest is left for
+    /// the next call.
     pub fn clean(&self) -> Result<Vec<Finding>, RegistryError> {
         Walk::over(self, true)
     }
 
-    /// Removes what dead makers and removers left, before something is made whose name or address
-    /// it might have. What cannot be removed, for instance another user's, prevents nothing.
+    /// Removes the leftovers of processes that died while creating or removing something, so that
+    /// they do not occupy the name or the addresses of what is created next. Leftovers that cannot
+    /// be removed, for instance another user's, are no obstacle.
     pub(crate) fn clear_leftovers(&self, lock: &Lock) {
         let mut walk = Walk {
             registry: self,
@@ -79,7 +81,7 @@ impl Registry {
 }
 
 impl Registry {
-    /// The directories in which memory has the data of this registry's segments.
+    /// The directories that hold the data files of this registry's segments in memory.
     pub(crate) fn data_directories(&self) -> BTreeSet<PathBuf> {
         let mut places = BTreeSet::from(backing::places(self));
         places.extend(self.shared_directory().map(Path::to_owned));
@@ -96,7 +98,7 @@ struct Walk<'a> {
     registry: &'a Registry,
     act: bool,
     found: Vec<Finding>,
-    /// The names of the data files that something names.
+    /// The names of the data files that some segment's description names.
     named: BTreeSet<OsString>,
 }
 
@@ -119,7 +121,8 @@ impl Walk<'_> {
                         are removed; where this is the only one, set \"place\" in this file to null";
             walk.finds(&registry.root().join("registry"), what.to_owned(), None);
         }
-        // Data files first: what names one stood before it, and moves on in the order of this walk.
+        // Data files first: the description that names a file exists before the file, and moves on
+        // in the order of this walk.
         let mut stray = walk.data_files()?;
         walk.making(&lock)?;
         walk.segments()?;
@@ -145,8 +148,8 @@ impl Walk<'_> {
         Ok(walk.found)
     }
 
-    /// Notes something that `of` is the matter with; says whether to do something about it now.
-    /// What belongs to another user is left to that user, whatever it says.
+    /// Records a finding about `of`; returns whether to act on it now. Findings about another
+    /// user's files are always left to that user.
     fn finds_of(&mut self, of: &Path, path: &Path, what: String, cleaning: &'static str) -> bool {
         let owner = std::fs::symlink_metadata(of).map(|found| found.uid());
         match owner {
@@ -157,7 +160,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Notes something; says whether to do something about it now.
+    /// Records a finding; returns whether to act on it now.
     fn finds(&mut self, path: &Path, what: String, cleaning: Option<&'static str>) -> bool {
         self.found.push(Finding {
             path: path.to_owned(),
@@ -167,18 +170,18 @@ impl Walk<'_> {
         self.act && cleaning.is_some()
     }
 
-    /// Notes the data files that a directory names.
+    /// Records the data files that a directory's description names.
     fn names(&mut self, directory: &Path) {
         let files = data_files_of(directory);
         let names = files.iter().filter_map(|file| file.file_name());
         self.named.extend(names.map(ToOwned::to_owned));
     }
 
-    /// This registry's data files wherever memory has them.
+    /// This registry's data files in all directories that hold segments in memory.
     fn data_files(&self) -> Result<Vec<PathBuf>, RegistryError> {
         let mut found = Vec::new();
         for place in self.registry.data_directories() {
-            // What may not be listed has nothing that this process could clean.
+            // A directory that may not be listed holds nothing that this process could remove.
             let files = entries(&place).unwrap_or_default();
             found.extend(files.into_iter().filter(|file| self.is_ours(file)));
         }
@@ -190,8 +193,8 @@ impl Walk<'_> {
         name.and_then(registry_in) == Some(self.registry.uuid())
     }
 
-    /// Imports that were broken off: before the segment had its name, the data are left to be
-    /// imported; after that, their old name is removed.
+    /// Interrupted imports. If the segment did not have its name yet, the data file is left to be
+    /// imported again; otherwise the file's old name is removed.
     fn imports(&mut self) -> Result<(), RegistryError> {
         let mut named = BTreeSet::new();
         for directory in entries(&self.registry.root().join("segments"))? {
@@ -222,7 +225,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Makers that died. One that lives holds its lock.
+    /// Directories whose makers died. A living maker holds its lock.
     fn making(&mut self, _lock: &Lock) -> Result<(), RegistryError> {
         let making = self.registry.root().join("making");
         let mut uuids = BTreeSet::new();
@@ -242,12 +245,12 @@ impl Walk<'_> {
             let directory = making.join(uuid.to_string());
             let lock = making.join(format!("{uuid}.lock"));
             self.names(&directory);
-            // Held until all is removed, as its maker would.
+            // Held until everything is removed, as the maker itself would hold it.
             let held = match Lock::attempt(&lock) {
                 Ok(Some(held)) => Some(held),
                 Ok(None) => continue,
                 Err(_) if !lock.exists() => None,
-                // Another user's, or nothing that can be locked: its holder may live.
+                // Another user's file, or one that cannot be locked: the holder may be alive.
                 Err(other) => {
                     self.finds(&lock, with_causes(&other), None);
                     continue;
@@ -277,7 +280,7 @@ impl Walk<'_> {
         for directory in entries(&self.registry.root().join("dying"))? {
             self.names(&directory);
             let what = "its removal is not complete".to_owned();
-            // Of data that cannot be asked nobody knows: their owner does.
+            // If the data cannot be opened, only their owner can know whether they are in use.
             let mut files = data_files_of(&directory).into_iter();
             if files.any(|file| is_anybody_in(&file).unwrap_or(true)) {
                 self.finds(
@@ -309,14 +312,14 @@ impl Walk<'_> {
                     self.twins(&directory, &meta, &mut seen);
                     self.parts(&directory, &meta)?;
                 }
-                // Removed by somebody since the directory was listed.
+                // Somebody has removed it since the directory was listed.
                 Err(_) if !directory.exists() => {}
-                // The link says the same, so that it is not the description that is damaged.
+                // The link names the same file, so it is not the description that is damaged.
                 Err(OpenError::DataGone { path })
                     if is_memory(&directory) && leads_to(&directory, &path) =>
                 {
-                    // In this boot it may be where this process does not see it: another mount of
-                    // the same directory.
+                    // In the same boot, the data may exist where this process does not see them:
+                    // the directory may be mounted in another place too.
                     let boot = SegmentMeta::read(&directory)
                         .ok()
                         .and_then(|meta| meta.boot);
@@ -343,7 +346,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Two names for the same data.
+    /// Reports segments whose names lead to the same data.
     fn twins(&mut self, directory: &Path, meta: &SegmentMeta, seen: &mut BTreeMap<Uuid, PathBuf>) {
         if let Some(other) = seen.get(&meta.uuid) {
             let what = format!(
@@ -363,7 +366,7 @@ impl Walk<'_> {
             }
             match space::meta::SpaceMeta::read(&directory) {
                 Ok(meta) => self.space(&directory, &meta)?,
-                // Removed by somebody since the directory was listed.
+                // Somebody has removed it since the directory was listed.
                 Err(_) if !directory.exists() => {}
                 Err(error) => {
                     self.finds(&directory, with_causes(&error), None);
@@ -373,7 +376,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A space's members, what it needs beside its description, and what a dead changer left.
+    /// Checks a space: its members, its files, and what a process left that died while changing it.
     fn space(
         &mut self,
         directory: &Path,
@@ -419,7 +422,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether a directory has a name that a segment or a space can have.
+    /// Whether the directory's name is one that a segment or a space can have.
     fn can_be(&mut self, directory: &Path, kind: &str) -> bool {
         let name = directory.file_name().and_then(|name| name.to_str());
         let can = name.is_some_and(|name| Name::new(name).is_ok());
@@ -430,7 +433,7 @@ impl Walk<'_> {
         can
     }
 
-    /// What a segment needs beside its data.
+    /// Checks the files that a segment needs besides its data.
     fn parts(&mut self, directory: &Path, meta: &SegmentMeta) -> Result<(), RegistryError> {
         let link = directory.join("data");
         if !leads_to(directory, &meta.data) {
@@ -438,7 +441,8 @@ impl Walk<'_> {
             self.finds(&link, what, None);
         }
         let control = directory.join("control");
-        // Nor is what was removed meanwhile, perhaps with another made under its name, damaged.
+        // A segment that was removed meanwhile is not damaged, even if another one now has its
+        // name.
         let is_here = || SegmentMeta::read(directory).is_ok_and(|now| now.uuid == meta.uuid);
         if let Some(contents) = &meta.contents {
             if let Some(what) = parts::control_damage(&control, &contents.kind)
@@ -461,7 +465,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a segment's link says the same as its description.
+/// Whether a segment's link leads to the file that its description names.
 fn leads_to(directory: &Path, data: &Path) -> bool {
     std::fs::read_link(directory.join("data")).is_ok_and(|linked| linked == data)
 }

@@ -1,35 +1,35 @@
-//! What a segment's bytes are, if another crate lays them out.
+//! Identifies the format of a segment's data if another crate lays them out.
 
 use serde::{Deserialize, Serialize};
 
 use crate::hexadecimal;
 
-/// What a segment's bytes are, if another crate lays them out: what is asked for.
+/// The format that a caller asks for when another crate lays out the segment's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contents {
-    /// In words, for a listing of the registry: "log store". At most 64 bytes, no control
-    /// characters.
+    /// The name to show in a listing of the registry, for example "log store". At most 64 bytes, no
+    /// control characters.
     pub kind: &'static str,
-    /// The magic with which the data begin.
+    /// The magic number at the beginning of the data.
     pub magic: [u8; 8],
-    /// The version of their format.
+    /// The version of the format.
     pub format: u32,
-    /// A hash over their layout.
+    /// A hash of the layout.
     pub layout_hash: u64,
 }
 
-/// What a segment's bytes are, if another crate lays them out: what its description says.
+/// The format of a segment's data, as recorded in its description, if another crate lays them out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContentsInfo {
-    /// In words.
+    /// The name to show to people.
     pub kind: String,
-    /// The magic with which the data begin.
+    /// The magic number at the beginning of the data.
     #[serde(with = "hexadecimal::magic")]
     pub magic: [u8; 8],
-    /// The version of their format.
+    /// The version of the format.
     pub format: u32,
-    /// A hash over their layout.
+    /// A hash of the layout.
     #[serde(with = "hexadecimal::word")]
     pub layout_hash: u64,
 }
@@ -62,7 +62,7 @@ impl std::fmt::Display for ContentsInfo {
 }
 
 impl ContentsInfo {
-    /// Whether what it is can be shown to people.
+    /// Whether `kind` can be shown to people.
     pub(crate) fn is_named(&self) -> bool {
         (1..=64).contains(&self.kind.len()) && !self.kind.chars().any(char::is_control)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, one enum for each family of operations.
+//! This crate's errors: one enum for each family of operations.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,27 +10,27 @@ use mneme_sys::{HeaderError, LivenessError, RegionError, WindowError};
 use crate::heap::HeapError;
 use crate::{ContentsInfo, Uuid};
 
-/// Why a text is no name of a segment or a space.
+/// Why a text cannot be the name of a segment or a space.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// It is empty.
+    /// The name is empty.
     #[error("a name has at least one byte")]
     Empty,
-    /// It is longer than a name may be.
+    /// The name is longer than allowed.
     #[error("a name has at most {max} bytes, this one has {len}")]
     TooLong {
-        /// Its bytes.
+        /// Its length in bytes.
         len: usize,
-        /// Bytes allowed.
+        /// The maximum length in bytes.
         max: usize,
     },
-    /// It begins with a dot, as the file system's own and hidden names do.
+    /// The name begins with a dot, like hidden files and the file system's `.` and `..`.
     #[error("a name may not begin with a dot: {name:?}")]
     Hidden {
         /// The name.
         name: String,
     },
-    /// A character that a file's name cannot have, or that no terminal can show.
+    /// A character that a file name cannot contain or that a terminal cannot show.
     #[error("a name may have neither slashes nor control characters: {name:?} has {found:?}")]
     Character {
         /// The name.
@@ -38,9 +38,9 @@ pub enum NameError {
         /// The first such character.
         found: char,
     },
-    /// It is of the form of names that openings give.
+    /// Only servers and upgrades give names of this form.
     #[error(
-        "{name:?} is not a name to choose: what has a letter behind a '~' is kept beside a segment by a server or an upgrade"
+        "{name:?} cannot be chosen: names with a letter after a '~' are reserved for servers and upgrades"
     )]
     Reserved {
         /// The name.
@@ -48,21 +48,21 @@ pub enum NameError {
     },
 }
 
-/// The file system refused something.
+/// The file system refused an operation.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {}", path.display())]
 pub struct FileError {
-    /// What was tried.
+    /// The operation, for example "open".
     pub what: &'static str,
-    /// With which file or directory.
+    /// The file or directory.
     pub path: PathBuf,
-    /// The kernel's answer.
+    /// The kernel's error.
     #[source]
     pub source: io::Error,
 }
 
 impl FileError {
-    /// For `map_err`.
+    /// Adds the operation and the path to an I/O error; for `map_err`.
     pub(crate) fn at(
         what: &'static str,
         path: impl Into<PathBuf>,
@@ -72,23 +72,23 @@ impl FileError {
     }
 }
 
-/// A file that describes something is not what this build writes.
+/// Why the file that describes a registry, a segment or a space cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DescriptionError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// It is of another version of the format.
+    /// The file has another version of the format.
     #[error("{} has format {found}, this build reads format {expected}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// The version in it.
+        /// The version in the file.
         found: u64,
-        /// The version asked for.
+        /// The version that this build reads.
         expected: u32,
     },
-    /// It is truncated, damaged, or contradicts itself.
+    /// The file is truncated, damaged, or contradicts itself.
     #[error("{} is damaged: {why}", path.display())]
     Damaged {
         /// The file.
@@ -98,29 +98,29 @@ pub enum DescriptionError {
     },
 }
 
-/// Why a registry could not be opened or worked on.
+/// Why an operation on a registry failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// The file system refused something.
+    /// The file system refused an operation.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The file `registry` is not usable.
+    /// The file `registry` cannot be used.
     #[error("the registry's description is not usable")]
     Description(#[source] DescriptionError),
-    /// A directory with a name that anybody could have taken belongs to another user.
-    #[error("{} belongs to user {owner}, not to this process' user: it is not used", path.display())]
+    /// A directory at a path that any user could have created belongs to another user.
+    #[error("{} belongs to user {owner}, not to this process's user: it is not used", path.display())]
     NotOurs {
         /// The directory.
         path: PathBuf,
         /// Its owner.
         owner: u32,
     },
-    /// Another process holds the registry's lock and does not get on.
+    /// Another process holds the registry's lock and does not release it.
     #[error("{} was not free within {waited:?}; its holder is alive: is it stopped?", path.display())]
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// How long was waited.
+        /// How long this process waited.
         waited: Duration,
     },
     /// The kernel's lock on a file failed.
@@ -128,26 +128,26 @@ pub enum RegistryError {
     Lock {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: LivenessError,
     },
-    /// The bounds asked for the window of addresses are impossible.
+    /// The window of addresses that was asked for is impossible.
     #[error(
         "a window of {slots} slots at {base:#x} is impossible: it begins at a multiple of 1 GiB and ends below 2^47"
     )]
     Window {
-        /// Its first address.
+        /// The window's first address.
         base: usize,
-        /// Slots of 1 GiB.
+        /// The number of slots of 1 GiB.
         slots: usize,
     },
-    /// The control file of a segment or a space could not be made anew.
-    #[error("the control file {} could not be made anew", path.display())]
+    /// The control file of a segment or a space could not be created again.
+    #[error("the control file {} could not be created again", path.display())]
     Mend {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         source: Box<CreateError>,
     },
@@ -156,102 +156,105 @@ pub enum RegistryError {
     Random(#[source] io::Error),
 }
 
-/// Why a segment could not be made. Nothing of it exists then.
+/// Why a segment could not be created. Nothing of it exists then.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// The name is none.
+    /// The name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// There is a segment of that name; of two processes that create it at once, the second gets
-    /// this.
+    /// The name is taken. If two processes create a segment at once, the second gets this error.
     #[error("there is a segment {name:?} already")]
     Exists {
         /// The name.
         name: String,
     },
-    /// There is one, and it cannot be opened.
+    /// A segment of that name exists, but cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The sizes make no sense.
+    /// The sizes are impossible.
     #[error("a segment of {size} bytes growing to {max} is impossible")]
     Size {
-        /// Bytes to begin with.
+        /// The initial size in bytes.
         size: usize,
-        /// Bytes it may grow to.
+        /// The maximum size in bytes.
         max: usize,
     },
-    /// The address asked for cannot be had.
+    /// The requested address cannot be used.
     #[error("a segment of at most {max} bytes cannot lie at {base:#x}: {why}")]
     Base {
         /// The address.
         base: usize,
-        /// Bytes it may grow to.
+        /// The maximum size in bytes.
         max: usize,
-        /// What forbids it.
+        /// The reason.
         why: &'static str,
     },
-    /// No run of free slots is as long as the segment needs.
+    /// The registry's window has no run of free slots as long as the segment needs.
     #[error(
         "no {slots} slots of 1 GiB in a row are free in the registry's window; widen it or remove segments"
     )]
     NoSlot {
-        /// Slots needed.
+        /// The number of slots needed.
         slots: usize,
     },
-    /// The machine does not have that backing.
-    #[error("the backing cannot be had: {why}")]
+    /// The machine does not have the requested backing.
+    #[error("the backing is not available: {why}")]
     Backing {
-        /// What is missing and what to do.
+        /// What is missing and what to do about it.
         why: String,
     },
-    /// The registry cannot be worked on.
+    /// The registry cannot be used.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The file system refused something.
+    /// The file system refused an operation.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The data could not be given their memory or space.
+    /// The data file could not be created, or the memory or disk space for it could not be
+    /// allocated.
     #[error("no data file {}", path.display())]
     Data {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         source: RegionError,
     },
-    /// The control region could not be made.
+    /// The control file could not be created.
     #[error("no control file {}", path.display())]
     Control {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         source: mneme_sync::CreateError,
     },
-    /// There is no free space for a heap.
+    /// The segment is too small for a heap, or the heap could not be created.
     #[error(transparent)]
     Heap(#[from] HeapError),
-    /// What it shall hold has no name that could be shown: 1 to 64 bytes, no control characters.
+    /// The name for the kind of contents cannot be shown: it must have 1 to 64 bytes and no control
+    /// characters.
     #[error("{kind:?} is no name for what a segment holds: 1 to 64 bytes, no control characters")]
     Kind {
         /// The name given.
         kind: String,
     },
-    /// This process could not be the first participant of what it made.
+    /// This process could not become the first participant of the segment that it created.
     #[error("the new segment's data could not be opened")]
     Join(#[from] Box<MapError>),
 }
 
-/// Why a data file could not be given a name. The file and its old name are as they were then.
+/// Why a data file could not be imported under a name. The file and its old name are then
+/// unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The segment could not be made.
+    /// The segment could not be created.
     #[error(transparent)]
     Create(#[from] CreateError),
     /// The file is not a segment's data file, or is damaged.
     #[error("this is not the data of a segment that could be imported")]
     Data(#[source] OpenError),
-    /// Another crate laid the segment out, and what its lost control file held cannot be known.
+    /// Another crate laid the segment out, and the information in its lost control file cannot be
+    /// reconstructed.
     #[error(
         "{} is laid out by another crate (it begins with {magic:?}), and cannot be used without its control file",
         path.display()
@@ -259,32 +262,32 @@ pub enum ImportError {
     Contents {
         /// The data file.
         path: PathBuf,
-        /// The first bytes of it.
+        /// The first bytes of the data.
         magic: String,
     },
-    /// The file does not say at which address its pointers are true.
+    /// The file does not record the address at which its pointers are valid.
     #[error("{} does not say at which address it lies: name the address", path.display())]
     NoBase {
         /// The data file.
         path: PathBuf,
     },
-    /// The address given is not the one that the file says.
+    /// The address given is not the one recorded in the file.
     #[error("{} lies at {found:#x}, not at {given:#x}", path.display())]
     OtherBase {
         /// The data file.
         path: PathBuf,
-        /// The address in the file.
+        /// The address recorded in the file.
         found: usize,
         /// The address given.
         given: usize,
     },
-    /// A living process has it mapped.
+    /// A living process has the file mapped.
     #[error("{} is in use", path.display())]
     InUse {
         /// The data file.
         path: PathBuf,
     },
-    /// A segment of the registry has these data.
+    /// A segment of this registry already uses these data.
     #[error("a segment of this registry has the data {}", path.display())]
     Named {
         /// The data file.
@@ -293,22 +296,22 @@ pub enum ImportError {
     /// The registry has data of the same identity: the file is a copy.
     #[error("the registry has data of this identity already: {}", path.display())]
     Exists {
-        /// The data that it has.
+        /// The existing data file.
         path: PathBuf,
     },
 }
 
-/// Why a segment that another crate lays out could not be made; `E` is that crate's error. Nothing
-/// of the segment exists then.
+/// Why a segment that another crate lays out could not be created; `E` is that crate's error.
+/// Nothing of the segment exists then.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateWithError<E> {
-    /// The segment could not be made.
+    /// The segment could not be created.
     #[error(transparent)]
     Create(#[from] CreateError),
     /// The other crate could not lay it out.
     #[error("the segment's contents could not be laid out")]
     LayOut(#[source] E),
-    /// It wrote another header than it should have.
+    /// The other crate wrote another header than the one announced.
     #[error("the segment was laid out as something else than it should be")]
     Header(#[source] OpenError),
 }
@@ -316,7 +319,7 @@ pub enum CreateWithError<E> {
 /// Why a segment could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The name is none.
+    /// The name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
     /// There is no segment of that name.
@@ -327,43 +330,44 @@ pub enum OpenError {
         /// The registry's directory.
         registry: PathBuf,
     },
-    /// Its description is not usable.
+    /// The segment's description cannot be used.
     #[error("the segment's description is not usable")]
     Description(#[from] DescriptionError),
-    /// The file system refused something.
+    /// The file system refused an operation.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Its data file does not exist: memory does not survive a reboot, a disk may not be mounted.
+    /// The data file does not exist: memory does not survive a reboot, and a disk may not be
+    /// mounted.
     #[error("the segment's data file {} is gone", path.display())]
     DataGone {
         /// The file.
         path: PathBuf,
     },
-    /// Its data file does not begin as a segment does.
+    /// The data file has no valid header.
     #[error("{} is no usable segment", path.display())]
     Header {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         source: HeaderError,
     },
-    /// Its parts do not belong together.
+    /// The data file and the description contradict each other.
     #[error("{} does not fit the segment's description: {why}", path.display())]
     Mismatch {
         /// The data file.
         path: PathBuf,
-        /// What contradicts what.
+        /// The contradiction.
         why: &'static str,
     },
-    /// Its data file is shorter than what was committed: it lost content.
+    /// The data file is shorter than the committed length in its header: content was lost.
     #[error("{} has {len} bytes, {committed} were committed", path.display())]
     Truncated {
         /// The data file.
         path: PathBuf,
         /// Its length in bytes.
         len: u64,
-        /// Bytes that the header records.
+        /// The committed length in the header, in bytes.
         committed: u64,
     },
 }
@@ -371,17 +375,17 @@ pub enum OpenError {
 /// Why a segment could not be mapped into this process.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
-    /// The data or the control file may not be opened so, or is gone.
+    /// The data or the control file is gone, or may not be opened with this access.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The segment is no longer what it was when it was opened.
+    /// The segment is no longer what it was when the handle was opened.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The registry's window of addresses is not free in this process.
     #[error("the window of fixed addresses cannot be reserved")]
     Window(#[from] WindowError),
-    /// Another segment lies at these addresses and is mapped there for good, not just attached: a
-    /// clone, its original, or one of another registry.
+    /// Another segment is mapped at these addresses, and not only attached, so that it cannot be
+    /// moved: a clone, the original, or a segment of another registry.
     #[error("the segment belongs at {base:#x}, where segment {by} is mapped in this process")]
     Occupied {
         /// The segment's address.
@@ -389,9 +393,9 @@ pub enum MapError {
         /// The segment whose addresses overlap.
         by: Uuid,
     },
-    /// Another segment lies at these addresses, and a thread of this process is in a section of it.
+    /// A thread of this process is in a section of another segment at these addresses.
     #[error(
-        "the segment belongs at {base:#x}, where a thread of this process is inside of segment {by}"
+        "the segment belongs at {base:#x}, where a thread of this process is in a section of segment {by}"
     )]
     Busy {
         /// The segment's address.
@@ -402,74 +406,74 @@ pub enum MapError {
     /// The data cannot be mapped.
     #[error("the segment's data cannot be mapped")]
     Region(#[from] RegionError),
-    /// This process cannot be a participant of the segment.
+    /// This process cannot become a participant of the segment.
     #[error("the control file {} is not usable", path.display())]
     Control {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         source: mneme_sync::OpenError,
     },
-    /// The control file cannot be locked, for instance because it may not be written: visitors that
-    /// only read need that too.
-    #[error("this process cannot take part in {}", path.display())]
+    /// The control file cannot be locked, for instance because this process may not write it; even
+    /// visitors that only read must be able to.
+    #[error("this process cannot be a participant of {}", path.display())]
     Liveness {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         source: LivenessError,
     },
-    /// Others take part in the segment's data by another control file, whose lock knows nothing of
-    /// this one's: of a copy of the segment's directory, or one that was deleted. Remove the copy,
-    /// or wait until they leave.
+    /// Other processes use the segment's data through another control file, whose locks are
+    /// independent of this one's. That control file belongs to a copy of the segment's directory,
+    /// or was deleted. Remove the copy, or wait until those processes leave.
     #[error(
-        "{} is in use by way of another control file: of a copy of the segment's directory, or one that was deleted",
+        "{} is in use through another control file: that of a copy of the segment's directory, or a deleted one",
         path.display()
     )]
     OtherControl {
         /// The data file.
         path: PathBuf,
     },
-    /// Others take part in data that were there before under this name, which were replaced by
-    /// these. What they have is the segment. It is gone once they leave; the replacement can be had
-    /// then.
+    /// The data file was replaced while other processes use the one that had this name before. The
+    /// file that they use is the segment. When they leave, it is gone, and the replacement can be
+    /// opened.
     #[error(
-        "{} has taken the place of data that others have still: end them, or put their file back",
+        "{} has replaced a data file that other processes still use: end them, or put their file back",
         path.display()
     )]
     OtherData {
         /// The data file.
         path: PathBuf,
     },
-    /// Another crate lays out what the segment holds: only that can enter, copy or change it.
+    /// Another crate lays out the segment's contents: only its operations can enter, copy or change
+    /// them.
     #[error("segment {name:?} holds a {kind}, which only its own operations open, copy and change")]
     Contents {
-        /// The segment.
+        /// The segment's name.
         name: String,
-        /// What it holds, in words.
+        /// The kind of contents, for people.
         kind: String,
     },
-    /// The segment holds something else than what was asked for, or the same in another format or
-    /// layout.
+    /// The segment holds other contents than those asked for, or has another format or layout.
     #[error(
         "segment {name:?} holds {}, and {wanted} was asked for",
         holds.as_ref().map_or_else(|| "a heap or plain bytes".to_owned(), ToString::to_string)
     )]
     OtherContents {
-        /// The segment.
+        /// The segment's name.
         name: String,
-        /// What it holds; `None`: nothing that another crate lays out.
+        /// The actual contents; `None` if no other crate lays them out.
         holds: Option<Box<ContentsInfo>>,
-        /// What was asked for.
+        /// The contents asked for.
         wanted: Box<ContentsInfo>,
     },
-    /// The machine went down while a process had the segment open for writing: the kernel had
-    /// written some of what it changed to the medium, and perhaps not all.
+    /// The machine went down while a process had the segment open for writing. The kernel may have
+    /// written only some of the changes to the medium.
     #[error(
         "the machine went down while {} was in use: what is on the medium may be a mixture of old and new, and nothing \
-         tells; remove the segment, and make it anew",
+         tells; remove the segment and create it again",
         path.display()
     )]
     NotClean {
@@ -477,7 +481,7 @@ pub enum MapError {
         path: PathBuf,
     },
     /// Another process that is opening the segment, or writing it through before it leaves, does
-    /// not get on.
+    /// not finish.
     #[error(
         "another process was opening or leaving {} for {waited:?}: is it stopped, or the medium slow?",
         path.display()
@@ -485,33 +489,33 @@ pub enum MapError {
     Door {
         /// The data file.
         path: PathBuf,
-        /// How long was waited.
+        /// How long this process waited.
         waited: Duration,
     },
-    /// This process was forked from one that has segments mapped at their addresses, which it can
-    /// neither use nor have anew. Segments that float can be mapped.
+    /// This process was forked from one that has segments mapped at their addresses. It can neither
+    /// use those mappings nor replace them. Floating segments can be mapped.
     #[error(
         "this process was forked from one that has segments mapped; it must be started anew (exec) to map them"
     )]
     Forked,
-    /// The file may be read, but not written: the segment can be mapped for reading only.
+    /// The file can be read but not written: the segment can be mapped for reading only.
     #[error("{} may not be written by this process", path.display())]
     NotWritable {
         /// The data file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// Why a segment could not grow. It is as large as before.
+/// Why a segment could not grow. It has the size that it had before.
 #[derive(Debug, thiserror::Error)]
 pub enum GrowError {
     /// The segment could not be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// It has its greatest size, or the memory or space is not there.
+    /// It has its maximum size, or there is not enough memory or disk space.
     #[error("the segment cannot grow")]
     Region(#[from] RegionError),
 }
@@ -519,58 +523,59 @@ pub enum GrowError {
 /// Why a segment could not be cloned. Nothing of the clone exists then.
 #[derive(Debug, thiserror::Error)]
 pub enum CloneError {
-    /// The clone could not be made.
+    /// The clone could not be created.
     #[error(transparent)]
     Create(#[from] CreateError),
     /// The original could not be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// A process is changing the original and does not leave, or its lock cannot be tried.
-    #[error("the segment could not be had while nobody changes it")]
+    /// A process is changing the original and does not finish, or the original's lock cannot be
+    /// tried.
+    #[error("the segment could not be locked against changes")]
     Enter(#[from] EnterError),
     /// This process has no slot in the original's control region.
     #[error("no thread slot in the segment's control region")]
     Slot(#[from] SlotError),
-    /// The control region has no gate for the segment's lock.
+    /// The control region has no lock for the segment.
     #[error("the segment's control region has no lock for it")]
     NoGate,
-    /// Somebody died while changing the original: what it holds may be half changed.
-    #[error("segment {name:?} was being changed by somebody who died; recover it first")]
+    /// A process died while changing the original: its contents may be half changed.
+    #[error("segment {name:?} was being changed by a process that died; recover it first")]
     Poisoned {
         /// The original's name.
         name: String,
     },
 }
 
-/// Why a segment could not be looked at, or given a clone's content.
+/// Why a segment's contents could not be replaced by a clone's.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// The two are not a segment and its clone, or the same.
+    /// The two are not a segment and its clone, or are one and the same.
     #[error(
         "segment {name:?} cannot have the content of {other:?}: a clone has the same address and greatest size"
     )]
     Unlike {
         /// The segment to be restored.
         name: String,
-        /// The one whose content it should have.
+        /// The segment whose contents it should get.
         other: String,
     },
     /// The calling thread is in a section: it would wait for itself.
     #[error("the calling thread is in a section")]
     Nested,
-    /// The other one needs recovery itself, or could not be had while nobody changes it.
+    /// The other segment needs recovery itself, or could not be locked against changes.
     #[error(transparent)]
     Clone(#[from] CloneError),
-    /// One of them could not be mapped.
+    /// One of the two could not be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// Somebody is inside and does not leave.
+    /// A process is in the segment and does not leave.
     #[error(transparent)]
     Stalled(#[from] Stalled),
-    /// No thread slot in a control region.
+    /// A control region has no free thread slot.
     #[error(transparent)]
     Slot(#[from] SlotError),
-    /// It could not be made as long as the other.
+    /// The segment could not grow to the other's length.
     #[error(transparent)]
     Grow(#[from] GrowError),
     /// The memory could not be reached.
@@ -581,7 +586,7 @@ pub enum RestoreError {
 /// Why a segment could not be removed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoveError {
-    /// The name is none.
+    /// The name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
     /// There is no segment of that name.
@@ -590,34 +595,34 @@ pub enum RemoveError {
         /// The name.
         name: String,
     },
-    /// A process has it mapped.
+    /// A process has the segment mapped.
     #[error("segment {name:?} is mapped by a living process")]
     InUse {
         /// The name.
         name: String,
     },
-    /// An opening would remove it, and no opening has made it.
+    /// An opening that cleans up asked for the removal, but no opening created the segment.
     #[error(
-        "segment {name:?} was made as {made_as:?}, by no server and no upgrade: give it another name, or remove it"
+        "segment {name:?} was created as {made_as:?}, by neither a server nor an upgrade: rename it or remove it"
     )]
     NotALeftover {
         /// The name.
         name: String,
-        /// The name that it was made under.
+        /// The name under which it was created.
         made_as: String,
     },
-    /// The registry cannot be worked on.
+    /// The registry cannot be used.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The file system refused something. If the name is gone, cleaning removes the rest.
+    /// The file system refused an operation. If the name is gone, cleaning removes the rest.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// Why a segment could not be given another name. Nothing was changed.
+/// Why a segment could not be renamed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RenameError {
-    /// A name is none.
+    /// One of the names is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
     /// There is no segment of that name.
@@ -632,16 +637,16 @@ pub enum RenameError {
         /// The name.
         name: String,
     },
-    /// A process has it mapped.
+    /// A process has the segment mapped.
     #[error("segment {name:?} is mapped by a living process")]
     InUse {
         /// The name.
         name: String,
     },
-    /// The registry cannot be worked on.
+    /// The registry cannot be used.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The file system refused something.
+    /// The file system refused an operation.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -660,37 +665,38 @@ pub enum AttachError {
     /// The space, or a member of it, could not be opened.
     #[error(transparent)]
     Space(#[from] crate::SpaceOpenError),
-    /// One of them could not be mapped.
+    /// One of the segments could not be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// One segment is named twice.
+    /// A segment is named twice.
     #[error("segment {name:?} is attached twice")]
     Twice {
-        /// It.
+        /// Its name.
         name: String,
     },
-    /// Two of them claim the same addresses: a clone and its original, for instance. They can be
-    /// attached apart.
+    /// Two segments claim the same addresses, for instance a clone and its original. They can be
+    /// attached separately.
     #[error("segments {one:?} and {other:?} claim the same addresses")]
     Overlap {
-        /// One of them.
+        /// The name of one.
         one: String,
-        /// The other.
+        /// The name of the other.
         other: String,
     },
-    /// A segment without an address: what lies in it points nowhere, and is used by its mapping.
+    /// The segment has no address of its own. It cannot contain pointers, and is used through its
+    /// mapping.
     #[error("segment {name:?} has no address of its own; map it instead")]
     Floating {
-        /// It.
+        /// Its name.
         name: String,
     },
-    /// The control region has no gate for the segment's lock.
+    /// The control region has no lock for the segment.
     #[error("the segment's control region has no lock for it")]
     NoGate,
-    /// A segment to be taken off is not attached by itself.
-    #[error("segment {name:?} is not attached by itself")]
+    /// The segment to be detached was not attached individually.
+    #[error("segment {name:?} is not attached individually")]
     NotAttached {
-        /// It.
+        /// Its name.
         name: String,
     },
 }
@@ -701,36 +707,36 @@ pub enum EnterError {
     /// The calling thread is in a section already: it would wait for itself.
     #[error("the calling thread is in a section already")]
     Nested,
-    /// The holder of a segment's lock lives and does not leave.
+    /// The holder of a segment's lock is alive and does not release it.
     #[error(transparent)]
     Stalled(#[from] Stalled),
-    /// Somebody died, or panicked, while changing the segment: accept it, rebuild it, or take a
+    /// A process died or panicked while changing the segment: accept it, rebuild it, or use a
     /// clone.
-    #[error("segment {segment:?} is poisoned: somebody died or panicked while changing it")]
+    #[error("segment {segment:?} is poisoned: a process died or panicked while changing it")]
     Poisoned {
-        /// It.
+        /// Its name.
         segment: String,
     },
-    /// No thread slot in a control region; a forked child must attach for itself.
+    /// A control region has no free thread slot; a forked child must attach for itself.
     #[error(transparent)]
     Slot(#[from] SlotError),
     /// A segment's data file was truncated.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// A segment could not be brought to its address; [`MapError::Busy`] if another has it that a
-    /// thread of this process is in.
+    /// A segment could not be mapped at its address; [`MapError::Busy`] if a thread of this process
+    /// is in a section of another segment there.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The space has changed, and could not be attached as it is now.
-    #[error("the space has changed and cannot be followed")]
+    /// The space has changed, and its current members could not be attached.
+    #[error("the space has changed, and its current members could not be attached")]
     Follow(#[from] AttachError),
     /// The segment to recover is not attached for writing.
     #[error("segment {name:?} is not attached for writing")]
     NotAttached {
-        /// It.
+        /// Its name.
         name: String,
     },
-    /// There is no free space for a heap.
+    /// The segment's heap cannot be used.
     #[error(transparent)]
     Heap(#[from] HeapError),
 }

@@ -1,18 +1,18 @@
 //! Hash maps that lie in a segment.
 //!
-//! **Whatever happens to a [`SegMap`], each address in it is one of its own segment.** It is a
-//! `hashbrown` table, which an empty segment could not hold: made without capacity, or emptied in
-//! some ways, such a table points to constants of the program's own, where another process has
-//! other bytes. So a `SegMap` is made with capacity, and has none of the operations that lead back:
-//! `new` and `with_capacity(0)`, `shrink_to`, `drain` (what is left if its iterator is forgotten),
-//! `clone_from`, and entries, which hand out the bare table. `take` and `replace` of a whole map
-//! put another `SegMap` in its place. What is left are growing, rehashing and clearing: they change
-//! to a table of no less than four buckets or keep the one they have, also when a hash function or
-//! a destructor panics or the segment is full.
+//! **Every address in a [`SegMap`] lies in its own segment, whatever operations are called and even
+//! if they panic.** A `SegMap` is a `hashbrown` table. Such a table, created without capacity or
+//! emptied in certain ways, points to constants of the program, which are other bytes in another
+//! process. So a `SegMap` is created with capacity, and lacks every operation that could leave it
+//! without: `new` and `with_capacity(0)`, `shrink_to`, `drain` (whose iterator may be leaked
+//! half-way), `clone_from`, and the entry API, which hands out the bare table. `take` and `replace`
+//! of a whole map put another `SegMap` in its place. The remaining operations that change the table
+//! are growing, rehashing and clearing. Each of them ends with a table of at least four buckets or
+//! keeps the current one, even if a hash function or a destructor panics or the segment is full.
 //!
-//! The table's format is private to `hashbrown`: its version is fixed in this workspace's
-//! `Cargo.toml`, and [`Stored::describe`] includes it together with the width of a group of
-//! buckets, which depends on the processor.
+//! The table's format is private to `hashbrown`. So this workspace's `Cargo.toml` pins its exact
+//! version, and [`Stored::describe`] includes the version and the width of a group of buckets,
+//! which depends on the processor.
 
 mod keys;
 
@@ -29,21 +29,21 @@ use crate::heap::{Heap, HeapError};
 use crate::stored::{Shape, Stored};
 use keys::HashKeys;
 
-/// The version whose private fields are stored: `hashbrown` in this workspace's `Cargo.toml`,
-/// exactly.
+/// The version of `hashbrown`, pinned in this workspace's `Cargo.toml`, whose private fields are
+/// stored.
 const HASHBROWN: &str = "hashbrown 0.17.1";
 
 /// A hash map in a segment.
 ///
-/// Hashes are SipHash 1-3 under two keys that are drawn for each map and stored in it, so that they
-/// are equal in all processes and on all processors, and nobody outside can choose keys that
-/// collide. `Hash` of the key type must not depend on the process either. A lookup costs a hash and
-/// mostly one or two cache misses.
+/// Hashes are SipHash 1-3 under two keys that are drawn for each map and stored in it. So hashes
+/// are equal in all processes and on all processors, and an attacker cannot choose keys that
+/// collide. The key type's `Hash` must not depend on the process either. A lookup costs one hash
+/// and mostly one or two cache misses.
 ///
-/// **A full segment** is an error of the methods named `try_`. The others abort the process then,
-/// as those of [`SegVec`](crate::SegVec) do, and leave the segment poisoned.
+/// In **a full segment** the methods named `try_` return an error. The others abort the process, as
+/// those of [`SegVec`](crate::SegVec) do, and leave the segment poisoned.
 ///
-/// A map gives memory back when it is dropped: to shrink one, move its entries into a new one.
+/// A map frees its memory only when it is dropped: to shrink one, move its entries into a new one.
 ///
 /// ```
 /// use mneme_space::{LocalSegment, Schema, SegMap, SegString, SegVec};
@@ -71,20 +71,21 @@ const HASHBROWN: &str = "hashbrown 0.17.1";
 /// ```
 #[repr(transparent)]
 pub struct SegMap<'s, K, V> {
-    /// Never the empty table without memory.
+    /// Never the empty table that has no memory of its own.
     table: HashMap<K, V, HashKeys, Heap<'s>>,
 }
 
-// SAFETY: the table's address lies in its heap's segment, as argued at the module's head; all else
-// in it are numbers, the keys of the hash, the heap, and stored entries. Its format is given by
-// version, compiler and group.
+// SAFETY: the table's address lies in its heap's segment, as the module's documentation argues.
+// Everything else in it is numbers, the keys of the hash, the heap, and stored entries. Version,
+// compiler and group width determine its format.
 unsafe impl<'s, K: Stored<'s>, V: Stored<'s>> Stored<'s> for SegMap<'s, K, V> {
     fn describe(shape: &mut Shape<'s>) {
         shape.text("Map");
         shape.text(HASHBROWN);
         shape.number(keys::smallest_table() as u64);
         shape.text(keys::HASH);
-        // The standard library's too: it says which bytes of a string or tuple are hashed.
+        // Includes the standard library's version: it determines which bytes of a string or tuple
+        // are hashed.
         shape.by_compiler();
         shape.part::<K>();
         shape.part::<V>();
@@ -92,7 +93,7 @@ unsafe impl<'s, K: Stored<'s>, V: Stored<'s>> Stored<'s> for SegMap<'s, K, V> {
 }
 
 impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
-    /// An empty map with some capacity.
+    /// Creates an empty map with some capacity.
     ///
     /// Aborts the process if the segment is full or not entered for writing: see
     /// [`try_new_in`](Self::try_new_in).
@@ -101,7 +102,7 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         Self::with_capacity_in(1, heap)
     }
 
-    /// An empty map with some capacity.
+    /// Creates an empty map with some capacity.
     ///
     /// # Errors
     /// [`HeapError::Refused`]: the segment is full or not entered exclusively by this thread;
@@ -110,33 +111,34 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         Self::try_with_capacity_in(1, heap)
     }
 
-    /// An empty map with capacity for `capacity` entries.
+    /// Creates an empty map with capacity for `capacity` entries.
     ///
     /// Aborts the process as [`new_in`](Self::new_in).
     #[must_use]
     pub fn with_capacity_in(capacity: usize, heap: Heap<'s>) -> Self {
-        // Outside of a section there is no seed; nor is there memory, so that the map is not made.
+        // Outside a section there is no seed. Allocation fails there too, so no map is created with
+        // the default keys.
         let keys = HashKeys::new(heap).unwrap_or_default();
         Self {
             table: HashMap::with_capacity_and_hasher_in(capacity.max(1), keys, heap),
         }
     }
 
-    /// An empty map with capacity for `capacity` entries.
+    /// Creates an empty map with capacity for `capacity` entries.
     ///
     /// # Errors
     /// As [`try_new_in`](Self::try_new_in).
     pub fn try_with_capacity_in(capacity: usize, heap: Heap<'s>) -> Result<Self, HeapError> {
         let mut table = HashMap::with_hasher_in(HashKeys::new(heap)?, heap);
-        // The table has no memory of its own until this has succeeded, and is no map until then.
+        // Until this succeeds, the table has no memory of its own, and no `SegMap` is made from it.
         table.try_reserve(capacity.max(1)).map_err(refused)?;
         Ok(Self { table })
     }
 
-    /// Reserves capacity for `additional` entries more than there are.
+    /// Reserves capacity for at least `additional` more entries.
     ///
     /// # Errors
-    /// [`HeapError::Refused`]; nothing has changed then.
+    /// [`HeapError::Refused`]; the map is then unchanged.
     pub fn try_reserve(&mut self, additional: usize) -> Result<(), HeapError> {
         self.table.try_reserve(additional).map_err(refused)
     }
@@ -146,15 +148,16 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         self.table.reserve(additional);
     }
 
-    /// Puts an entry in; the value that the key had. An equal key that is there remains.
+    /// Inserts an entry and returns the value that the key had before. If an equal key is present,
+    /// that key is kept.
     ///
     /// # Errors
-    /// [`HeapError::Refused`]; key and value are dropped then, and nothing else has changed. A
-    /// caller that wants to keep them asks [`try_reserve`](Self::try_reserve) first.
+    /// [`HeapError::Refused`]; `key` and `value` are then dropped and the map is unchanged. A
+    /// caller that wants to keep them calls [`try_reserve`](Self::try_reserve) first.
     pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, HeapError> {
         if self.is_tight() {
-            // A key that is there needs no capacity, but `insert` of a full table takes some before
-            // it looks.
+            // An existing key needs no capacity, but `insert` into a full table reserves some
+            // before it looks.
             if let Some(there) = self.table.get_mut(&key) {
                 return Ok(Some(mem::replace(there, value)));
             }
@@ -168,7 +171,7 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         self.table.insert(key, value)
     }
 
-    /// The value of a key; if there is none, `value` makes it.
+    /// Returns the value of a key; inserts the result of `value` if there is none.
     ///
     /// # Errors
     /// [`HeapError::Refused`]; `value` was not called then.
@@ -188,7 +191,7 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         self.table.entry(key).or_insert_with(value)
     }
 
-    /// Whether one more entry may need memory.
+    /// Whether inserting one more entry may need memory.
     fn is_tight(&self) -> bool {
         self.table.len() == self.table.capacity()
     }
@@ -220,7 +223,7 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         self.table.get_key_value(key)
     }
 
-    /// Whether the key is there.
+    /// Whether the map contains the key.
     #[must_use]
     pub fn contains_key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
@@ -229,7 +232,7 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         self.table.contains_key(key)
     }
 
-    /// Takes a key out; its value. The map keeps its memory.
+    /// Removes a key and returns its value. The map keeps its memory.
     pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -237,7 +240,7 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
         self.table.remove(key)
     }
 
-    /// Takes a key out, with its value.
+    /// Removes a key and returns it with its value.
     pub fn remove_entry<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
     where
         K: Borrow<Q>,
@@ -247,19 +250,19 @@ impl<'s, K: Eq + Hash, V> SegMap<'s, K, V> {
 }
 
 impl<'s, K, V> SegMap<'s, K, V> {
-    /// Entries.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there are none.
+    /// Whether the map has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
-    /// Entries that the map holds without growing, those that are there included.
+    /// The number of entries that the map can hold without growing, including those present.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.table.capacity()
@@ -276,42 +279,43 @@ impl<'s, K, V> SegMap<'s, K, V> {
         self.table.clear();
     }
 
-    /// Drops the entries to which `keep` says no.
+    /// Keeps only the entries for which `keep` returns true.
     pub fn retain(&mut self, keep: impl FnMut(&K, &mut V) -> bool) {
         self.table.retain(keep);
     }
 
-    /// All entries, in no order; the same one in each process, as long as nothing is changed.
+    /// All entries, in an arbitrary order, which is the same in every process as long as the map is
+    /// unchanged.
     #[must_use]
     pub fn iter(&self) -> Iter<'_, K, V> {
         self.table.iter()
     }
 
-    /// All entries, their values to change.
+    /// All entries, in an arbitrary order, with their values mutable.
     #[must_use]
     pub fn iter_mut(&mut self) -> IterMut<'_, K, V> {
         self.table.iter_mut()
     }
 
-    /// All keys, in no order.
+    /// All keys, in an arbitrary order.
     #[must_use]
     pub fn keys(&self) -> Keys<'_, K, V> {
         self.table.keys()
     }
 
-    /// All values, in no order.
+    /// All values, in an arbitrary order.
     #[must_use]
     pub fn values(&self) -> Values<'_, K, V> {
         self.table.values()
     }
 
-    /// All values, in no order, to change.
+    /// All values, mutable, in an arbitrary order.
     #[must_use]
     pub fn values_mut(&mut self) -> ValuesMut<'_, K, V> {
         self.table.values_mut()
     }
 
-    /// The entries themselves; the map's memory is given back.
+    /// Consumes the map and returns its entries; the map's memory is freed.
     pub fn into_entries(self) -> impl Iterator<Item = (K, V)> + use<'s, K, V> {
         self.table.into_iter()
     }
@@ -327,7 +331,7 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for SegMap<'_, K, V> {
     }
 }
 
-/// Equal entries, whatever their order.
+/// Two maps are equal if they have equal entries, in any order.
 impl<K: Eq + Hash, V: PartialEq> PartialEq for SegMap<'_, K, V> {
     fn eq(&self, other: &Self) -> bool {
         let same = |(key, value): (&K, &V)| other.get(key).is_some_and(|theirs| theirs == value);
@@ -337,8 +341,8 @@ impl<K: Eq + Hash, V: PartialEq> PartialEq for SegMap<'_, K, V> {
 
 impl<K: Eq + Hash, V: Eq> Eq for SegMap<'_, K, V> {}
 
-/// The value of a key. Panics if there is none, which poisons a segment that was entered to be
-/// changed.
+/// The value of a key. Panics if there is none, which poisons a segment that was entered for
+/// writing.
 impl<K: Eq + Hash + Borrow<Q>, Q: Hash + Eq + ?Sized, V> Index<&Q> for SegMap<'_, K, V> {
     type Output = V;
 

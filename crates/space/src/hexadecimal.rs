@@ -1,13 +1,14 @@
-//! Numbers in descriptions: `0x` and hexadecimal digits, as people read addresses.
+//! Serialises numbers in descriptions as `0x` and hexadecimal digits, as people read addresses.
 
-/// The number that a text names.
+/// Parses a number with an optional `0x`.
 fn parse(text: &str) -> Option<u64> {
     let digits = text.strip_prefix("0x")?;
     let plain = digits.bytes().all(|b| b.is_ascii_hexdigit());
     plain.then(|| u64::from_str_radix(digits, 16).ok())?
 }
 
-/// Words of 64 bits, of which readers of JSON may lose some: `"0x00000000075bcd15"`.
+/// Words of 64 bits, such as `"0x00000000075bcd15"`. Some JSON readers would lose digits of a
+/// number this large.
 pub(crate) mod word {
     use serde::{Deserialize, Deserializer, Serializer, de};
 
@@ -21,7 +22,7 @@ pub(crate) mod word {
     }
 }
 
-/// Eight bytes, the first of them the leftmost digits.
+/// Eight bytes; the first byte becomes the leftmost digits.
 pub(crate) mod magic {
     use serde::{Deserializer, Serializer};
 
@@ -34,7 +35,7 @@ pub(crate) mod magic {
     }
 }
 
-/// Addresses as people read them: `"0x200000000000"`.
+/// Addresses, such as `"0x200000000000"`.
 pub(crate) mod address {
     use serde::{Deserialize, Deserializer, Serializer, de};
 
@@ -51,7 +52,7 @@ pub(crate) mod address {
         usize::try_from(super::parse(text)?).ok()
     }
 
-    /// An address where there may be none.
+    /// An optional address.
     pub(crate) mod option {
         use serde::{Deserialize, Deserializer, Serializer, de};
 

@@ -1,6 +1,6 @@
-//! Named segments: ranges of memory that outlive every process, with a fixed place in the address
-//! space, so that pointers between their parts stay true in every process; and spaces, sets of
-//! them.
+//! Named segments: ranges of memory that outlive every process and have a fixed place in the
+//! address space, so that pointers between their parts are valid in every process. A space is a set
+//! of segments.
 //!
 //! The design is SpaceJMP's (El Hajj et al., ASPLOS 2016; §3 to §5), on a stock kernel: names live
 //! in the file system, fixed addresses in a window that each process reserves once.
@@ -41,30 +41,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Guides: `docs/guides/sharing-data.md` and `docs/guides/keeping-data.md`; what the others
-//! see when a process dies: `docs/failures.md`.
+//! Guides: `docs/guides/sharing-data.md` and `docs/guides/keeping-data.md`. `docs/failures.md` says
+//! what other processes see when one dies.
 //!
 //! # Names
 //!
-//! A [`Registry`] is a directory; each segment is a directory in it, with a description (`meta`,
+//! A [`Registry`] is a directory. Each segment is a directory in it, with a description (`meta`,
 //! JSON), a `control` file for locks and participants, and a link to its `data`. `ls`, `du`,
-//! `chmod`, quotas and backups work on them. A segment appears under its name whole or not at all.
-//! What a process that died half-way leaves is listed by [`Registry::check`] and removed by
-//! [`Registry::clean`], or by the next one that creates something; nothing exists that no file
-//! names.
+//! `chmod`, quotas and backups work on them. A segment's name appears only when the segment is
+//! complete. What a process leaves that dies half-way is listed by [`Registry::check`], and removed
+//! by [`Registry::clean`] or by the next process that creates something; every data file is named
+//! by some description.
 //!
 //! # Addresses
 //!
 //! A segment lies at the same address in every process, unless it is
-//! [floating](SegmentBuilder::floating). The registry gives each slots of 1 GiB that no other has;
-//! a [clone](Segment::clone_as) has its original's, for it holds the same pointers, and in one
-//! process the two are there in turns. What is mapped is mapped once, however many parts of a
-//! program use it, and grows in place.
+//! [floating](SegmentBuilder::floating). The registry gives each segment slots of 1 GiB that no
+//! other segment has. A [clone](Segment::clone_as) has its original's slots, because it holds the
+//! same pointers; in one process the two take turns at these addresses. A process maps a segment
+//! once, however many parts of the program use it, and the mapping grows in place.
 //!
 //! # Spaces
 //!
 //! A [`Space`] is a named set of segments, each with the access that an attachment gets. No two of
-//! them overlap, so that all can be mapped at once.
+//! them overlap, so all can be mapped at once.
 //!
 //! ```
 //! use mneme_space::{Access, Registry, Space};
@@ -90,24 +90,25 @@
 //!
 //! # Calls
 //!
-//! A program that must not have a space's segments mapped, or has others at their addresses, can
-//! have a process that lives there [run functions](Space::call) for it: a request and a reply of
-//! bytes, some 4 us.
+//! A program that must not map a space's segments, or that has others at their addresses, can have
+//! a process that resides in the space [run functions](Space::call) for it. A request and a reply
+//! of bytes take some 4 us.
 //!
 //! # Permissions
 //!
-//! Those of a file. A user who may only read maps the data read-only; readers' locks are in
-//! `control`, which is writable for all who may read the data.
+//! Segments have the permissions of files. A user who may only read maps the data read-only.
+//! Readers' locks are in `control`, which every user who may read the data may also write.
 //!
 //! # Memory
 //!
-//! [`Backing`] says what keeps the bytes. Memory, or space on the medium, is taken when a segment
-//! is made and when it grows: a lack of it is an error there and never a signal later.
+//! [`Backing`] says where the bytes are kept. Memory, or space on the medium, is allocated when a
+//! segment is created and when it grows: if there is not enough, that call returns an error, and no
+//! signal (`SIGBUS`) follows later.
 //!
 //! # Processes
 //!
-//! Any number of processes may do any of this at a time, and each may be killed at any instruction.
-//! A forked child must not touch what its parent has mapped; see [`MapError::Forked`].
+//! Any number of processes may do all of this at the same time, and each may be killed at any
+//! instruction. A forked child must not touch what its parent has mapped; see [`MapError::Forked`].
 
 mod attach;
 mod call;
@@ -163,18 +164,18 @@ pub use stored::{Schema, Shape, Stored};
 pub use string::SegString;
 pub use uuid::Uuid;
 
-/// What a process may do with a segment, and which pages a segment would like.
+/// The access that a process has to a segment, and the kind of pages that a segment prefers.
 pub use mneme_sys::{Access, PagePolicy};
 
 /// A vector in a segment.
 pub type SegVec<'s, T> = allocator_api2::vec::Vec<T, Heap<'s>>;
-/// A value of its own in a segment; of a list's or tree's next node, for instance.
+/// A single value in a segment, for instance the next node of a list or tree.
 pub type SegBox<'s, T> = allocator_api2::boxed::Box<T, Heap<'s>>;
 
-/// The derived code names this crate.
+/// Derived code names this crate by its name.
 extern crate self as mneme_space;
 
-/// The guides' examples.
+/// Compiles the examples in the guides.
 #[cfg(doctest)]
 mod guides {
     #[doc = include_str!("../../../docs/guides/sharing-data.md")]

@@ -1,8 +1,8 @@
-//! A segment of this process alone: without a name, a file or a lock that others see, gone when it
-//! is dropped.
+//! A segment that only this process sees: without a name, a file or a lock that others share. It is
+//! freed when it is dropped.
 //!
-//! **What can be done with its contents is what can be done with any segment's**, so that types for
-//! segments are tried out and tested here, under Miri too.
+//! **Its contents are used exactly as those of any segment**, so types for segments can be tried
+//! out and tested here, also under Miri.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
@@ -18,16 +18,16 @@ use crate::section::{self, Section};
 /// Why a [`LocalSegment`] could not be made or entered.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
-    /// No memory, or sizes that are impossible.
+    /// There is not enough memory, or the sizes are impossible.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// There is no free space for a heap.
+    /// The segment is too small for a heap, or the heap cannot be used.
     #[error(transparent)]
     Heap(#[from] HeapError),
     /// The calling thread is in a section already.
     #[error("the calling thread is in a section already")]
     Nested,
-    /// A section that could change the contents ended by a panic: they may be half changed.
+    /// A section that could change the contents panicked: they may be half changed.
     #[error("a panic ended a section; the contents may be half changed")]
     Poisoned,
 }
@@ -44,7 +44,8 @@ impl Grow for Growing {
     }
 }
 
-/// A segment with a heap in memory of this process, to try types and to test without a registry.
+/// A segment with a heap in this process's memory, for trying out types and for tests without a
+/// registry.
 ///
 /// ```
 /// use mneme_space::{LocalSegment, Schema, SegVec};
@@ -64,8 +65,9 @@ impl Grow for Growing {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// What belongs to the segment stays there: the first of these leaves its section, the second is
-/// another section's, the third would point out of the segment, the fourth is in another thread.
+/// The compiler keeps the segment's values inside it. Each of these examples is refused: the first
+/// value leaves its section, the second belongs to another section, the third would point out of
+/// the segment, the fourth is used in another thread.
 /// ```compile_fail
 /// # use mneme_space::{LocalSegment, SegVec};
 /// # let segment = LocalSegment::new("a", 4 << 20).unwrap();
@@ -103,7 +105,7 @@ impl std::fmt::Debug for LocalSegment {
 }
 
 impl LocalSegment {
-    /// An empty segment that may grow to `max` bytes, rounded up to 2 MiB.
+    /// Creates an empty segment that may grow to `max` bytes, rounded up to 2 MiB.
     ///
     /// # Errors
     /// [`LocalError::Region`], [`LocalError::Heap`].
@@ -115,7 +117,8 @@ impl LocalSegment {
         unsafe { heap::format(base, region.len(), region.max(), true) }?;
         let present = |exclusive| ProcessMapping {
             name: name.into(),
-            // It has no name that others could look up: an identity of its own is not needed.
+            // The segment has no name that others could look up, so it needs no identity of its
+            // own.
             uuid: Uuid::from_bytes([0; 16]),
             base,
             len: AtomicUsize::new(region.len()),
@@ -130,7 +133,7 @@ impl LocalSegment {
         })
     }
 
-    /// Runs `f` in a section that may change the segment. Others wait.
+    /// Runs `f` in a section that may change the segment. Other threads wait.
     ///
     /// # Errors
     /// [`LocalError::Nested`], [`LocalError::Poisoned`].
@@ -144,7 +147,7 @@ impl LocalSegment {
         result.ok_or(LocalError::Nested)
     }
 
-    /// Runs `f` in a section that reads the segment. Others may read at the same time.
+    /// Runs `f` in a section that reads the segment. Other threads may read at the same time.
     ///
     /// # Errors
     /// [`LocalError::Nested`], [`LocalError::Poisoned`].

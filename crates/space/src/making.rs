@@ -1,4 +1,4 @@
-//! Something being built aside, and how anything is taken apart.
+//! Builds segments and spaces in a separate directory until they are complete, and removes them.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,8 +16,9 @@ use crate::segment::meta::data_files_of;
 use crate::space::version;
 use crate::{FileError, Registry, RegistryError, Uuid};
 
-/// A directory in `making`, and its maker's lock: while it is held, nobody cleans the directory.
-/// Dropped before it is published, it is removed with the data that it names.
+/// A directory in `making`, and its maker's lock: while the lock is held, no process cleans the
+/// directory. If this is dropped before the directory is published, the directory is removed with
+/// the data that it names.
 pub(crate) struct Making {
     registry: Registry,
     directory: PathBuf,
@@ -26,16 +27,17 @@ pub(crate) struct Making {
     _held: Lock,
 }
 
-/// How it ended.
+/// The outcome of publishing a directory.
 pub(crate) enum PublishedDirectory {
     Yes,
-    /// Something of that name was there before.
+    /// The name was already taken.
     Exists,
 }
 
 impl Making {
-    /// Begins to build what shall be called `to`; `None` if that is there. Also returns the
-    /// registry's lock, under which the description is to be written.
+    /// Begins to build the segment or space whose directory will be `to`; `None` if that exists.
+    /// Also returns the registry's lock, which the caller must hold while it writes the
+    /// description.
     pub(crate) fn claim(
         registry: &Registry,
         uuid: Uuid,
@@ -50,7 +52,8 @@ impl Making {
         Ok(Some((lock, making)))
     }
 
-    /// Begins, with the registry locked: nobody cleans while the lock file is made and taken.
+    /// Creates the directory and its lock file. The registry must be locked: nothing is cleaned
+    /// while the lock file is created and locked.
     fn begin(
         registry: &Registry,
         _registry_lock: &Lock,
@@ -80,7 +83,7 @@ impl Making {
         &self.directory
     }
 
-    /// Gives what was built its name.
+    /// Renames the finished directory to its final name.
     pub(crate) fn publish(mut self, to: &Path) -> Result<PublishedDirectory, FileError> {
         json::sync_directory(&self.directory)?;
         match files::rename_new(&self.directory, to) {
@@ -95,14 +98,14 @@ impl Making {
         if let Some(parent) = to.parent() {
             json::sync_directory(parent)?;
         }
-        // The lock file goes with `self`.
+        // The lock file is removed when `self` is dropped.
         Ok(PublishedDirectory::Yes)
     }
 }
 
 impl Drop for Making {
     fn drop(&mut self) {
-        // What cannot be removed now is cleaned later: it is unlocked then.
+        // What cannot be removed now is cleaned later: it is no longer locked then.
         if !self.published {
             let _ = take_apart(&self.registry, &self.directory);
         }
@@ -110,8 +113,9 @@ impl Drop for Making {
     }
 }
 
-/// Takes the name from a segment or a space; returns where it is taken apart, `None` if it is not
-/// there. `aside` is not its own identity: a backup that was copied back may have that too.
+/// Takes the name from a segment or a space by renaming its directory, and returns the new path;
+/// `None` if it does not exist. The name `aside` is not the segment's identity, because a backup
+/// that was copied back may have the same identity.
 pub(crate) fn unname(
     registry: &Registry,
     directory: &Path,
@@ -131,12 +135,13 @@ pub(crate) fn unname(
     Ok(Some(dying))
 }
 
-/// Removes a segment's or a space's directory: the data it names, its files, itself. Another
-/// process that does so at the same time does no harm.
+/// Removes the directory of a segment or a space: the data that it names, its files, and the
+/// directory itself. Another process may do so at the same time.
 ///
-/// In a registry of several users this may be what another has put there. Nothing is removed but
-/// what lies in the directory itself, which no link is, and data that belong to the directory's
-/// owner and that nothing else names; of a registry that was copied, no data.
+/// In a registry that several users share, another user may have created the directory. So this
+/// removes only what lies in the directory itself, which must not be a link, and data that belong
+/// to the directory's owner and that nothing else names. For a registry that was copied, it removes
+/// no data.
 pub(crate) fn take_apart(registry: &Registry, directory: &Path) -> Result<(), FileError> {
     let held = match HeldDirectory::open(directory) {
         Ok(held) => held,
@@ -151,10 +156,10 @@ pub(crate) fn take_apart(registry: &Registry, directory: &Path) -> Result<(), Fi
     version::retire(&here.join("control"));
     let mut data = data_files_of(&here);
     if !registry.is_at_home() {
-        // They may be those of the registry that this is a copy of.
+        // The data may be those of the registry that this one is a copy of.
         data.clear();
     }
-    // Most directories of the dying have none left.
+    // Most directories in `dying` have no data left.
     let named = if data.is_empty() {
         BTreeSet::new()
     } else {
@@ -172,7 +177,7 @@ pub(crate) fn take_apart(registry: &Registry, directory: &Path) -> Result<(), Fi
         }
     }
     mneme_sys::fault!("space.take-apart.data");
-    // The description goes last: as long as anything is left, it says what.
+    // The description is removed last: as long as anything is left, it says what.
     let meta = here.join("meta");
     let listed = entries(&here).map_err(|e| FileError::at("list", directory)(e.source))?;
     for entry in listed {
@@ -186,7 +191,8 @@ pub(crate) fn take_apart(registry: &Registry, directory: &Path) -> Result<(), Fi
     gone(directory, fs::remove_dir(directory))
 }
 
-/// The names of all data files that segments have, and those being made, but for one directory's.
+/// The names of all data files of segments, including those being created, except for one
+/// directory's.
 pub(crate) fn named_beside(
     registry: &Registry,
     directory: &Path,

@@ -1,12 +1,12 @@
-//! Where segments lie in a process, and which threads see them there.
+//! Decides where segments lie in a process, and which threads see them there.
 //!
 //! **A thread that visits a set of segments finds each of them at its address until its visit
-//! ends.** Most segments have addresses of their own, and entering changes no mapping. Two that
-//! claim the same ones, a clone and its original or the windows of a table that is larger than the
-//! address space, are there in turns: [`Map`] is how. The one implementation moves page tables
-//! within a process ([`ProcessMap`]); maps of the hardware's, by a kernel module or in a guest
-//! whose page tables are ours, would give every thread its own view and keep the same promises,
-//! which `conformance` checks.
+//! ends.** Most segments have addresses that no other segment claims, and entering them changes no
+//! mapping. Two segments that claim the same addresses, for instance a clone and its original or
+//! the windows of a table that is larger than the address space, take turns: [`Map`] says how. The
+//! one implementation, [`ProcessMap`], moves page tables within a process. A kernel module, or a
+//! guest that controls its own page tables, could give every thread its own view and keep the same
+//! promises, which `conformance` checks.
 //!
 //! After SpaceJMP's switching of address spaces (§3.2, §4.1).
 
@@ -30,10 +30,10 @@ pub(crate) use visitors::{SetVisit, is_visited};
 
 use crate::{MapError, Segment};
 
-/// How segments come to lie where their pointers say.
+/// Maps segments at the addresses for which their pointers are valid.
 pub(crate) trait Map {
-    /// Takes a segment in, with the access wanted; what is in already is shared. Where another has
-    /// its addresses, it waits aside.
+    /// Admits a segment with the access wanted; a segment that was admitted before is shared. If
+    /// another segment has its addresses, this one waits at a different place.
     ///
     /// # Errors
     /// The data or the control file cannot be opened or mapped.
@@ -43,9 +43,9 @@ pub(crate) trait Map {
     /// each of its segments lies at its address.
     ///
     /// # Errors
-    /// [`MapError::Busy`] if other threads of the process are in a section of what lies there for
-    /// longer than `timeout`; [`MapError::Occupied`] if what lies there is mapped for good. Of
-    /// several members some may have been moved then; the visit has none of them.
+    /// [`MapError::Busy`] if other threads of the process stay in a section of a segment at these
+    /// addresses for longer than `timeout`; [`MapError::Occupied`] if that segment cannot be moved.
+    /// After an error some of several members may have been moved; the visit has none of them.
     fn show(&self, visit: &mut SetVisit<'_>, timeout: Duration) -> Result<(), MapError>;
 }
 
@@ -68,7 +68,7 @@ impl Set {
         Ok(Self { placed })
     }
 
-    /// Whether each lies at its address.
+    /// Whether each segment lies at its address.
     #[inline]
     fn is_home(&self) -> bool {
         self.placed.iter().all(|placed| placed.is_home())

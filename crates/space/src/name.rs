@@ -1,4 +1,4 @@
-//! Names: what a segment or a space is called, and what its directory is called.
+//! Names of segments and spaces, which are also the names of their directories.
 
 use std::fmt;
 use std::path::Path;
@@ -8,18 +8,18 @@ use crate::NameError;
 /// A segment's or a space's name: 1 to 200 bytes of UTF-8 without slashes and control characters,
 /// not beginning with a dot.
 ///
-/// It is a directory's name too, and nothing else: whatever it says, it cannot lead out of its
-/// registry. The 55 bytes that file systems allow beyond 200 are for suffixes.
+/// A name is also a directory's name. No name can lead out of its registry. File systems allow 255
+/// bytes; the 55 beyond 200 are for suffixes.
 ///
-/// **A program's own segment never has a name that an opening makes.** Servers and upgrades keep
-/// segments beside one as [`NAME~WHAT`](Name::beside), and remove or replace what has such a name.
-/// So no segment is made, renamed, cloned or imported under one ([`Name::of_new`]); one that is
-/// there can be opened, renamed and removed like any other.
+/// **A program cannot choose a name that servers and upgrades use.** They keep segments beside one
+/// as [`NAME~WHAT`](Name::beside), and remove or replace whatever has such a name. So no segment
+/// can be created, renamed, cloned or imported under one ([`Name::of_new`]); an existing one can be
+/// opened, renamed and removed like any other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
 impl Name {
-    /// Bytes that a name may have.
+    /// The maximum length of a name in bytes.
     pub const MAX: usize = 200;
 
     /// Checks a name.
@@ -73,8 +73,8 @@ impl Name {
         }
     }
 
-    /// The name `NAME~WHAT`, under which an opening keeps something beside this segment; `what`
-    /// begins with a letter.
+    /// The name `NAME~WHAT`, under which a server or an upgrade keeps something beside this
+    /// segment; `what` begins with a letter.
     ///
     /// # Errors
     /// [`NameError::TooLong`], and as [`new`](Self::new).
@@ -82,7 +82,7 @@ impl Name {
         Self::new(&format!("{self}~{what}"))
     }
 
-    /// Whether openings alone give such names: a letter follows a `~`.
+    /// Whether the name is reserved for servers and upgrades: a letter follows a `~`.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         let mut parts = self.0.split('~').skip(1);
@@ -113,12 +113,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_program_can_choose_a_name_that_an_opening_gives() {
+    fn a_program_cannot_choose_a_name_that_servers_and_upgrades_use() {
         let name = Name::new("genome").unwrap();
         for what in ["old", "loading", "quarantine-3"] {
             let beside = name.beside(what).unwrap();
             assert_eq!(beside.as_str(), format!("genome~{what}"));
-            // Also of one that has such a name itself.
+            // Also for a segment that itself has such a name.
             for reserved in [&beside, &beside.beside("old").unwrap()] {
                 assert!(reserved.is_reserved());
                 let refused = Name::of_new(reserved.as_str());
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_name_says_it_is_one_component_of_a_path() {
+    fn a_name_is_always_one_component_of_a_path() {
         for good in [
             "a",
             "genome@2026-11-20",
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(Name::new(""), Err(NameError::Empty));
         let long = Name::new(&"x".repeat(300));
         assert_eq!(long, Err(NameError::TooLong { len: 300, max: 200 }));
-        // Bytes count, not characters.
+        // The limit counts bytes, not characters.
         assert!(matches!(
             Name::new(&"Ω".repeat(101)),
             Err(NameError::TooLong { len: 202, .. })

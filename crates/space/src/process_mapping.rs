@@ -1,11 +1,11 @@
-//! Segments as this process has them mapped, and the **current section** of each thread: which of
-//! them the thread is inside of, and how. Entering a section sets it; leaving clears it, also when
-//! the thread unwinds.
+//! The segments that this process has mapped, and each thread's **current section**: which of them
+//! the thread is inside, and with which access. Entering a section sets it; leaving clears it, also
+//! when the thread unwinds.
 //!
-//! A heap is a plain value that may be sent to other threads and lie in the segment itself. The
-//! thread's current section alone decides what the heap may do. So a heap cannot be used after its
-//! section, in a thread that does not hold the lock, or to change a segment in a section that only
-//! reads: the heap returns an error.
+//! A heap is a plain value that may be sent to other threads and be stored in the segment itself.
+//! What the heap may do is decided only by the current section of the thread that calls it. If a
+//! heap is used after its section, in a thread that does not hold the lock, or to change a segment
+//! in a section that only reads, it returns an error.
 
 use std::cell::Cell;
 use std::fmt;
@@ -20,31 +20,31 @@ use crate::heap::HeapError;
 
 /// How a segment grows.
 pub(crate) trait Grow: Send + Sync {
-    /// Makes the segment `wanted` bytes long, or somewhat longer; its new length, mapped where the
-    /// segment is mapped.
+    /// Makes the segment at least `wanted` bytes long and returns the new length. The new bytes are
+    /// mapped where the segment is mapped.
     ///
     /// New bytes are zero.
     ///
     /// # Errors
-    /// [`HeapError::Full`] or the operating system's reason.
+    /// [`HeapError::Full`], or the operating system's error.
     fn extend(&self, wanted: usize) -> Result<usize, HeapError>;
 }
 
-/// A segment as a section has it: one for each segment of an attachment, made once and entered
-/// often.
+/// A segment in a section. An attachment creates one for each of its segments and enters it many
+/// times.
 pub(crate) struct ProcessMapping {
     pub(crate) name: Box<str>,
     pub(crate) uuid: Uuid,
-    /// Where it lies; with leave to access all of it.
+    /// The segment's address; its provenance covers the whole segment.
     pub(crate) base: NonNull<u8>,
-    /// Bytes mapped there.
+    /// The length mapped, in bytes.
     pub(crate) len: AtomicUsize,
-    /// Its lock is held exclusively, not shared.
+    /// Whether the segment's lock is held exclusively rather than shared.
     pub(crate) exclusive: bool,
     pub(crate) ground: Arc<dyn Grow>,
 }
 
-// SAFETY: the base is an address that is used under the segment's lock alone.
+// SAFETY: the base is an address that is used only under the segment's lock.
 unsafe impl Send for ProcessMapping {}
 // SAFETY: as above.
 unsafe impl Sync for ProcessMapping {}
@@ -61,7 +61,7 @@ impl fmt::Debug for ProcessMapping {
 }
 
 impl ProcessMapping {
-    /// Bytes mapped.
+    /// The length mapped, in bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         // SYNC: pairs with the Release store in `set_len`: a thread that sees the length sees the
@@ -69,7 +69,7 @@ impl ProcessMapping {
         self.len.load(Ordering::Acquire)
     }
 
-    /// The segment has grown.
+    /// Records that the segment has grown.
     pub(crate) fn set_len(&self, len: usize) {
         // SYNC: pairs with the Acquire load in `len`.
         self.len.fetch_max(len, Ordering::Release);
@@ -80,9 +80,9 @@ impl ProcessMapping {
 struct CurrentSection {
     first: *const ProcessMapping,
     count: usize,
-    /// The one that was asked for last.
+    /// The mapping that was asked for last.
     last: *const ProcessMapping,
-    /// Of forks: a child that is born in a section is in none.
+    /// Counts forks: a child that is forked in a section is in none.
     generation: u32,
 }
 
@@ -118,8 +118,8 @@ impl Drop for SectionMark<'_> {
 /// Sets the calling thread's current section; `None` if it is in a section already.
 ///
 /// # Safety
-/// Until the returned value is dropped, which must happen, each of these segments must be mapped
-/// over its length at its base, and its lock held: exclusively where it says so.
+/// The returned value must be dropped. Until then each of these segments must be mapped over its
+/// length at its base, with its lock held: exclusively where `exclusive` says so.
 pub(crate) unsafe fn mark(present: &[ProcessMapping]) -> Option<SectionMark<'_>> {
     if inside() {
         return None;
@@ -139,7 +139,7 @@ pub(crate) fn inside() -> bool {
     CURRENT.get().is_inside()
 }
 
-/// Calls `f` with the segment at `base`, if the calling thread is inside of it.
+/// Calls `f` with the segment at `base`, if the calling thread is inside it.
 #[inline]
 pub(crate) fn with<R>(base: NonNull<u8>, f: impl FnOnce(&ProcessMapping) -> R) -> Option<R> {
     let mark = CURRENT.get();
@@ -147,8 +147,8 @@ pub(crate) fn with<R>(base: NonNull<u8>, f: impl FnOnce(&ProcessMapping) -> R) -
         return None;
     }
     let mut found = mark.last;
-    // SAFETY: `last` is null or one of the slice, which lives as long as the current section:
-    // `SectionMark` borrows it, and is dropped by this thread, which is here.
+    // SAFETY: `last` is null or points into the slice, which lives as long as the current section:
+    // `SectionMark` borrows it, and is dropped by this same thread.
     if mark.count == 0 || unsafe { (*found).base } != base {
         // SAFETY: as above.
         let all = unsafe { std::slice::from_raw_parts(mark.first, mark.count) };

@@ -1,9 +1,9 @@
-//! Pointers of a segment: copied freely, followed only with the [`Section`] of their own brand.
+//! Pointers within a segment: freely copied, but followed only with the [`Section`] of their own
+//! brand.
 //!
-//! This is the paper's rule that a pointer is dereferenced in its own address space alone (§3.3),
-//! kept by the compiler: a pointer without `Section` leads nowhere, and no other section, nor
-//! another segment of the same one, has a `Section` of its brand. What figure 5 calls `vcast` is
-//! [`Ptr::vcast`].
+//! The paper demands that a pointer is dereferenced only in its own address space (§3.3). Here the
+//! compiler enforces it: following a pointer takes a `Section` of its brand, which neither another
+//! section nor another segment in the same section has. [`Ptr::vcast`] is the `vcast` of figure 5.
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -19,8 +19,8 @@ use crate::stored::{Shape, Stored};
 /// Why a pointer was not followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PtrError {
-    /// It does not point into its segment, or not as its type has to lie: the segment is damaged,
-    /// or a cast was wrong.
+    /// The pointer leads out of its segment, or is not aligned for its type: the segment is
+    /// damaged, or a cast was wrong.
     #[error("the pointer {at:#x} leads out of its segment, or is not aligned")]
     Outside {
         /// The address.
@@ -31,10 +31,10 @@ pub enum PtrError {
     ReadOnly,
 }
 
-/// A pointer to a `T` in the segment of the brand `'s`. One word; copies are equal, all of them
-/// stay true as long as the segment lives, unless [`free`](Self::free) is called.
+/// A pointer to a `T` in the segment with brand `'s`. It is one word; copies are equal. It stays
+/// valid as long as the segment exists, unless [`free`](Self::free) is called.
 ///
-/// A list, with as many pointers to a node as one likes:
+/// A list, with several pointers to one node:
 /// ```
 /// use mneme_space::{HeapError, Section, Ptr, Stored};
 /// #[derive(Stored)]
@@ -55,7 +55,7 @@ pub enum PtrError {
 pub struct Ptr<'s, T> {
     at: NonNull<T>,
     brand: Brand<'s>,
-    /// Invariant: it is written to as well.
+    /// Invariant in `T`, because values are also written through it.
     to: PhantomData<fn(T) -> T>,
 }
 
@@ -93,7 +93,7 @@ unsafe impl<T: Send + Sync> Send for Ptr<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Ptr<'_, T> {}
 
-// SAFETY: an address in the segment of its brand, by way of `Heap::place` alone.
+// SAFETY: an address in the segment of its brand; only `Heap::place` creates one.
 unsafe impl<'s, T: Stored<'s>> Stored<'s> for Ptr<'s, T> {
     fn describe(shape: &mut Shape<'s>) {
         shape.text("Ptr");
@@ -103,14 +103,14 @@ unsafe impl<'s, T: Stored<'s>> Stored<'s> for Ptr<'s, T> {
 
 impl<'s> Heap<'s> {
     /// Puts a value into the segment. It stays there until [`Ptr::free`] or until the heap is
-    /// rebuilt; nothing drops it.
+    /// rebuilt; its destructor never runs by itself.
     ///
     /// # Errors
     /// [`HeapError::Refused`]: the segment is full, or not entered exclusively by this thread.
     pub fn place<T: Stored<'s>>(self, value: T) -> Result<Ptr<'s, T>, HeapError> {
         let layout = Layout::new::<T>();
         let space = if layout.size() == 0 {
-            // An address in the segment for what has no bytes, so that following it needs no
+            // A value without bytes gets an address in the segment too, so following it needs no
             // exception.
             Layout::from_size_align(1, layout.align()).unwrap_or(layout)
         } else {
@@ -131,7 +131,7 @@ impl<'s> Section<'s> {
     /// [`Heap::place`] in the brand's segment.
     ///
     /// # Errors
-    /// [`HeapError::NoHome`] if no segment was named yet; as [`Heap::place`].
+    /// [`HeapError::NoHome`] if the brand has no segment yet; otherwise as [`Heap::place`].
     pub fn alloc<T: Stored<'s>>(&mut self, value: T) -> Result<Ptr<'s, T>, HeapError> {
         let home = self.home().ok_or(HeapError::NoHome)?;
         Heap::new(home.base).place(value)
@@ -167,9 +167,9 @@ impl<'s, T: Stored<'s>> Ptr<'s, T> {
     #[inline]
     pub fn get<'a>(&self, here: &'a Section<'s>) -> Result<&'a T, PtrError> {
         let at = here.reach(self.at, false)?;
-        // SAFETY: a pointer of the brand's segment to a `T` that nobody frees (or who does vouches
-        // that this copy is not used), within what is mapped; `&mut` to it is had by `&mut Section`
-        // alone.
+        // SAFETY: the pointer leads, within what is mapped, to a `T` in the brand's segment. Nobody
+        // frees the `T` (a caller of `free` promises that this copy is not used). Only `&mut
+        // Section` yields a `&mut` to it.
         Ok(unsafe { at.as_ref() })
     }
 
@@ -180,24 +180,25 @@ impl<'s, T: Stored<'s>> Ptr<'s, T> {
     #[inline]
     pub fn get_mut<'a>(&self, here: &'a mut Section<'s>) -> Result<&'a mut T, PtrError> {
         let mut at = here.reach(self.at, true)?;
-        // SAFETY: as in `get`; held exclusively, and all other ways to it need this `Section`,
-        // which is borrowed: roots, other pointers. No block of a root's own is ever pointed to,
-        // since pointers come from `place` alone.
+        // SAFETY: as in `get`. The segment is held exclusively, and every other way to the value,
+        // through roots or other pointers, needs this `Section`, which is borrowed. No pointer
+        // leads to a block that belongs to a root, because only `place` creates pointers.
         Ok(unsafe { at.as_mut() })
     }
 
-    /// Drops the value and gives its memory back.
+    /// Drops the value and frees its memory.
     ///
     /// # Errors
     /// As [`get_mut`](Self::get_mut).
     ///
     /// # Safety
-    /// No copy of this pointer may be followed or freed any more, one that lies in the segment
-    /// included.
+    /// No copy of this pointer may be followed or freed afterwards, including copies stored in the
+    /// segment.
     pub unsafe fn free(self, here: &mut Section<'s>) -> Result<(), PtrError> {
         let at = here.reach(self.at, true)?;
         let heap = here.home().map(|home| Heap::new(home.base));
-        // SAFETY: a live value, as in `get_mut`, never to be seen again by the caller's promise.
+        // SAFETY: a live value, as in `get_mut`, which by the caller's promise is never accessed
+        // again.
         unsafe { at.drop_in_place() };
         if let Some(heap) = heap {
             let layout = Layout::new::<T>();
@@ -210,12 +211,12 @@ impl<'s, T: Stored<'s>> Ptr<'s, T> {
         Ok(())
     }
 
-    /// This address as a pointer of another brand: the paper's `vcast`, for a pointer that is known
-    /// by other means to be one of the segment that `there` speaks of. `U` is `T` under the other
+    /// This address as a pointer of another brand: the paper's `vcast`. It is for a pointer that is
+    /// known by other means to belong to the segment of `there`'s brand. `U` is `T` under that
     /// brand. The range is checked.
     ///
     /// # Errors
-    /// [`PtrError::Outside`] if it lies outside of that segment.
+    /// [`PtrError::Outside`] if the address lies outside that segment.
     ///
     /// # Safety
     /// At this address in that segment there must be a live `U` that [`Heap::place`] put there.
@@ -230,7 +231,7 @@ impl<'s, T: Stored<'s>> Ptr<'s, T> {
         })
     }
 
-    /// [`vcast`](Self::vcast) without a look: for a section that is yet to come.
+    /// [`vcast`](Self::vcast) without a check: for a section that has not begun yet.
     ///
     /// # Safety
     /// As [`vcast`](Self::vcast), wherever the new pointer is followed.
@@ -242,7 +243,7 @@ impl<'s, T: Stored<'s>> Ptr<'s, T> {
         }
     }
 
-    /// The address, for printing and for the other side of a C interface.
+    /// The address, for printing and for C interfaces.
     #[must_use]
     pub fn address(self) -> usize {
         self.at.addr().get()

@@ -1,5 +1,5 @@
-//! The registry: a directory in which every segment and space has its name, and nothing exists that
-//! no file names.
+//! The registry: a directory in which every segment and space has its name, and in which some
+//! description names every file.
 //!
 //! ```text
 //! <root>/registry          JSON: format, identity, the window of addresses, where memory's files go
@@ -9,12 +9,13 @@
 //! <root>/making/<uuid>/    something being built, and <uuid>.lock, held by the process that builds it
 //! <root>/dying/<uuid>/     something being removed
 //! ```
-//! **A name appears whole or not at all**: a directory is built in `making` and renamed last, with
-//! a rename that replaces nothing; removal renames it to `dying` first. Things move from `making`
-//! to `segments` (or `spaces`) to `dying` only, so that a process that looks there in this order
-//! misses nothing. A process that dies half-way leaves a directory that the next one to create
-//! something, or [`Registry::clean`], removes; a description names the data file before that is
-//! made, so that no data are left behind.
+//! **A name appears only when everything behind it is complete.** A directory is built in `making`
+//! and then renamed, with a rename that replaces nothing; removal first renames it to `dying`.
+//! Directories move only from `making` to `segments` (or `spaces`) to `dying`, so a process that
+//! looks there in this order misses nothing. If a process dies half-way, the directory that it
+//! leaves is removed by the next process that creates something, or by [`Registry::clean`]. A
+//! description names the data file before that file is created, so no data are left that nothing
+//! names.
 //!
 //! SpaceJMP keeps its names in the kernel (§4); here `ls`, `chmod`, quotas and backups work on
 //! them.
@@ -39,30 +40,30 @@ use crate::hexadecimal;
 use crate::segment::permissions;
 use crate::{DescriptionError, FileError, Name, RegistryError, Uuid};
 
-/// The unit in which addresses are given out.
+/// The unit in which addresses are allocated.
 pub(crate) const GIB: usize = 1 << 30;
 
 /// The version of the registry's format.
 const FORMAT: u32 = 1;
 
-/// Where a registry's fixed addresses lie, and where the files of memory go: chosen when the
-/// registry is made, and kept in its file `registry`.
+/// Where a registry's fixed addresses lie, and where the files of segments in memory go. Chosen
+/// when the registry is created, and kept in its file `registry`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryOptions {
     /// The first address of the window, a multiple of 1 GiB.
     pub window_base: usize,
     /// Slots of 1 GiB in the window: 1 to 65,536.
     pub window_slots: usize,
-    /// A directory on tmpfs for the data of [`Backing::Shared`](crate::Backing::Shared); without
-    /// one a directory of the creating user below `/dev/shm`.
+    /// A directory on tmpfs for the data of [`Backing::Shared`](crate::Backing::Shared). By
+    /// default, a directory of the creating user below `/dev/shm`.
     pub shared_directory: Option<PathBuf>,
 }
 
 impl Default for RegistryOptions {
-    /// The first of two windows that user space has on this machine. 16 TiB from 2^46 (64 TiB) on:
-    /// above the shadows of sanitizers and the addresses at which V8 asks for memory, below where
-    /// Linux puts programs, heaps and libraries. On kernels with 38 or 39 bits of addresses 96 GiB
-    /// from 32 GiB on.
+    /// The first of two windows that fits into this machine's user address space. The first has 16
+    /// TiB from 2^46 (64 TiB) on: above the shadow memory of sanitizers and the addresses at which
+    /// V8 asks for memory, below where Linux puts programs, heaps and libraries. The second, for
+    /// kernels with 38 or 39 bits of addresses, has 96 GiB from 32 GiB on.
     fn default() -> Self {
         Self::reachable(Window::is_in_user_space)
     }
@@ -84,7 +85,7 @@ impl RegistryOptions {
 
 /// First address and slots of the usual window.
 const LARGE: (usize, usize) = (0x4000_0000_0000, 16_384);
-/// Of the one for kernels with few bits of addresses.
+/// First address and slots of the window for kernels with few bits of addresses.
 const SMALL: (usize, usize) = (0x8_0000_0000, 96);
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -97,17 +98,17 @@ struct Description {
     window_slots: usize,
     #[serde(default)]
     shared_directory: Option<PathBuf>,
-    /// Where it was made: a copy has the same identity, and not the same lock.
+    /// Where the registry was created: a copy has the same identity, but another lock.
     #[serde(default)]
     place: Option<Place>,
 }
 
-/// Which file a registry's lock is.
+/// Identifies the file that is a registry's lock.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Place {
     inode: u64,
-    /// Devices have other numbers after a reboot.
+    /// The boot in which `device` is valid: devices have other numbers after a reboot.
     device: u64,
     boot: Uuid,
 }
@@ -127,8 +128,8 @@ impl Place {
     }
 }
 
-/// A registry of segments and spaces. A clone is another handle to it. `Send + Sync`; any number of
-/// processes may use one at a time.
+/// A registry of segments and spaces. A clone is another handle to the same registry. `Send +
+/// Sync`; any number of processes may use one at a time.
 #[derive(Debug, Clone)]
 pub struct Registry(Arc<Inner>);
 
@@ -143,17 +144,17 @@ impl Registry {
     /// `/dev/shm/mneme-<uid>-registry`, beside the memory that its names lead to. It is the same in
     /// a login session, in a service and after a logout.
     ///
-    /// Earlier builds kept it in `mneme` in `$XDG_RUNTIME_DIR` or `/run/user/<uid>`, which the
-    /// system empties when the user's last session ends. A registry that is there is used until
-    /// then, unless this user has one beside the memory. Another user's directory of that name, or
-    /// a link, does not count.
+    /// Earlier builds kept the registry in `mneme` in `$XDG_RUNTIME_DIR` or `/run/user/<uid>`,
+    /// which the system empties when the user's last session ends. A registry that exists there is
+    /// used until then, unless this user also has one beside the memory. Another user's directory
+    /// of that name, or a link, is ignored.
     #[must_use]
     pub fn default_root() -> PathBuf {
         environment_root().unwrap_or_else(|| of_this_user(beside_memory(), &session_directories()))
     }
 
-    /// Opens the user's registry, in the [default](Self::default_root) directory. Makes it if there
-    /// is none.
+    /// Opens the user's registry, in the [default](Self::default_root) directory. Creates it if
+    /// there is none.
     ///
     /// # Errors
     /// As [`open`](Self::open); [`RegistryError::NotOurs`].
@@ -165,18 +166,18 @@ impl Registry {
         Self::open(root)
     }
 
-    /// Opens the registry in the directory `root`; makes both if they are not there, for this user
-    /// alone (mode 0700). For a registry that several users share, make the directory first: the
+    /// Opens the registry in the directory `root`. Creates both if they do not exist, for this user
+    /// only (mode 0700). For a registry that several users share, create the directory first: the
     /// registry's files take its permissions.
     ///
     /// # Errors
-    /// The directory cannot be made or read; its description is damaged or of another format.
+    /// The directory cannot be created or read; its description is damaged or of another format.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, RegistryError> {
         Self::open_with(root, &RegistryOptions::default())
     }
 
-    /// [`open`](Self::open) with a choice of addresses for a registry that is not there yet; an
-    /// existing one keeps its own.
+    /// As [`open`](Self::open), with a choice of addresses for a registry that does not exist yet;
+    /// an existing one keeps its own.
     ///
     /// # Errors
     /// As [`open`](Self::open), and [`RegistryError::Window`].
@@ -215,7 +216,7 @@ impl Registry {
         self.0.description.uuid
     }
 
-    /// The first address and the bytes of the window in which segments have their places.
+    /// The first address and the length in bytes of the window for segments.
     #[must_use]
     pub fn window(&self) -> (usize, usize) {
         let description = &self.0.description;
@@ -234,8 +235,8 @@ impl Registry {
         self.names("segments")
     }
 
-    /// The names in one of the registry's directories, sorted. What no name could be is skipped:
-    /// [`check`](Self::check) reports it.
+    /// The names in one of the registry's directories, sorted. Entries that cannot be names are
+    /// skipped: [`check`](Self::check) reports them.
     pub(crate) fn names(&self, directory: &str) -> Result<Vec<Name>, RegistryError> {
         let entries = entries(&self.0.root.join(directory))?;
         let names = entries.iter().filter_map(|path| path.file_name()?.to_str());
@@ -249,32 +250,32 @@ impl Registry {
         self.0.root.join("segments").join(name)
     }
 
-    /// Whether this is the registry that was made under its identity, and not a copy: what is known
-    /// of that.
+    /// Whether this is the registry that was created under its identity, and not a copy, as far as
+    /// that is known.
     pub(crate) fn is_at_home(&self) -> bool {
         self.0.description.place.is_none_or(|made| {
             Place::of(&self.0.root.join("lock")).is_ok_and(|now| made.can_be(&now))
         })
     }
 
-    /// Locks the registry, for at most milliseconds of work.
+    /// Locks the registry. It may be held for a few milliseconds of work only.
     pub(crate) fn lock(&self) -> Result<Lock, RegistryError> {
         Lock::take(&self.0.root.join("lock"))
     }
 }
 
-/// The environment's choice.
+/// The registry that the environment names.
 fn environment_root() -> Option<PathBuf> {
     let chosen = std::env::var_os("MNEME_DIR").filter(|value| !value.is_empty());
     chosen.map(PathBuf::from)
 }
 
-/// The user's registry where nothing else is chosen: in a directory where everybody may write.
+/// The user's default registry, in a directory where everybody may write.
 fn beside_memory() -> PathBuf {
     Path::new(machine::SHARED_MEMORY).join(format!("mneme-{}-registry", machine::user()))
 }
 
-/// Where a login session may have its files.
+/// The directories in which a login session may keep its files.
 fn session_directories() -> Vec<PathBuf> {
     let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     session
@@ -283,8 +284,9 @@ fn session_directories() -> Vec<PathBuf> {
         .collect()
 }
 
-/// A registry that an earlier build made for this user in one of these directories. After `su` the
-/// environment may still name another user's, which that user could change at any time.
+/// A registry that an earlier build created for this user in one of these directories. After `su`
+/// the environment may still name another user's directory, which that user could change at any
+/// time.
 fn of_session(directories: &[PathBuf]) -> Option<PathBuf> {
     let own = directories.iter().filter(|path| is_own_directory(path));
     let mut roots = own.map(|path| path.join("mneme"));
@@ -293,7 +295,7 @@ fn of_session(directories: &[PathBuf]) -> Option<PathBuf> {
 
 /// The user's registry where the environment names none.
 fn of_this_user(beside_memory: PathBuf, sessions: &[PathBuf]) -> PathBuf {
-    // Anybody may have taken the name, to have this process look for its segments there.
+    // Any user may have taken the name to make this process look for its segments there.
     if is_own_directory(&beside_memory) && beside_memory.join("registry").exists() {
         return beside_memory;
     }
@@ -309,7 +311,8 @@ fn possible(base: usize, slots: usize) -> bool {
             .is_some_and(|end| end <= 1 << 47)
 }
 
-/// Makes what a registry consists of; of several at once, one.
+/// Creates the registry's files. If several processes do so at once, one of them succeeds and the
+/// others use its files.
 fn make(root: &Path, path: &Path, options: &RegistryOptions) -> Result<(), RegistryError> {
     let (base, slots) = (options.window_base, options.window_slots);
     if !possible(base, slots) {
@@ -359,8 +362,8 @@ fn make(root: &Path, path: &Path, options: &RegistryOptions) -> Result<(), Regis
     Ok(())
 }
 
-/// Takes the lock's read permission from users who may not write it, if the lock is this user's: a
-/// reader could hold it for ever. Earlier builds gave it to them.
+/// Removes the lock file's read permission for users who may not write it, if the file belongs to
+/// this user: a reader could hold the lock for ever. Earlier builds gave that permission.
 fn keep_readers_from(lock: &Path) {
     let Ok(found) = fs::symlink_metadata(lock) else {
         return;
@@ -378,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_window_is_one_that_the_kernel_has() {
+    fn the_default_window_fits_the_kernels_address_space() {
         for bits in [38, 39, 47, 48] {
             let options = RegistryOptions::reachable(|address| address < 1 << bits);
             let end = options.window_base + options.window_slots * GIB;
@@ -387,18 +390,19 @@ mod tests {
         }
     }
 
-    /// A registry that an earlier build made in a session's directory is found; a directory without
-    /// one is not chosen.
+    /// A registry that an earlier build created in a session's directory is found; a directory
+    /// without one is not chosen.
     #[test]
     #[cfg_attr(miri, ignore = "files")]
-    fn a_session_s_registry_is_used_only_if_it_is_there() {
+    fn a_registry_in_a_session_directory_is_used_only_if_it_exists() {
         let session = PathBuf::from(format!("/dev/shm/mneme-session-{}", std::process::id()));
         let directories = [PathBuf::from("/none"), session.clone()];
         fs::create_dir_all(session.join("mneme")).unwrap();
         assert_eq!(of_session(&directories), None);
         fs::write(session.join("mneme/registry"), "{}").unwrap();
         assert_eq!(of_session(&directories), Some(session.join("mneme")));
-        // A session of another user, as the environment has it after `su`; only root can make one.
+        // The directory of another user's session, which the environment still names after `su`;
+        // only root can create one.
         let owned = |user| {
             let paths = [session.clone(), session.join("mneme")];
             let mut each = paths.iter();
@@ -407,7 +411,7 @@ mod tests {
         let user = machine::user();
         if owned(65_534).is_ok() {
             assert_eq!(of_session(&directories), None);
-            // Only the registry's own directory is another user's.
+            // Only the registry's own directory belongs to another user.
             std::os::unix::fs::chown(&session, Some(user), None).unwrap();
             assert_eq!(of_session(&directories), None);
             owned(user).unwrap();
@@ -416,10 +420,10 @@ mod tests {
     }
 
     /// Another user's directory, or a link, under the name beside the memory hides no registry of a
-    /// session. Where there is none, opening says whose the directory is.
+    /// session. If there is no such registry, opening reports whose the directory is.
     #[test]
     #[cfg_attr(miri, ignore = "files")]
-    fn a_name_that_another_user_took_hides_no_registry() {
+    fn a_directory_of_another_user_hides_no_registry() {
         let scratch = PathBuf::from(format!("/dev/shm/mneme-taken-{}", std::process::id()));
         let sessions = [scratch.join("session")];
         let of_session = scratch.join("session/mneme");

@@ -1,8 +1,8 @@
 //! A segment's root: the one value from which all others in it are reached.
 //!
-//! **A root is seen only as the type as which it was created**: its place is kept in the heap's
-//! header together with its schema's [`Shape`](crate::Shape), and a program that asks for another
-//! gets an error that names both hashes.
+//! **A root can be read only as the type as which it was created**: the heap's header records its
+//! offset together with its schema's [`Shape`](crate::Shape), and a program that asks for another
+//! type gets an error that names both hashes.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -14,10 +14,10 @@ use crate::process_mapping::ProcessMapping;
 use crate::section::Section;
 use crate::stored::{Schema, shape_of};
 
-/// Why a root could not be had, made or removed.
+/// Why a root could not be returned, created or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
-    /// The segment or its heap could not be had.
+    /// The segment is not part of the section, or its heap cannot be used.
     #[error(transparent)]
     Heap(#[from] HeapError),
     /// The segment has no root yet.
@@ -51,14 +51,15 @@ pub enum RootError {
         /// The segment.
         segment: Box<str>,
     },
-    /// What was to become a root without a type is no block of the segment's heap.
+    /// The address that was to become a root without a type is not that of a block in the segment's
+    /// heap.
     #[error("no block of segment {segment:?} lies at that address")]
     NoBlock {
         /// The segment.
         segment: Box<str>,
     },
-    /// The root's record names a place where it cannot lie.
-    #[error("the root of segment {segment:?} is said to lie at offset {at}, which is impossible")]
+    /// The root's record names an impossible offset.
+    #[error("the root of segment {segment:?} is recorded at offset {at}, which is impossible")]
     Damaged {
         /// The segment.
         segment: Box<str>,
@@ -68,16 +69,17 @@ pub enum RootError {
 }
 
 impl<'s> Section<'s> {
-    /// The root of a segment, to read. The first time in each thread, the type's shape is taken.
+    /// The root of a segment, to read. Each thread computes the type's shape once, at the first
+    /// call.
     ///
     /// # Errors
     /// [`RootError::Missing`], [`RootError::Layout`], [`RootError::Damaged`], and as
     /// [`heap`](Self::heap).
     pub fn root<S: Schema>(&self, segment: &str) -> Result<&S::Root<'s>, RootError> {
         let root = place::<S>(self.settle(segment)?)?;
-        // SAFETY: a live value of this type by the record's hash, in the segment, which is entered;
-        // `&mut` to it is had by `&mut Section` alone, and other processes are kept out by the
-        // lock.
+        // SAFETY: by the record's hash this is a live value of this type, and it lies in the
+        // segment, which is entered. Only `&mut Section` yields a `&mut` to it, and the lock keeps
+        // other processes out.
         Ok(unsafe { root.as_ref() })
     }
 
@@ -88,16 +90,16 @@ impl<'s> Section<'s> {
     pub fn root_mut<S: Schema>(&mut self, segment: &str) -> Result<&mut S::Root<'s>, RootError> {
         let present = writable(self.settle(segment)?)?;
         let mut root = place::<S>(present)?;
-        // SAFETY: as in `root`; the lock is held exclusively, and no other reference is had while
-        // this `Section`, the only one that speaks of the segment, is borrowed.
+        // SAFETY: as in `root`; the lock is held exclusively, and no other reference exists while
+        // this `Section`, the only one for the segment, is borrowed.
         Ok(unsafe { root.as_mut() })
     }
 
-    /// Makes the root of a segment that has none.
+    /// Creates the root of a segment that has none.
     ///
     /// # Errors
     /// [`RootError::Exists`], [`RootError::ReadOnly`], [`HeapError::Refused`] if the segment is
-    /// full, and as [`heap`](Self::heap). What `f` made is dropped then.
+    /// full, and as [`heap`](Self::heap). The value that `f` returned is then dropped.
     pub fn create_root<S: Schema>(
         &mut self,
         segment: &str,
@@ -126,7 +128,7 @@ impl<'s> Section<'s> {
         Ok(unsafe { root.as_mut() })
     }
 
-    /// The root of a segment, to change; made first if the segment has none.
+    /// The root of a segment, to change; it is created first if the segment has none.
     ///
     /// # Errors
     /// As [`root_mut`](Self::root_mut) and [`create_root`](Self::create_root).
@@ -142,7 +144,7 @@ impl<'s> Section<'s> {
         }
     }
 
-    /// Removes the root and hands it out; dropped, it gives its memory back.
+    /// Removes the root and returns it; dropping it frees its memory.
     ///
     /// # Errors
     /// As [`root_mut`](Self::root_mut).
@@ -150,7 +152,7 @@ impl<'s> Section<'s> {
         let present = writable(self.settle(segment)?)?;
         let root = place::<S>(present)?;
         present.set_root_record(RootRecord::default());
-        // SAFETY: a live value of this type, as in `root`, and the record that led to it is gone.
+        // SAFETY: a live value of this type, as in `root`; the record that led to it is gone.
         let value = unsafe { root.read() };
         let heap = self.heap(segment)?;
         // SAFETY: the block that `create_root` allocated.
@@ -159,13 +161,13 @@ impl<'s> Section<'s> {
     }
 }
 
-/// A block's layout for a root: never empty, so that its offset is a place.
+/// The layout of a root's block. It is never empty, so that the root has an offset of its own.
 fn layout<T>() -> Layout {
     let layout = Layout::new::<T>();
     if layout.size() > 0 {
         return layout;
     }
-    // One byte for what has none; every alignment is a valid size.
+    // One byte for a type without bytes; every alignment is a valid size.
     Layout::from_size_align(1, layout.align()).unwrap_or(Layout::new::<u8>())
 }
 
@@ -178,7 +180,7 @@ fn writable(present: &ProcessMapping) -> Result<&ProcessMapping, RootError> {
     })
 }
 
-/// Where the root lies, if it is one of this schema.
+/// The root's address, if it was created with this schema.
 fn place<'s, S: Schema>(present: &ProcessMapping) -> Result<NonNull<S::Root<'s>>, RootError> {
     present.has_heap()?;
     let segment = || present.name.clone();
@@ -199,7 +201,7 @@ fn place<'s, S: Schema>(present: &ProcessMapping) -> Result<NonNull<S::Root<'s>>
         .ok()
         .and_then(|at| at.checked_add(size))
         .is_some_and(|end| end <= present.len());
-    // SAFETY: only if it is inside of the mapping.
+    // SAFETY: computed only if it lies inside the mapping.
     let root = inside.then(|| unsafe { present.base.add(record.at as usize) });
     match root {
         Some(root) if record.size == size as u64 && root.addr().get().is_multiple_of(align) => {

@@ -1,17 +1,17 @@
-//! [`Section`]: what a program holds of segments between entering and leaving them.
+//! [`Section`]: a program's access to segments between entering and leaving them.
 //!
-//! **A value of a segment cannot leave its section, nor come to another segment.** A section hands
-//! out a [`Section`] whose lifetime parameter, the *brand*, is a fresh one that the compiler
-//! equates with no other, as in `GhostCell` (Yanovski et al., ICFP 2021) and `gc-arena`; roots,
-//! heaps and pointers of the segment carry it. A brand speaks of **one** segment, that which is
-//! named first. Otherwise a vector of segment B could be put into the root of A, where a space with
-//! A alone would find it and follow it to nowhere; the paper's compiler analysis allows that, since
-//! it takes all of an address space for one (§3.3). To work on two, [`Section::beside`] makes a
-//! second brand.
+//! **A value of a segment can neither leave its section nor move to another segment.** A section
+//! hands out a [`Section`] whose lifetime parameter, the *brand*, is one that the compiler equates
+//! with no other, as in `GhostCell` (Yanovski et al., ICFP 2021) and `gc-arena`; the segment's
+//! roots, heaps and pointers carry it. A brand stands for **one** segment, the one that is named
+//! first. Otherwise a vector of segment B could be put into the root of A, and a space with A alone
+//! would follow it to nowhere. The paper's compiler analysis allows that, because it treats a whole
+//! address space as one (§3.3). To work on two segments, [`Section::beside`] creates a second
+//! brand.
 //!
-//! `Section` also is the token for what is shared: `&Section` reads, `&mut Section` changes. It
-//! stays in the thread that entered, which alone may change anything, but may be lent to threads of
-//! a `std::thread::scope`, for reading in parallel.
+//! `Section` is also the permission to access values: `&Section` reads, `&mut Section` changes. It
+//! stays in the thread that entered, and only that thread may change anything. It may be lent to
+//! threads of a `std::thread::scope`, to read in parallel.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -25,34 +25,34 @@ use crate::process_mapping::{self, ProcessMapping};
 
 const NONE: usize = usize::MAX;
 
-/// Invariant in the lifetime, so that the compiler takes no brand for another.
+/// Invariant in the lifetime, so that the compiler never equates two brands.
 pub(crate) type Brand<'s> = PhantomData<fn(&'s ()) -> &'s ()>;
 
 /// What all brands of a section share.
 struct SectionState<'p> {
     present: &'p [ProcessMapping],
-    /// The segments that `beside` has given brands, at this moment.
+    /// The segments to which `beside` has given brands at this moment.
     beside: Mutex<Vec<usize>>,
-    /// Of forks: in a child that is born meanwhile, nothing of the segments is mapped.
+    /// Counts forks: in a child forked during the section, the segments are not mapped.
     generation: u32,
 }
 
-/// The segments of a section, as one brand has them.
+/// The segments of a section, as one brand accesses them.
 ///
-/// Its lifetime is the brand; what carries it cannot leave the section. One is made by entering a
-/// space or a [`LocalSegment`](crate::LocalSegment).
+/// The lifetime is the brand; a value that carries it cannot leave the section. Entering a space or
+/// a [`LocalSegment`](crate::LocalSegment) creates one.
 pub struct Section<'s> {
     section: &'s SectionState<'s>,
-    /// The segment that the brand speaks of, or [`NONE`] yet.
+    /// The segment that the brand stands for; [`NONE`] until one is named.
     home: AtomicUsize,
     brand: Brand<'s>,
-    /// Not `Send`.
+    /// Makes the type not `Send`.
     here: PhantomData<*mut ()>,
 }
 
-// SAFETY: through `&Section` values are read only, all of which are `Sync` (`Stored` demands it),
-// and the segment is chosen by an atomic. What writes asks for `&mut Section`, which stays in its
-// thread, since `Section` is not `Send`; or the thread's mark, which others do not have.
+// SAFETY: `&Section` only reads values, all of which are `Sync` (`Stored` demands it), and the
+// choice of the segment is atomic. Writing needs either `&mut Section`, which stays in its thread
+// because `Section` is not `Send`, or the thread's mark, which other threads do not have.
 unsafe impl Sync for Section<'_> {}
 
 impl fmt::Debug for Section<'_> {
@@ -64,13 +64,13 @@ impl fmt::Debug for Section<'_> {
     }
 }
 
-/// Runs `f` inside of the segments; `None`, and `f` is not run, if the calling thread is inside of
-/// others already.
+/// Runs `f` inside the segments. Returns `None`, without running `f`, if the calling thread is
+/// already in a section.
 ///
 /// # Safety
-/// While it runs, each segment must be mapped over its length at its base, and its lock held by
-/// this call: exclusively where it says so, against every process and thread; else shared. A
-/// segment appears once.
+/// While `f` runs, each segment must be mapped over its length at its base, with its lock held by
+/// this call: exclusively, against every process and thread, where `exclusive` says so, otherwise
+/// shared. A segment appears once.
 pub(crate) unsafe fn enter<R>(
     present: &[ProcessMapping],
     f: impl for<'s> FnOnce(&mut Section<'s>) -> R,
@@ -97,7 +97,7 @@ impl<'s> Section<'s> {
         present.map(|present| (&*present.name, present.exclusive))
     }
 
-    /// The heap of a segment, which becomes the brand's segment unless it has one.
+    /// The heap of a segment. The segment becomes the brand's unless the brand has one already.
     ///
     /// # Errors
     /// [`HeapError::NoSegment`], [`HeapError::AnotherSegment`], [`HeapError::NoHeap`].
@@ -107,12 +107,12 @@ impl<'s> Section<'s> {
         Ok(Heap::new(present.base))
     }
 
-    /// Works on two segments at once: `f` gets this `Section` and one for `segment`, with a brand
-    /// of its own. What is to go from one to the other is copied.
+    /// Works on two segments at once: `f` gets this `Section` and one for `segment`, which has its
+    /// own brand. Data can only be copied from one to the other.
     ///
     /// # Errors
-    /// [`HeapError::NoSegment`]; [`HeapError::Taken`] if a brand speaks of that segment already;
-    /// [`HeapError::NoHome`] if this one speaks of none yet.
+    /// [`HeapError::NoSegment`]; [`HeapError::Taken`] if a brand stands for that segment already;
+    /// [`HeapError::NoHome`] if this one has no segment yet.
     ///
     /// ```
     /// use mneme_space::{HeapError, Section, SegVec};
@@ -139,7 +139,7 @@ impl<'s> Section<'s> {
         let section = self.section;
         {
             let mut beside = section.beside();
-            // The section's first brand is listed as soon as there is a second one.
+            // The section's first brand is listed once there is a second one.
             if beside.is_empty() {
                 beside.push(home);
             }
@@ -160,7 +160,7 @@ impl<'s> Section<'s> {
         Ok(f(self, &mut there))
     }
 
-    /// The segment that the brand speaks of.
+    /// The segment that the brand stands for.
     pub(crate) fn home(&self) -> Option<&'s ProcessMapping> {
         if self.is_forked() {
             return None;
@@ -168,10 +168,11 @@ impl<'s> Section<'s> {
         self.section.present.get(self.home.load(Ordering::Relaxed))
     }
 
-    /// The segment of this name, which becomes the brand's unless it has one.
+    /// The segment of this name. It becomes the brand's unless the brand has one already.
     pub(crate) fn settle(&self, segment: &str) -> Result<&'s ProcessMapping, HeapError> {
         let index = self.find(segment)?;
-        // A number that leads to nothing but itself: no order is needed.
+        // No ordering is needed: the index is all that is shared, and it leads to data that do not
+        // change.
         let chosen = self
             .home
             .compare_exchange(NONE, index, Ordering::Relaxed, Ordering::Relaxed);
@@ -184,7 +185,7 @@ impl<'s> Section<'s> {
         }
     }
 
-    /// Whether this process was born in the section, which is its parent's.
+    /// Whether this process was forked in the section, which then belongs to its parent.
     #[inline]
     fn is_forked(&self) -> bool {
         self.section.generation != fork::generation()
@@ -204,13 +205,13 @@ impl<'s> Section<'s> {
 }
 
 impl SectionState<'_> {
-    /// A panic cannot leave the list half changed.
+    /// A panic cannot leave the list half changed, so a poisoned mutex is used as it is.
     fn beside(&self) -> MutexGuard<'_, Vec<usize>> {
         self.beside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Takes a segment off the list when its brand ends.
+/// Removes a segment from the list when its brand ends.
 struct Until<'p> {
     section: &'p SectionState<'p>,
     index: usize,
@@ -238,10 +239,10 @@ mod tests {
         }
     }
 
-    /// A brand speaks of one segment, and no segment has two: else a value could come to another
-    /// segment, or be changed by two at once.
+    /// A brand stands for one segment, and no segment has two brands: otherwise a value could move
+    /// to another segment, or two owners could change it at once.
     #[test]
-    fn a_brand_speaks_of_one_segment_and_no_segment_has_two() {
+    fn a_brand_stands_for_one_segment_and_no_segment_has_two_brands() {
         let regions: Vec<_> = (0..3)
             .map(|_| mneme_sys::Region::private(2 << 20, 2 << 20, mneme_sys::PagePolicy::Small))
             .map(Result::unwrap)
@@ -279,7 +280,7 @@ mod tests {
                     let taken = there.beside(both, |_, _| ());
                     assert!(matches!(taken, Err(HeapError::Taken { .. })), "{both}");
                 }
-                // Nor by two ways at once.
+                // Nor can the same segment be reached in two ways at once.
                 here.beside("c", |_, _| {
                     let taken = there.beside("c", |_, _| ());
                     assert!(matches!(taken, Err(HeapError::Taken { .. })));

@@ -1,4 +1,4 @@
-//! Segments: named, persistent ranges of memory, each with its place, its size, its permissions.
+//! Segments: named, persistent ranges of memory, each with its address, size and permissions.
 
 mod addresses;
 pub(crate) mod backing;
@@ -37,10 +37,10 @@ pub use restore::Condition;
 
 use crate::{ContentsInfo, FileError, GrowError, MapError, Name, OpenError, Registry, Uuid};
 
-/// A named segment of a registry. A clone is another handle to it, not another segment
-/// ([`clone_as`](Segment::clone_as) makes that). `Send + Sync`.
+/// A named segment of a registry. Cloning the handle creates no new segment
+/// ([`clone_as`](Segment::clone_as) does). `Send + Sync`.
 ///
-/// A handle maps nothing and keeps nobody from removing the segment.
+/// A handle maps nothing, and does not prevent the segment's removal.
 #[derive(Debug, Clone)]
 pub struct Segment(Arc<Inner>);
 
@@ -51,38 +51,38 @@ struct Inner {
     meta: SegmentMeta,
 }
 
-/// What a segment is at a moment.
+/// A segment's properties at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentInfo {
-    /// Committed bytes.
+    /// The committed length in bytes.
     pub size: usize,
-    /// Bytes that it may grow to.
+    /// The maximum length in bytes.
     pub max_size: usize,
-    /// Where it is mapped; `None` if it floats.
+    /// The address at which it is mapped; `None` if it floats.
     pub base: Option<usize>,
-    /// The permissions of its data.
+    /// The permissions of its data file.
     pub mode: u32,
-    /// What its bytes are kept in.
+    /// Where its bytes are kept.
     pub backing: Backing,
-    /// The file they are kept in.
+    /// The data file.
     pub data: PathBuf,
     /// The segment that it was cloned from.
     pub cloned_from: Option<Uuid>,
-    /// What its bytes are, if another crate lays them out.
+    /// The format of its data, if another crate lays them out.
     pub contents: Option<ContentsInfo>,
-    /// Whether somebody died, or panicked, while changing what it holds, and somebody else has
-    /// noticed; or the machine went down before changes were [written
-    /// through](crate::Attachment::sync). Of contents that another crate lays out: whether the
+    /// Whether a process died or panicked while changing the contents and another process has
+    /// noticed, or the machine went down before changes were [written
+    /// through](crate::Attachment::sync). For contents that another crate lays out: whether the
     /// machine went down while they were in use.
     pub poisoned: bool,
 }
 
 impl SegmentInfo {
-    /// Whether users who may only read the segment could break the sections of those who may write
-    /// it. Readers take locks too, so that the file with the locks is writable for all who may read
-    /// the data; nonsense that a reader writes there can let two sections change the segment at
-    /// once. That can happen where a mode like 0644 or 0640 gives somebody reading alone. Of
-    /// contents that another crate lays out, that crate says what its readers could do.
+    /// Whether users who may only read the segment could disrupt the sections of those who may
+    /// write it. Readers take locks too, so every user who may read the data may write the file
+    /// with the locks. If a reader writes garbage there, two sections may change the segment at
+    /// once. That is possible where a mode such as 0644 or 0640 lets some users read only. For
+    /// contents that another crate lays out, see that crate for what readers could do.
     #[must_use]
     pub fn readers_could_break_writers(&self) -> bool {
         let (readers, writers) = (self.mode & 0o444, self.mode & 0o222);
@@ -91,8 +91,8 @@ impl SegmentInfo {
 }
 
 impl Segment {
-    /// Opens the segment of that name. Its description and its data's header are checked; nothing
-    /// is mapped. Some 6 us.
+    /// Opens the segment of that name. Checks its description and its data's header; maps nothing.
+    /// Takes some 6 us.
     ///
     /// # Errors
     /// [`OpenError::NotFound`]; one variant for each part that may be missing or damaged.
@@ -102,9 +102,9 @@ impl Segment {
         Ok(segment)
     }
 
-    /// A handle to the segment of that name by its description alone, whether or not its data can
-    /// be had. With it a caller can describe a segment that cannot be opened. Calls that need the
-    /// data fail then.
+    /// A handle to the segment of that name from its description alone, whether or not its data are
+    /// available. It serves to describe a segment that cannot be opened; calls that need the data
+    /// fail.
     ///
     /// # Errors
     /// [`OpenError::NotFound`]; the description is missing or damaged.
@@ -113,7 +113,7 @@ impl Segment {
         let directory = registry.segment_directory(&name);
         match SegmentMeta::read(&directory) {
             Ok(meta) => Ok(Self::new(registry.clone(), name, meta)),
-            // A link to nowhere takes the name all the same.
+            // A dangling link still occupies the name.
             Err(_) if is_missing(&directory) => Err(OpenError::NotFound {
                 name: name.to_string(),
                 registry: registry.root().to_owned(),
@@ -130,13 +130,13 @@ impl Segment {
         }))
     }
 
-    /// Its name when it was opened.
+    /// The segment's name when the handle was opened.
     #[must_use]
     pub fn name(&self) -> &Name {
         &self.0.name
     }
 
-    /// Its identity, which no other segment ever has.
+    /// The segment's identity, which no other segment ever has.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         self.0.meta.uuid
@@ -154,25 +154,25 @@ impl Segment {
         self.0.meta.max_size
     }
 
-    /// Which pages it would like.
+    /// The kind of pages that the segment prefers.
     #[must_use]
     pub fn pages(&self) -> PagePolicy {
         self.0.meta.pages
     }
 
-    /// What its bytes are kept in.
+    /// Where the segment's bytes are kept.
     #[must_use]
     pub fn backing(&self) -> &Backing {
         &self.0.meta.backing
     }
 
-    /// Whether its bytes are memory, which ends with the machine's boot.
+    /// Whether the segment is kept in memory, which is lost at a reboot.
     #[must_use]
     pub fn is_volatile(&self) -> bool {
         self.0.meta.backing.is_memory()
     }
 
-    /// Its registry.
+    /// The segment's registry.
     #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.0.registry
@@ -182,18 +182,18 @@ impl Segment {
         &self.0.meta
     }
 
-    /// The directory in which its description, its control file and the link to its data are.
+    /// The directory with the segment's description, its control file and the link to its data.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         self.0.registry.segment_directory(&self.0.name)
     }
 
-    /// Where its participants and locks are.
+    /// The file with the segment's participants and locks.
     pub(crate) fn control(&self) -> PathBuf {
         self.directory().join("control")
     }
 
-    /// What it is at this moment.
+    /// The segment's properties at this moment.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -201,7 +201,7 @@ impl Segment {
         Ok(self.examine()?.0)
     }
 
-    /// What it is at this moment, with the header that says so.
+    /// The segment's properties at this moment, and the header that they were read from.
     fn examine(&self) -> Result<(SegmentInfo, RegionHeader), OpenError> {
         let meta = self.meta();
         let header = data::examine(meta)?;
@@ -223,23 +223,25 @@ impl Segment {
         Ok((info, header))
     }
 
-    /// Changes who may read and write it, as `chmod` does. A process that has it mapped keeps what
-    /// it has until it maps the segment anew. Give reading alone to users whom you trust as you
-    /// trust the segment's writers: see [`SegmentInfo::readers_could_break_writers`].
+    /// Changes the read and write permissions, as `chmod` does. A process that has the segment
+    /// mapped keeps its access until it maps the segment again. Give read-only permission only to
+    /// users whom you trust as much as the segment's writers: see
+    /// [`SegmentInfo::readers_could_break_writers`].
     ///
     /// # Errors
-    /// The files belong to another user. A death half-way leaves some of the permissions as they
-    /// were; calling it again completes them.
+    /// The files belong to another user. If the process dies half-way, some files keep their old
+    /// permissions; calling this again completes the change.
     pub fn set_mode(&self, mode: u32) -> Result<(), FileError> {
         permissions::apply(&self.directory(), &self.meta().data, mode & 0o777)
     }
 
-    /// Makes it at least `bytes` long, up to its greatest size; its memory or space is taken now.
-    /// Processes that have it mapped follow when they need to. Returns its size.
+    /// Makes the segment at least `bytes` long, up to its maximum; memory or disk space is
+    /// allocated now. Processes that have it mapped extend their mappings when they need to.
+    /// Returns the new size.
     ///
     /// # Errors
-    /// [`GrowError::Region`] beyond the greatest size, or if the memory or space is not there;
-    /// [`MapError::Contents`] if it grows by other means.
+    /// [`GrowError::Region`] beyond the maximum size, or if memory or disk space is not available;
+    /// [`MapError::Contents`] if another crate manages the segment's growth.
     pub fn grow(&self, bytes: usize) -> Result<usize, GrowError> {
         self.without_contents()?;
         let meta = self.meta();
@@ -251,12 +253,13 @@ impl Segment {
     }
 }
 
-/// Whether there is nothing of that name, not even a link.
+/// Whether nothing has that name, not even a link.
 fn is_missing(path: &Path) -> bool {
     fs::symlink_metadata(path).is_err_and(|refused| refused.kind() == ErrorKind::NotFound)
 }
 
-/// Grows the file and then says so in its header: what a header has committed is there.
+/// Grows the file and then records the new length in its header, so a length in a header is always
+/// backed by the file.
 pub(crate) fn grow_region(region: &mneme_sys::Region, bytes: usize) -> Result<usize, GrowError> {
     region.refresh()?;
     region.grow(bytes)?;

@@ -6,12 +6,12 @@
 //! spaces/<name>/lock      locked while the members are being changed
 //! spaces/<name>/calls     the mailbox of its residents (`call`), if it ever had any
 //! ```
-//! **A space has, at every instant, the members of one version**: a change writes a description
-//! with the next version aside and renames it over the old one, under a lock that the kernel drops
-//! for the dead. Then it raises the version word, by which attached processes notice
-//! ([`version`]). A member is named by its name *and* its identity: what was made anew under its
-//! name is not taken for it. Segments know nothing of spaces; one that is removed leaves a stale
-//! member.
+//! **At every instant a space has the members of exactly one version.** To change them, a process
+//! writes a description with the next version to a separate file and renames it over the old one,
+//! under a lock that the kernel releases if the process dies. Then it raises the version word,
+//! through which attached processes notice the change ([`version`]). A member is recorded by name
+//! *and* identity, so a new segment of the same name is not mistaken for it. Segments do not know
+//! the spaces that they belong to; removing a segment leaves a stale member.
 //!
 //! SpaceJMP's virtual address spaces (§3.1, §4.2): `vas_create`, `vas_find`, `vas_clone`,
 //! `seg_attach`.
@@ -45,13 +45,13 @@ use crate::{
     Segment, Uuid,
 };
 
-/// Segments that a space can have.
+/// The maximum number of a space's members.
 pub const MAX_MEMBERS: usize = 1024;
 
-/// A named set of segments of a registry. A clone is another handle to it, not another space
-/// ([`clone_as`](Space::clone_as) makes that). `Send + Sync`.
+/// A named set of segments of a registry. Cloning the handle creates no new space
+/// ([`clone_as`](Space::clone_as) does). `Send + Sync`.
 ///
-/// A handle maps nothing and keeps nobody from changing or removing the space.
+/// A handle maps nothing, and prevents nobody from changing or removing the space.
 #[derive(Debug, Clone)]
 pub struct Space(Arc<Inner>);
 
@@ -62,27 +62,27 @@ struct Inner {
     uuid: Uuid,
 }
 
-/// What a space is at a moment.
+/// A space's properties at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpaceInfo {
     /// Counts the changes of members and permissions, from 1.
     pub version: u64,
-    /// Which users may see and attach it (read), and change its members (write).
+    /// The users who may see and attach it (read), and change its members (write), as a file mode.
     pub mode: u32,
     /// The space that it was cloned from.
     pub cloned_from: Option<Uuid>,
-    /// In the order in which they were added.
+    /// The members, in the order in which they were added.
     pub members: Vec<MemberInfo>,
 }
 
-/// A member of a space, as the space names it; the segment itself may be gone.
+/// A member as the space's description records it; the segment itself may be gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberInfo {
     /// The segment's name.
     pub name: Name,
     /// The segment's identity.
     pub uuid: Uuid,
-    /// What attachments of the space may do with it.
+    /// The access that attachments of the space get.
     pub access: Access,
 }
 
@@ -109,7 +109,7 @@ impl Registry {
 }
 
 impl Space {
-    /// Opens the space of that name. Its description is checked; its members are not looked at.
+    /// Opens the space of that name. Checks its description, but not its members.
     ///
     /// # Errors
     /// [`SpaceOpenError::NotFound`]; the description cannot be read, or is damaged.
@@ -127,25 +127,25 @@ impl Space {
         }))
     }
 
-    /// Its name when it was opened.
+    /// The space's name when the handle was opened.
     #[must_use]
     pub fn name(&self) -> &Name {
         &self.0.name
     }
 
-    /// Its identity, which no other space ever has.
+    /// The space's identity, which no other space ever has.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         self.0.uuid
     }
 
-    /// Its registry.
+    /// The space's registry.
     #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.0.registry
     }
 
-    /// The directory in which its description and its control file are.
+    /// The directory with the space's description and its control file.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         self.0.registry.space_directory(&self.0.name)
@@ -155,7 +155,7 @@ impl Space {
         self.directory().join("control")
     }
 
-    /// The description that the space has now.
+    /// The space's current description.
     fn meta(&self) -> Result<SpaceMeta, SpaceOpenError> {
         let meta = read(self.registry(), self.name())?;
         if meta.uuid != self.uuid() {
@@ -168,7 +168,7 @@ impl Space {
         Ok(meta)
     }
 
-    /// What it is at this moment.
+    /// The space's properties at this moment.
     ///
     /// # Errors
     /// As [`open`](Self::open); [`SpaceOpenError::Replaced`].
@@ -188,7 +188,7 @@ impl Space {
         Ok(found.permissions().mode() & 0o777)
     }
 
-    /// Its members, in the order in which they were added.
+    /// The space's members, in the order in which they were added.
     ///
     /// # Errors
     /// As [`info`](Self::info).
@@ -196,27 +196,29 @@ impl Space {
         Ok(self.meta()?.infos())
     }
 
-    /// Maps the version word, and makes this process a participant of the space if it may be one.
+    /// Maps the version word, and makes this process a participant of the space if it has the
+    /// permission.
     pub(crate) fn version_word(&self) -> Result<VersionWord, SpaceOpenError> {
         let opened = VersionWord::open(&self.control(), self.uuid());
         opened.map_err(SpaceOpenError::Control)
     }
 
-    /// The members and the version they are of, each found and known to be the segment that was
-    /// added. They are the space's until `word` is *greater* than the version.
+    /// The members and their version. Each member's segment was found, and is the one that was
+    /// added. They are current until `word` is *greater* than the version.
     pub(crate) fn read_members(
         &self,
         word: &VersionWord,
     ) -> Result<(u64, Vec<Member>), SpaceOpenError> {
-        // Before the description, so that this is no older.
+        // Read before the description, so that the word is no newer than it.
         let seen = word.load();
         let meta = self.meta()?;
-        // The changer died in between, or is about to do this.
+        // The process that changed the space died in between, or is about to do this itself.
         word.raise(meta.version);
         let members = meta.members.iter().map(|entry| self.member(entry));
         let members = members.collect::<Result<_, _>>()?;
-        // A greater word that is possible comes with a description from a backup; what is
-        // impossible is damage, and makes processes that watch it ask each time.
+        // The word can be greater, within its range, if the description was restored from a backup.
+        // A value out of range is damage, and makes processes that watch the word read the
+        // description each time.
         let version = match seen {
             ..=LAST_VERSION => seen.max(meta.version),
             _ => meta.version,
@@ -243,17 +245,18 @@ impl Space {
         })
     }
 
-    /// Attaches the space: its segments, each with the access that the space gives it. The
-    /// attachment follows what the space becomes: each section has the members that the space had
-    /// when it began.
+    /// Attaches the space: its segments, each with the access that the space gives. The attachment
+    /// follows the space's changes: each section has the members that the space had when the
+    /// section began.
     ///
     /// # Errors
-    /// [`AttachError::Space`] if the space or a member cannot be opened; as [`Attachment::new`].
+    /// [`AttachError::Space`] if the space or a member cannot be opened; otherwise as
+    /// [`Attachment::new`].
     pub fn attach(&self) -> Result<Attachment, AttachError> {
         Attachment::following(self, Access::ReadWrite)
     }
 
-    /// Attaches the space for reading only, whatever it gives.
+    /// Attaches the space for reading only, whatever access it gives.
     ///
     /// # Errors
     /// As [`attach`](Self::attach).
@@ -262,11 +265,11 @@ impl Space {
     }
 }
 
-/// The description of the space that has this name now.
+/// The description of the space that has this name at this moment.
 fn read(registry: &Registry, name: &Name) -> Result<SpaceMeta, SpaceOpenError> {
     let directory = registry.space_directory(name);
     SpaceMeta::read(&directory).map_err(|error| match error {
-        // Nothing of that name, unless the directory is there.
+        // There is no space of that name, unless the directory exists.
         DescriptionError::File(_) if matches!(directory.try_exists(), Ok(false)) => {
             SpaceOpenError::NotFound {
                 name: name.to_string(),
@@ -277,7 +280,7 @@ fn read(registry: &Registry, name: &Name) -> Result<SpaceMeta, SpaceOpenError> {
     })
 }
 
-/// What is wrong with a space's members, one line for each that is stale.
+/// Describes what is wrong with a space's members, one line for each that is stale.
 pub(crate) fn stale_members(registry: &Registry, meta: &SpaceMeta) -> Vec<String> {
     let judge = |entry: &MemberEntry| match Segment::open(registry, &entry.name) {
         Err(OpenError::NotFound { .. }) => {
@@ -287,7 +290,7 @@ pub(crate) fn stale_members(registry: &Registry, meta: &SpaceMeta) -> Vec<String
             "its member {:?} was removed, and is another segment now",
             entry.name
         )),
-        // For a damaged one the error names its path.
+        // For a damaged segment, the error contains its path.
         _ => None,
     };
     meta.members.iter().filter_map(judge).collect()

@@ -1,10 +1,12 @@
-//! What may lie in a segment, and how two programs notice that they mean different things by it.
+//! The types whose values may lie in a segment, and the check that two programs mean the same by
+//! such a type.
 //!
 //! **A stored value means the same in every process that may see it**: it points into its own
-//! segment or nowhere, has no code in it, and changes only through `&mut`. [`Stored`] says that of
-//! a type; `#[derive(Stored)]` says it of a structure whose fields are all stored. A segment's root
-//! is kept with a hash of its type's [`Shape`]: names, sizes, offsets, representation, all the way
-//! down; a caller that asks for another gets an error that names both.
+//! segment or nowhere, contains no code, and changes only through `&mut`. A type that implements
+//! [`Stored`] promises that; `#[derive(Stored)]` implements it for a structure whose fields are all
+//! stored. A segment keeps a hash of its root's [`Shape`], which covers names, sizes, offsets and
+//! representation at all levels. A caller that asks for a root of another shape gets an error that
+//! names both hashes.
 
 mod impls;
 mod shape;
@@ -18,8 +20,8 @@ pub(crate) use shape::shape_of;
 /// Implemented for integers, floats, `bool`, `char`, arrays, tuples, `Option`, `Result`,
 /// [`Ptr`](crate::Ptr), [`Heap`](crate::Heap), [`SegVec`](crate::SegVec),
 /// [`SegBox`](crate::SegBox), [`SegString`](crate::SegString) and [`SegMap`](crate::SegMap). Not
-/// for references, function pointers, `dyn`, `Cell` and atomics, and the collections of `std`,
-/// whose memory is the process' own.
+/// implemented for references, function pointers, `dyn`, `Cell`, atomics and the collections of
+/// `std`, whose memory belongs to one process.
 ///
 /// ```
 /// use mneme_space::{SegBox, SegVec, Stored};
@@ -32,8 +34,8 @@ pub(crate) use shape::shape_of;
 /// }
 /// ```
 ///
-/// A type that is generic over its allocator can lie on the process' own heap, too; it says which
-/// parameter that is:
+/// A type that is generic over its allocator can also be used on the process's own heap. An
+/// attribute names the parameter:
 /// ```
 /// use allocator_api2::{alloc::Allocator, boxed::Box, vec::Vec};
 /// use mneme_space::{Heap, Stored};
@@ -50,7 +52,7 @@ pub(crate) use shape::shape_of;
 ///     can_lie_in_a_segment::<'s, Read<Heap<'s>>>();
 /// }
 /// ```
-/// With another allocator, or with a field that cannot, it may not:
+/// With another allocator, or with a field that cannot be stored, the type is refused:
 /// ```compile_fail
 /// # use allocator_api2::{alloc::{Allocator, Global}, vec::Vec};
 /// # use mneme_space::Stored;
@@ -71,16 +73,15 @@ pub(crate) use shape::shape_of;
 /// ```
 ///
 /// # Safety
-/// Of a value of the type, also one that another process wrote with the same [`Shape`]:
-/// * it holds no address but such as lie in its own segment (by [`Heap`](crate::Heap),
-///   [`Ptr`](crate::Ptr) and what is made of them), nothing that means something in one process
-///   only (descriptors, thread ids, indices into statics);
-/// * nothing in it changes through a shared reference: it may be mapped read-only, and be read by
-///   many at once;
-/// * it contains the brand at most as `'s`, so that it cannot leave its section by way of another
-///   lifetime;
-/// * [`describe`](Self::describe) names everything that its bytes' meaning depends on, in the
-///   same order always.
+/// For every value of the type, including one that another process wrote with the same [`Shape`]:
+/// * it holds only addresses in its own segment (obtained through [`Heap`](crate::Heap),
+///   [`Ptr`](crate::Ptr) and types built on them), and nothing that is meaningful in one process
+///   only, such as descriptors, thread ids or indices into statics;
+/// * nothing in it changes through a shared reference: it may be mapped read-only, and several
+///   threads may read it at once;
+/// * the only brand in it is `'s`, so that it cannot leave its section under another lifetime;
+/// * [`describe`](Self::describe) reports everything that the meaning of its bytes depends on,
+///   always in the same order.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot lie in a segment",
     label = "not `Stored`",
@@ -88,11 +89,12 @@ pub(crate) use shape::shape_of;
     note = "inside of a segment use `SegVec<'s, T>`, `SegString<'s>`, `SegMap<'s, K, V>`, `SegBox<'s, T>`, `Ptr<'s, T>`; for your own types `#[derive(Stored)]`"
 )]
 pub unsafe trait Stored<'s>: Sized + Send + Sync {
-    /// Tells `shape` of everything in the type: its name, then each field's name, offset and type.
+    /// Adds everything in the type to `shape`: its name, then each field's name, offset and type.
     fn describe(shape: &mut Shape<'s>);
 }
 
-/// What a segment holds: a type for every brand. The type that implements it is a name only.
+/// Names the type of a segment's root for every brand. The implementing type is only a name; it has
+/// no values.
 ///
 /// ```
 /// use mneme_space::{Schema, SegVec};
@@ -104,6 +106,6 @@ pub unsafe trait Stored<'s>: Sized + Send + Sync {
 pub trait Schema: 'static {
     /// The root's type in a section with brand `'s`.
     type Root<'s>: Stored<'s>;
-    /// Changed when the same types come to mean something else.
+    /// To be changed when the same types get another meaning.
     const VERSION: u32 = 0;
 }

@@ -13,11 +13,11 @@ use crate::stored::{Shape, Stored};
 
 /// A string in a segment: UTF-8, three words and a block.
 ///
-/// It reads as a `str`, compares and hashes as one, so that a map with such keys is asked with a
-/// `&str`.
+/// It dereferences to `str`, and compares and hashes like one, so a map with such keys can be
+/// searched with a `&str`.
 ///
-/// **A full segment** is an error of the methods named `try_`, and of `write!`. The others abort
-/// the process then, as those of [`SegVec`] do, and leave the segment poisoned.
+/// In **a full segment** the methods named `try_`, and `write!`, return an error. The others abort
+/// the process, as those of [`SegVec`] do, and leave the segment poisoned.
 ///
 /// ```
 /// use mneme_space::{HeapError, Section, SegString};
@@ -35,7 +35,7 @@ pub struct SegString<'s> {
     bytes: SegVec<'s, u8>,
 }
 
-// SAFETY: a stored vector; that it holds UTF-8 is said by the name.
+// SAFETY: a stored vector; the type's name in the shape implies that its bytes are UTF-8.
 unsafe impl<'s> Stored<'s> for SegString<'s> {
     fn describe(shape: &mut Shape<'s>) {
         shape.text("String");
@@ -44,7 +44,7 @@ unsafe impl<'s> Stored<'s> for SegString<'s> {
 }
 
 impl<'s> SegString<'s> {
-    /// An empty string; takes no memory.
+    /// Creates an empty string without allocating.
     #[must_use]
     pub fn new_in(heap: Heap<'s>) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl<'s> SegString<'s> {
         }
     }
 
-    /// A copy of `text`. Aborts the process if the segment is full.
+    /// Copies `text` into the segment. Aborts the process if the segment is full.
     #[must_use]
     pub fn from_str_in(text: &str, heap: Heap<'s>) -> Self {
         let mut copy = Self::new_in(heap);
@@ -61,7 +61,7 @@ impl<'s> SegString<'s> {
         copy
     }
 
-    /// A copy of `text`.
+    /// Copies `text` into the segment.
     ///
     /// # Errors
     /// [`HeapError::Refused`]: the segment is full or not entered exclusively by this thread.
@@ -73,10 +73,10 @@ impl<'s> SegString<'s> {
         Ok(copy)
     }
 
-    /// The string that these bytes are.
+    /// Makes a string of these bytes if they are UTF-8.
     ///
     /// # Errors
-    /// The bytes, and where they are no UTF-8.
+    /// Returns the bytes, and where they are not UTF-8.
     pub fn from_utf8(bytes: SegVec<'s, u8>) -> Result<Self, (SegVec<'s, u8>, Utf8Error)> {
         match str::from_utf8(&bytes) {
             Ok(_) => Ok(Self { bytes }),
@@ -84,42 +84,42 @@ impl<'s> SegString<'s> {
         }
     }
 
-    /// Its bytes, without copying.
+    /// The string's bytes, without copying.
     #[must_use]
     pub fn into_bytes(self) -> SegVec<'s, u8> {
         self.bytes
     }
 
-    /// The string, borrowed.
+    /// The string as a `str`.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // SAFETY: all that puts bytes there puts UTF-8.
+        // SAFETY: every function that writes to `bytes` writes UTF-8.
         unsafe { str::from_utf8_unchecked(&self.bytes) }
     }
 
-    /// The string, borrowed; its length stays.
+    /// The string as a mutable `str`, whose length cannot change.
     #[must_use]
     pub fn as_mut_str(&mut self) -> &mut str {
-        // SAFETY: as in `as_str`; through `&mut str` it remains UTF-8.
+        // SAFETY: as in `as_str`; safe code keeps a `&mut str` UTF-8.
         unsafe { str::from_utf8_unchecked_mut(&mut self.bytes) }
     }
 
-    /// Bytes that it can have without growing.
+    /// The number of bytes that the string can hold without growing.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// The heap that it lies in.
+    /// The heap that the string lies in.
     #[must_use]
     pub fn heap(&self) -> Heap<'s> {
         *self.bytes.allocator()
     }
 
-    /// Reserves capacity for `additional` bytes more than there are.
+    /// Reserves capacity for at least `additional` more bytes.
     ///
     /// # Errors
-    /// [`HeapError::Refused`]; nothing has changed then.
+    /// [`HeapError::Refused`]; the string is then unchanged.
     pub fn try_reserve(&mut self, additional: usize) -> Result<(), HeapError> {
         let reserved = self.bytes.try_reserve(additional);
         reserved.map_err(|_| HeapError::Refused)
@@ -133,7 +133,7 @@ impl<'s> SegString<'s> {
     /// Appends `text`.
     ///
     /// # Errors
-    /// [`HeapError::Refused`]; nothing has changed then.
+    /// [`HeapError::Refused`]; the string is then unchanged.
     pub fn try_push_str(&mut self, text: &str) -> Result<(), HeapError> {
         self.try_reserve(text.len())?;
         self.push_str(text);
@@ -148,7 +148,7 @@ impl<'s> SegString<'s> {
     /// Appends a character.
     ///
     /// # Errors
-    /// [`HeapError::Refused`]; nothing has changed then.
+    /// [`HeapError::Refused`]; the string is then unchanged.
     pub fn try_push(&mut self, character: char) -> Result<(), HeapError> {
         self.try_push_str(character.encode_utf8(&mut [0; 4]))
     }
@@ -158,19 +158,19 @@ impl<'s> SegString<'s> {
         self.push_str(character.encode_utf8(&mut [0; 4]));
     }
 
-    /// Takes the last character away.
+    /// Removes the last character and returns it.
     pub fn pop(&mut self) -> Option<char> {
         let last = self.chars().next_back()?;
         self.bytes.truncate(self.len() - last.len_utf8());
         Some(last)
     }
 
-    /// Takes all characters away. The memory is kept.
+    /// Removes all characters. The string keeps its memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// Gives memory that is not needed back, where the heap has a smaller block.
+    /// Frees unused capacity, if the heap has a smaller size for the block.
     pub fn shrink_to_fit(&mut self) {
         self.bytes.shrink_to_fit();
     }
@@ -220,7 +220,7 @@ impl fmt::Debug for SegString<'_> {
     }
 }
 
-/// Fails where the segment is full.
+/// Fails if the segment is full.
 impl fmt::Write for SegString<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.try_push_str(text).map_err(|_| fmt::Error)
@@ -229,7 +229,7 @@ impl fmt::Write for SegString<'_> {
 
 impl Hash for SegString<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // As `Borrow` demands.
+        // Hashes like `str`, as `Borrow` demands.
         self.as_str().hash(state);
     }
 }

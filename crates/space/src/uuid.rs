@@ -5,18 +5,18 @@ use std::io;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The identity of a segment, a space or a registry: random, never reused, and what locks are
-/// ordered by.
+/// The identity of a segment, a space or a registry: random, never reused. Locks are taken in the
+/// order of identities.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uuid([u8; 16]);
 
 impl Uuid {
-    /// That of the boot that this machine runs in.
+    /// The identity of this machine's current boot.
     pub(crate) fn of_this_boot() -> Self {
         Self::from_bytes(mneme_sys::boot_id())
     }
 
-    /// A new one.
+    /// Creates a new identity.
     ///
     /// # Errors
     /// The kernel's error if it has no randomness.
@@ -26,13 +26,13 @@ impl Uuid {
         Ok(Self(bytes))
     }
 
-    /// The identity with these bytes, as a region's header has them.
+    /// The identity with these bytes, as stored in a region's header.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes, as a region's header has them.
+    /// The identity's bytes, as stored in a region's header.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_of_an_identity_leads_back_to_it() {
+    fn an_identity_is_parsed_from_its_own_text() {
         let id = Uuid::random().unwrap();
         assert_eq!(Uuid::parse(&id.to_string()), Some(id));
         assert_eq!(Uuid::from_bytes([0; 16]).to_string(), "0".repeat(32));

@@ -1,4 +1,5 @@
-//! What lies in a segment: vectors, boxes, pointers; who may read and change it; what is refused.
+//! The contents of a segment: vectors, boxes, pointers; which threads may read and change them;
+//! what is refused.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -68,7 +69,7 @@ fn new() -> LocalSegment {
     segment
 }
 
-/// What one section leaves, the next ones find; dropped with the root, all of it is given back.
+/// Later sections find what earlier ones left; when the root is dropped, all memory is freed.
 #[test]
 fn contents_last_from_section_to_section() -> Fallible {
     let segment = new();
@@ -110,7 +111,7 @@ fn contents_last_from_section_to_section() -> Fallible {
     segment.enter(|here| -> Fallible {
         assert_eq!(here.heap("a")?.check()?.problems, []);
         drop(here.remove_root::<Test>("a")?);
-        // What `alloc` made is owned by nobody.
+        // Nobody owns what `alloc` created.
         let stats = here.heap("a")?.stats()?;
         assert_eq!((stats.blocks, stats.damage), (10, 0));
         Ok(())
@@ -128,10 +129,10 @@ fn sum<'s>(here: &Section<'s>, list: Option<Ptr<'s, Node<'s>>>) -> u64 {
     sum
 }
 
-/// A type that is generic over its allocator has the shape of its parts, and lies in a segment as
-/// any other does.
+/// A type that is generic over its allocator has the shape of its parts, and lies in a segment like
+/// any other.
 #[test]
-fn what_is_generic_over_its_allocator_lies_in_a_segment() -> Fallible {
+fn a_type_generic_over_its_allocator_lies_in_a_segment() -> Fallible {
     #[derive(Stored)]
     #[stored(allocator = A)]
     struct Chain<T, A: Allocator>
@@ -174,7 +175,7 @@ fn what_is_generic_over_its_allocator_lies_in_a_segment() -> Fallible {
     Ok(())
 }
 
-/// A section that reads neither allocates nor changes, whatever it tries.
+/// A section that only reads neither allocates nor changes anything, whatever it tries.
 #[test]
 fn a_reading_section_changes_nothing() -> Fallible {
     let segment = new();
@@ -202,9 +203,9 @@ fn a_reading_section_changes_nothing() -> Fallible {
     Ok(())
 }
 
-/// Types of the same name and size, with other fields within, or behind a pointer, are other types.
+/// Types of the same name and size differ if their fields differ, also behind a pointer.
 #[test]
-fn a_root_is_refused_to_all_but_its_own_type() -> Fallible {
+fn a_root_is_returned_only_as_its_own_type() -> Fallible {
     mod other {
         use super::*;
         #[derive(Stored)]
@@ -248,8 +249,8 @@ fn a_root_is_refused_to_all_but_its_own_type() -> Fallible {
     Ok(())
 }
 
-/// Types of one name are different types, also if one of them was described before: two numbers are
-/// not taken for a box.
+/// Types of one name are different types, even if one of them was described before: two numbers are
+/// not mistaken for a box.
 #[test]
 fn types_of_one_name_are_distinguished() {
     #[derive(Stored)]
@@ -271,7 +272,7 @@ fn types_of_one_name_are_distinguished() {
     assert_ne!(Shape::of::<Plain>(), boxed);
 }
 
-/// The shapes of types that differ by what is given to `shapes!` alone.
+/// The shapes of types that differ only in what is given to `shapes!`.
 macro_rules! shapes {
     ($($(#[$attribute:meta])* $kind:ident $body:tt;)*) => {
         [$({
@@ -288,8 +289,8 @@ macro_rules! shapes {
     };
 }
 
-/// How fields lie in an enum, and which number means which variant, is in its shape, as values and
-/// not as words.
+/// The layout of an enum's fields and the values of its discriminants are part of its shape, as
+/// values and not as source text.
 #[test]
 fn representations_and_discriminants_change_the_hash_of_a_type() {
     const NAMED: isize = 7;
@@ -320,10 +321,10 @@ fn representations_and_discriminants_change_the_hash_of_a_type() {
     assert_eq!(same, [same[0]; 3]);
 }
 
-/// The shape of what the language lays out is the same by every compiler: data on disk depend on
-/// this number.
+/// The shape of types that the language lays out is the same with every compiler: data on disk
+/// depend on this number.
 #[test]
-fn shapes_that_no_compiler_chooses_stay() {
+fn shapes_that_no_compiler_chooses_stay_the_same() {
     #[derive(Stored)]
     #[repr(C)]
     struct Fixed<'s> {
@@ -344,7 +345,7 @@ fn shapes_that_no_compiler_chooses_stay() {
     assert_eq!(Shape::of::<Root>(), 3_797_292_142_377_695_788);
 }
 
-/// What a constant parameter says of the same bytes is in the shape.
+/// A constant parameter is part of the shape.
 #[test]
 fn constant_parameters_change_the_hash_of_a_type() {
     #[derive(Stored)]
@@ -357,8 +358,7 @@ fn constant_parameters_change_the_hash_of_a_type() {
     assert_ne!(Shape::of::<Root<2, true>>(), Shape::of::<Root<2, false>>());
 }
 
-/// What is not there, and what is there already, is said; a nested section is refused, a panic
-/// remembered.
+/// Missing and existing roots, nested sections and sections after a panic give typed errors.
 #[test]
 fn missing_taken_nested_and_panicking_uses_are_typed_errors() -> Fallible {
     let segment = LocalSegment::new("a", 2 << 20)?;

@@ -1,5 +1,5 @@
-//! A forked child is not its parent: whatever it calls is refused, and nothing that its parent
-//! holds is given back, changed or kept by it.
+//! A forked child is not its parent: every call of the child is refused, and it neither releases,
+//! changes nor keeps anything that its parent holds.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -33,7 +33,7 @@ impl Schema for Numbers {
     type Root<'s> = SegVec<'s, u64>;
 }
 
-/// A forked child, as its parent knows it.
+/// A forked child, seen from its parent.
 #[must_use]
 struct Child(i32);
 
@@ -47,7 +47,7 @@ impl Child {
         (pid != 0).then_some(Child(pid))
     }
 
-    /// Runs `f` in a child; its panic, or a fault, is this thread's panic.
+    /// Runs `f` in a child; if the child panics or faults, this thread panics.
     fn runs(f: impl FnOnce()) {
         match Self::fork() {
             Some(child) => child.ended_well(),
@@ -57,13 +57,13 @@ impl Child {
 
     fn ended_well(self) {
         let mut status = -1;
-        // SAFETY: the status is this function's own.
+        // SAFETY: the status is a local variable.
         let waited = unsafe { waitpid(self.0, &raw mut status, 0) };
         assert_eq!((waited, status), (self.0, 0), "the child's end");
     }
 }
 
-/// Ends a child, without what its parent would do at its own end.
+/// Ends a child, without the destructors that its parent runs at its own end.
 fn end(well: bool) -> ! {
     // SAFETY: ends this process.
     unsafe { _exit(i32::from(!well)) }
@@ -77,7 +77,7 @@ fn attach(segment: &Segment) -> Attachment {
     Attachment::new([(segment, Access::ReadWrite)]).unwrap()
 }
 
-/// Makes the segment's root, or adds to it; its length.
+/// Creates the segment's root, or adds to it; returns its length.
 fn add(at: &Attachment) -> Result<usize, EnterError> {
     at.enter(|here| {
         if here.root::<Numbers>("s").is_err() {
@@ -89,7 +89,7 @@ fn add(at: &Attachment) -> Result<usize, EnterError> {
     })
 }
 
-/// Processes and threads that take part.
+/// The numbers of participating processes and threads.
 fn attended(mapping: &Mapping) -> (u32, u32) {
     let stats = mapping.stats();
     (stats.processes, stats.slots)
@@ -97,11 +97,11 @@ fn attended(mapping: &Mapping) -> (u32, u32) {
 
 /// The locks of a segment in which nobody is in a section.
 fn participants(mapping: &Mapping) -> &Participants {
-    // SAFETY: this test leaves the words of the locks to the locks.
+    // SAFETY: this test does not touch the words of the locks itself.
     unsafe { mapping.participants() }
 }
 
-/// Everything that a child can call on what its parent had.
+/// Calls everything that a child can call on what its parent had, and checks that it is refused.
 fn everything_is_refused(at: &Attachment, mapping: &Mapping, floating: &Mapping) {
     let segment = mapping.segment();
     assert!(is_forked(at.enter(|_| ())));
@@ -127,8 +127,8 @@ fn everything_is_refused(at: &Attachment, mapping: &Mapping, floating: &Mapping)
         assert_eq!(participants(mapping).slot().unwrap_err(), SlotError::Forked);
         assert_eq!(attended(mapping), (0, 0));
     }
-    // What needs nothing of its parent's works: names, descriptions, copies; and it sees that
-    // others are there.
+    // What needs nothing of the parent's works: names, descriptions, copies; and the child sees
+    // that others are there.
     assert_eq!(segment.info().unwrap().size, FRAME);
     segment.clone_as("copy").unwrap().remove().unwrap();
     let registry = segment.registry();
@@ -149,7 +149,7 @@ fn role() {
             here();
             while add(&at).is_ok() {}
         }
-        // Dies with a child that lives on.
+        // Dies while a child of it lives on.
         "leave a child inside" => open()
             .enter(|_| match Child::fork() {
                 Some(_) => stand(),
@@ -159,12 +159,12 @@ fn role() {
                 }
             })
             .unwrap(),
-        // Forks before it has mapped anything: each then attaches for itself.
+        // Forks before it has mapped anything: parent and child then attach separately.
         "fork first" => {
             Child::runs(|| assert_eq!(add(&open()).unwrap(), 1));
             let at = open();
             add(&at).unwrap();
-            // From now on a child must be started anew.
+            // From now on a child must start a new program.
             let segment = Segment::open(&registry, "s").unwrap();
             Child::runs(|| {
                 let refused = Attachment::new([(&segment, Access::ReadOnly)]).unwrap_err();
@@ -186,7 +186,7 @@ fn role() {
 }
 
 #[test]
-fn whatever_a_child_calls_is_refused_and_its_parent_is_as_before() {
+fn every_call_of_a_child_is_refused_and_its_parent_is_unaffected() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let pages = mneme_sys::PagePolicy::Small;
@@ -198,7 +198,7 @@ fn whatever_a_child_calls_is_refused_and_its_parent_is_as_before() {
     let before = attended(&mapping);
     let child = || {
         everything_is_refused(&at, &mapping, &floating);
-        // A grandchild is no better, nor is one of a child that has a mapping of its own.
+        // Nor do calls of a grandchild, or of a child with a mapping of its own, succeed.
         Child::runs(|| everything_is_refused(&at, &mapping, &floating));
         let own = Segment::open(&scene.registry, "f").unwrap();
         let own = own.map(Access::ReadWrite).unwrap();
@@ -215,7 +215,7 @@ fn whatever_a_child_calls_is_refused_and_its_parent_is_as_before() {
     assert_eq!(attended(&mapping), before);
     drop(own);
 
-    // What a child drops is its copy.
+    // A child drops only its copy.
     match Child::fork() {
         Some(child) => child.ended_well(),
         None => {
@@ -233,7 +233,7 @@ fn whatever_a_child_calls_is_refused_and_its_parent_is_as_before() {
 }
 
 #[test]
-fn a_child_that_is_born_in_a_section_leaves_it_without_leaving_its_parents() {
+fn a_child_forked_in_a_section_leaves_it_without_ending_its_parents() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let at = attach(&segment);
@@ -246,7 +246,7 @@ fn a_child_that_is_born_in_a_section_leaves_it_without_leaving_its_parents() {
                 let pointer = here.alloc(7_u64).unwrap();
                 let Some(child) = Child::fork() else {
                     is_child = true;
-                    // Nothing of the section is there any more.
+                    // Nothing of the section remains.
                     assert!(is_forked(at.enter(|_| ())));
                     let outside = |error| matches!(error, HeapError::Outside);
                     assert!(outside(here.heap("s").unwrap_err()));
@@ -264,7 +264,7 @@ fn a_child_that_is_born_in_a_section_leaves_it_without_leaving_its_parents() {
                     }
                     return;
                 };
-                // The lock is held, whatever became of the child.
+                // The lock stays held, whatever happened to the child.
                 child.ended_well();
                 let mut others = visitor::send(&scene, "visit");
                 others.wait_for("here");
@@ -286,7 +286,7 @@ fn a_child_that_is_born_in_a_section_leaves_it_without_leaving_its_parents() {
 }
 
 #[test]
-fn a_child_that_is_born_while_another_thread_is_inside_leaves_that_thread_alone() {
+fn a_child_forked_while_another_thread_is_inside_does_not_disturb_that_thread() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let at = attach(&segment);
@@ -315,9 +315,9 @@ fn a_child_that_is_born_while_another_thread_is_inside_leaves_that_thread_alone(
     assert_eq!(add(&at).unwrap(), 4);
 }
 
-/// What the child inherited must not speak for its parent.
+/// What the child inherited must not make its parent look alive.
 #[test]
-fn a_parent_that_dies_inside_is_dead_though_its_child_lives() {
+fn a_parent_that_dies_inside_counts_as_dead_though_its_child_lives() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let at = attach(&segment);
@@ -337,10 +337,10 @@ fn a_forked_child_attaches_for_itself_only_if_its_parent_had_nothing_mapped() {
     assert_eq!(add(&at).unwrap(), 4);
 }
 
-/// The memory is withheld from a child; and what it drops of its parent's gives nothing back, nor
-/// says that the parent has left.
+/// A child does not inherit the memory. Dropping its copies of its parent's values releases
+/// nothing, and does not record that the parent has left.
 #[test]
-fn a_child_has_no_part_in_what_another_crate_laid_out() {
+fn a_child_does_not_inherit_a_segment_that_another_crate_laid_out() {
     let scene = Scene::new();
     let directory = scene.root.join("disk");
     std::fs::create_dir(&directory).unwrap();
@@ -350,12 +350,12 @@ fn a_child_has_no_part_in_what_another_crate_laid_out() {
     let open = header();
     for part in [toy.data.base(), toy.participants.region().base()] {
         let Some(child) = Child::fork() else {
-            // SAFETY: this process ends by it, or by the next line.
+            // SAFETY: this line or the next ends the process.
             std::hint::black_box(unsafe { part.read_volatile() });
             end(true);
         };
         let mut status = 0;
-        // SAFETY: the status is this function's own.
+        // SAFETY: the status is a local variable.
         unsafe { waitpid(child.0, &raw mut status, 0) };
         assert_eq!(status & 0x7f, 11, "it is mapped in the child");
     }
@@ -374,7 +374,7 @@ fn a_child_has_no_part_in_what_another_crate_laid_out() {
 }
 
 #[test]
-fn a_forked_child_gets_the_error_that_it_must_be_started_anew() {
+fn a_forked_child_gets_the_error_that_it_must_start_a_new_program() {
     let scene = Scene::new();
     let (segment, other) = (scene.create("s"), scene.create("other"));
     let pages = mneme_sys::PagePolicy::Small;
@@ -391,7 +391,7 @@ fn a_forked_child_gets_the_error_that_it_must_be_started_anew() {
             |segment: &Segment| matches!(segment.map(Access::ReadOnly), Err(MapError::Forked));
         let right =
             is_named(&segment) && is_named(&other) && floating.map(Access::ReadWrite).is_ok();
-        // 1: any error; the parent sees that there was one.
+        // 1 stands for any error; the parent sees that there was one.
         right
             .then_some(())
             .ok_or_else(|| std::io::Error::from_raw_os_error(1))
@@ -405,7 +405,7 @@ fn a_forked_child_gets_the_error_that_it_must_be_started_anew() {
             .expect("something was not right in the child")
             .success()
     );
-    // The parent's is as it was.
+    // The parent's mapping is unchanged.
     region(&mapping)
         .at::<AtomicU64>(4096)
         .unwrap()

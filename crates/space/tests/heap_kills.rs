@@ -1,7 +1,8 @@
-//! Processes are killed while they allocate and give back: a segment that is accepted afterwards
-//! has a whole heap, every block that they had noted, and gives none of them out again.
+//! Processes are killed while they allocate and free. A segment that is accepted afterwards has a
+//! consistent heap with every block that they had recorded, and allocates none of them again.
 //!
-//! 25 deaths; `MNEME_LADDER_KILLS` says how many otherwise, `MNEME_LADDER_SEED` from which seed.
+//! Kills 25 processes, or as many as `MNEME_LADDER_KILLS` says, starting with the seed
+//! `MNEME_LADDER_SEED`.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -21,10 +22,11 @@ use mneme_testkit::{Random, setting};
 
 const NAME: &str = "blocks";
 
-/// Blocks that are noted at most.
+/// The maximum number of recorded blocks.
 const NOTED: usize = 512;
 
-/// Where a block is, 0 for none, and its length. In the segment, which lies at one address.
+/// A block's address, or 0, and its length. Kept in the segment, which lies at one address in all
+/// processes.
 #[repr(C)]
 struct Note {
     at: AtomicU64,
@@ -36,7 +38,7 @@ fn attach(registry: &Registry) -> Attachment {
     Attachment::new([(&segment, Access::ReadWrite)]).unwrap()
 }
 
-/// Runs `f` inside, with the notes.
+/// Runs `f` inside the segment, with the records.
 fn inside<R>(
     at: &Attachment,
     f: impl FnOnce(UntypedHeap, &[Note; NOTED]) -> R,
@@ -52,17 +54,17 @@ fn inside<R>(
         heap.set_root(Some(root)).unwrap();
         root
     });
-    // SAFETY: a block for as many notes, whose words are atomics.
+    // SAFETY: a block for this many records, whose words are atomics.
     Ok(f(heap, unsafe { root.cast().as_ref() }))
 }
 
 fn bytes<'a>(note: &Note) -> Option<&'a mut [u8]> {
     let at = NonNull::new(note.at.load(Acquire) as *mut u8)?;
-    // SAFETY: a block of that length, which is noted once, in a segment that this thread is in.
+    // SAFETY: a block of that length, recorded only once, in a segment that this thread is in.
     Some(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), note.len.load(Acquire) as usize) })
 }
 
-/// Gives a noted block back, which holds what it held, or makes one.
+/// Frees a recorded block, after checking its content, or allocates one.
 fn change(heap: UntypedHeap, notes: &[Note; NOTED], random: &mut Random) {
     let index = random.below(NOTED as u64) as usize;
     let note = &notes[index];
@@ -70,7 +72,7 @@ fn change(heap: UntypedHeap, notes: &[Note; NOTED], random: &mut Random) {
         assert!(bytes.iter().all(|byte| *byte == index as u8), "{index}");
         let block = NonNull::from(bytes).cast();
         note.at.store(0, Release);
-        // SAFETY: no note leads to it any more.
+        // SAFETY: no record leads to it any more.
         assert!(unsafe { heap.free(block) });
         return;
     }
@@ -78,7 +80,7 @@ fn change(heap: UntypedHeap, notes: &[Note; NOTED], random: &mut Random) {
     let len = 1 + random.below(most) as usize;
     let block = heap.allocate(Layout::from_size_align(len, 8).unwrap());
     let block = block.expect("a segment that is large enough for all of them");
-    // SAFETY: just allocated, so long.
+    // SAFETY: just allocated, with this length.
     unsafe { block.write_bytes(index as u8, len) };
     note.len.store(len as u64, Release);
     note.at.store(block.addr().get() as u64, Release);
@@ -100,7 +102,7 @@ fn role() {
     }
 }
 
-/// What the notes say is so, and no two of them lead to the same byte.
+/// Checks that the records are true, and that no two of them cover the same byte.
 fn verify(heap: UntypedHeap, notes: &[Note; NOTED]) {
     let mut spans = Vec::new();
     for (index, note) in notes.iter().enumerate() {
@@ -115,7 +117,7 @@ fn verify(heap: UntypedHeap, notes: &[Note; NOTED]) {
 }
 
 #[test]
-fn an_accepted_heap_is_whole_and_has_every_block() {
+fn an_accepted_heap_is_consistent_and_has_every_block() {
     let kills = setting("MNEME_LADDER_KILLS").unwrap_or(25);
     let mut random = Random::new(setting("MNEME_LADDER_SEED").unwrap_or(11));
     let scene = Scene::new();
@@ -131,7 +133,7 @@ fn an_accepted_heap_is_whole_and_has_every_block() {
         match inside(&at, |_, _| ()) {
             Err(EnterError::Poisoned { .. }) => {
                 poisoned += 1;
-                // SAFETY: the notes are true at any moment.
+                // SAFETY: the records are true at any moment.
                 unsafe { at.accept(NAME) }.unwrap();
             }
             entered => entered.unwrap(),

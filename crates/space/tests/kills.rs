@@ -1,8 +1,8 @@
-//! A storm of `kill -9` over processes that enter two segments: nobody is stuck behind the dead,
-//! and the next owner gets `Poisoned` if and only if a process died changing.
+//! Many processes that enter two segments are killed (`kill -9`): nobody waits for a dead process,
+//! and the next owner gets `Poisoned` if and only if a process died during a change.
 //!
-//! 150 deaths inside of sections; with `MNEME_LADDER_SECS` as many as that time has, or
-//! `MNEME_LADDER_KILLS`; from `MNEME_LADDER_SEED`.
+//! Kills 150 processes inside sections; with `MNEME_LADDER_SECS` as many as fit into that time, or
+//! `MNEME_LADDER_KILLS`; starting with the seed `MNEME_LADDER_SEED`.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -19,7 +19,7 @@ use mneme_space::{Attachment, EnterError, Mapping, Registry, Schema, Section, Se
 use mneme_sys::Access;
 use mneme_testkit::{Process, Random, setting};
 
-/// Equal whenever nobody is changing them and nobody died doing so.
+/// Two counters that are equal whenever nobody is changing them and nobody died doing so.
 struct Pair;
 
 impl Schema for Pair {
@@ -29,17 +29,17 @@ impl Schema for Pair {
 const NAMES: [&str; 2] = ["a", "b"];
 const VICTIMS: usize = 3;
 
-/// What a victim says of itself, in a segment of its own, where it can be read after its death.
+/// A victim's record of its progress, in a segment of its own that can be read after its death.
 struct Diary(Mapping);
 
-/// Where a victim is. What it does is a set of segments, with a bit for reading.
+/// A victim's position. Its work is a set of segments, with a bit for reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Outside = 0,
-    /// On its way in: it waits, or begins.
+    /// Entering: it waits, or begins.
     Entering = 1,
     Inside = 2,
-    /// On its way out.
+    /// Leaving.
     Leaving = 3,
 }
 
@@ -72,18 +72,18 @@ impl Diary {
         (phase[(word & 3) as usize], word >> 8)
     }
 
-    /// Not zero while the segment is declared whole, and half an addition is not mended yet.
+    /// Not zero while the segment is being accepted and half an addition has not been repaired yet.
     fn mending(&self, segment: usize) -> &AtomicU64 {
         self.word(VICTIMS, segment)
     }
 
-    /// Additions to that segment that have returned.
+    /// The number of additions to that segment that have returned.
     fn acknowledged(&self, victim: usize, segment: usize) -> &AtomicU64 {
         self.word(victim, 1 + segment)
     }
 }
 
-/// The attachment for a set of segments, and a reader's of both.
+/// The attachment for each set of segments, and a reader's attachment of both.
 fn attachments(registry: &Registry) -> [Attachment; 5] {
     let open = |i: usize| Segment::open(registry, NAMES[i]).unwrap();
     let (a, b) = (open(0), open(1));
@@ -97,10 +97,10 @@ fn attachments(registry: &Registry) -> [Attachment; 5] {
     .map(|segments| patiently(|| Attachment::new(segments.iter().copied())))
 }
 
-/// A neighbour may be off its CPU for a second or two on a busy machine; not for sixty.
+/// On a busy machine another process may be off its CPU for a second or two, but not for sixty.
 const BUSY: Duration = Duration::from_secs(60);
 
-/// What is had in the end, though others keep a lock for long.
+/// Retries an operation that others may delay by keeping a lock for long.
 fn patiently<T, E: std::fmt::Debug>(mut had: impl FnMut() -> Result<T, E>) -> T {
     let began = Instant::now();
     loop {
@@ -111,7 +111,7 @@ fn patiently<T, E: std::fmt::Debug>(mut had: impl FnMut() -> Result<T, E>) -> T 
     }
 }
 
-/// Short ones on the CPU, long ones off it.
+/// Short pauses spin on the CPU, long ones sleep.
 fn pause(micros: u64) {
     if micros > 100 {
         return std::thread::sleep(Duration::from_micros(micros));
@@ -134,7 +134,7 @@ fn each(here: &mut Section<'_>, set: u64, mut f: impl FnMut(usize, &mut Section<
     }
 }
 
-/// Adds one, unless somebody is about to mend an addition that was broken off.
+/// Adds one, unless somebody is about to repair an interrupted addition.
 fn add_one(here: &mut Section<'_>, diary: &Diary, segment: usize, micros: u64) -> bool {
     let (a, b) = here.root_mut::<Pair>(NAMES[segment]).unwrap();
     if *a != *b {
@@ -196,7 +196,7 @@ fn role() {
                     word.store(word.load(Acquire) + 1, Release);
                 }
             }
-            // It is the parent's to recover; a stall is a busy machine's.
+            // The parent recovers it; a stall is due to a busy machine.
             Err(EnterError::Poisoned { .. } | EnterError::Stalled(_)) => {}
             Err(other) => panic!("{other}"),
         }
@@ -232,18 +232,18 @@ fn median_and_max(mut times: Vec<Duration>) -> String {
     format!("median {median:.2} ms, 99 % {late:.2} ms, max {max:.2} ms")
 }
 
-/// What came of the kills.
+/// The results of the kills.
 #[derive(Default)]
 struct Tally {
     kills: u64,
     stalls: u64,
-    /// Additions by the parent, in each segment.
+    /// The number of the parent's additions in each segment.
     own: [u64; 2],
-    /// How often a victim was killed where.
+    /// The number of kills by the victim's position.
     deaths: BTreeMap<String, u64>,
-    /// How long both segments took to answer, from the signal on.
+    /// The time until both segments answered, from the signal on.
     after_kill: Vec<Duration>,
-    /// From the death on.
+    /// The time from the death on.
     after_death: Vec<Duration>,
 }
 
@@ -285,7 +285,7 @@ fn prepare(scene: &Scene) -> (Diary, [Attachment; 2]) {
 /// Ends the poisoning of a segment.
 fn mend(at: &Attachment, diary: &Diary, segment: usize) {
     diary.mending(segment).store(1, Release);
-    // SAFETY: nobody touches the heap in a section; the root is mended below.
+    // SAFETY: nobody touches the heap in a section; the root is repaired below.
     unsafe { at.accept(NAMES[segment]) }.unwrap();
     let mended = at.enter(|here| {
         let (a, b) = here.root_mut::<Pair>(NAMES[segment]).unwrap();
@@ -296,9 +296,10 @@ fn mend(at: &Attachment, diary: &Diary, segment: usize) {
     mended.unwrap();
 }
 
-/// A segment has as many additions as were acknowledged, and at most one more for each kill.
+/// Checks that a segment has as many additions as were acknowledged, and at most one more for each
+/// kill.
 fn verify_additions(at: &Attachment, diary: &Diary, segment: usize, tally: &mut Tally) {
-    // The last three died, too.
+    // The last three victims died, too.
     if found_poisoned(at, diary, segment, &mut tally.stalls) {
         // SAFETY: nobody touches the heap in a section.
         unsafe { at.accept(NAMES[segment]) }.unwrap();
@@ -323,8 +324,8 @@ fn verify_additions(at: &Attachment, diary: &Diary, segment: usize, tally: &mut 
     );
 }
 
-/// Judges a segment after the death of a victim that was in `phase` with the segments `set`, and
-/// mends it if it is poisoned. `was_poisoned` is what was found before the death was complete.
+/// Checks a segment after the death of a victim that was in `phase` with the segments `set`, and
+/// repairs it if it is poisoned. `was_poisoned` is what was found before the death was complete.
 fn judge(
     at: &Attachment,
     diary: &Diary,
@@ -334,13 +335,13 @@ fn judge(
     tally: &mut Tally,
 ) {
     let is_changing = set & READS == 0 && set & 1 << segment != 0;
-    // What was asked while it was still dying says nothing.
+    // Answers from before the death was complete prove nothing.
     let is_poisoned = was_poisoned || found_poisoned(at, diary, segment, &mut tally.stalls);
     tally.own[segment] += u64::from(!is_poisoned);
     let context = format!("kill {}, segment {segment}: {phase:?} {set}", tally.kills);
     match phase {
         Phase::Inside if is_changing => assert!(is_poisoned, "{context}: not poisoned"),
-        // Between these notes and the lock's own word there are instructions.
+        // Between these records and the lock's own word there are instructions.
         Phase::Entering | Phase::Leaving if is_changing => {}
         _ => assert!(!is_poisoned, "{context}: poisoned without a death"),
     }
@@ -350,7 +351,7 @@ fn judge(
 }
 
 #[test]
-fn the_next_owner_is_let_in_or_gets_an_error_if_a_change_was_broken_off() {
+fn the_next_owner_is_let_in_or_gets_an_error_if_a_change_was_interrupted() {
     let limit = setting("MNEME_LADDER_SECS").map(Duration::from_secs);
     let most =
         setting("MNEME_LADDER_KILLS").unwrap_or(if limit.is_some() { u64::MAX } else { 150 });
@@ -367,7 +368,7 @@ fn the_next_owner_is_let_in_or_gets_an_error_if_a_change_was_broken_off() {
 
     let (began, mut holders, mut tally) = (Instant::now(), 0, Tally::default());
     while holders < most && limit.is_none_or(|limit| began.elapsed() < limit) {
-        // The eldest, which has had most time to arrive.
+        // The oldest, which has had the most time to arrive.
         let fresh = (tally.kills % VICTIMS as u64) as usize;
         let victim = &mut victims[fresh];
         victim.wait_for("here");
@@ -375,7 +376,7 @@ fn the_next_owner_is_let_in_or_gets_an_error_if_a_change_was_broken_off() {
         assert!(victim.is_running(), "a process ended by itself");
         let killed = Instant::now();
         victim.child.kill().unwrap();
-        // Every other time the next owner waits already when the victim dies.
+        // Every other time, the next owner is already waiting when the victim dies.
         let waits = tally.kills % 2 == 0;
         let mut died = killed;
         if !waits {

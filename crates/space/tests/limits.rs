@@ -1,4 +1,5 @@
-//! What the machine or its administrator does not give: memory, permissions, the registry's lock.
+//! What happens if the machine or its administrator refuses memory, permissions or the registry's
+//! lock.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -19,7 +20,7 @@ use mneme_sys::{Access, FRAME, Liveness, OfdLiveness, RegionError};
 use mneme_testkit::{Mount, NOBODY, runs_as_nobody};
 
 #[test]
-fn memory_that_is_not_there_is_an_error_of_creation_growth_and_cloning_and_never_a_signal() {
+fn a_lack_of_memory_is_an_error_of_creation_growth_and_cloning_and_never_a_signal() {
     let scene = Scene::new();
     let memory = scene.root.join("memory");
     let Some(_mount) = Mount::tmpfs(&memory, "8m") else {
@@ -55,7 +56,7 @@ fn memory_that_is_not_there_is_an_error_of_creation_growth_and_cloning_and_never
         matches!(full, GrowError::Region(RegionError::NoSpace { .. })),
         "{full}"
     );
-    // What was committed is there, and what fits is had.
+    // The committed size is unchanged, and what fits can be allocated.
     assert_eq!(segment.info().unwrap().size, 2 * FRAME);
     assert_eq!(mapping.grow(3 * FRAME).unwrap(), 3 * FRAME);
     let refused = segment.clone_as("t").unwrap_err();
@@ -70,7 +71,7 @@ fn memory_that_is_not_there_is_an_error_of_creation_growth_and_cloning_and_never
 }
 
 #[test]
-fn a_space_whose_files_find_no_free_space_does_not_exist() {
+fn a_space_without_free_space_for_its_files_does_not_exist() {
     let scene = Scene::new();
     let _ = scene.registry.space("before").create().unwrap();
     let making = scene.registry.root().join("making");
@@ -91,7 +92,7 @@ fn a_space_whose_files_find_no_free_space_does_not_exist() {
 }
 
 #[test]
-fn huge_pages_are_had_from_a_tmpfs_that_promises_them() {
+fn huge_pages_come_from_a_tmpfs_that_promises_them() {
     let scene = Scene::new();
     let memory = scene.root.join("memory");
     let Some(_mount) = Mount::tmpfs(&memory, "16m,huge=advise") else {
@@ -110,7 +111,7 @@ impl Schema for Numbers {
 }
 
 #[test]
-fn huge_pages_are_had_from_the_pool_and_given_back_to_it() {
+fn huge_pages_come_from_the_pool_and_are_returned_to_it() {
     let scene = Scene::new();
     let pool = mneme_sys::huge_pool_free();
     let directory = scene.root.join("pool");
@@ -125,7 +126,7 @@ fn huge_pages_are_had_from_the_pool_and_given_back_to_it() {
     let huge = mneme_space::Backing::Huge;
     let made = scene.registry.segment("s").size(2 * FRAME).backing(huge);
     let segment = made.create().unwrap();
-    // Taken now, not when it is touched: else there would be a signal.
+    // Allocated now, not when it is touched: otherwise there would be a signal.
     let taken = |pages: usize| assert_eq!(mneme_sys::huge_pool_free(), pool - pages * FRAME);
     taken(2);
     let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
@@ -138,7 +139,7 @@ fn huge_pages_are_had_from_the_pool_and_given_back_to_it() {
     let size = segment.info().unwrap().size;
     assert!(size > 2 * FRAME);
     taken(size / FRAME);
-    // Not beyond the pool, and in words.
+    // It cannot grow beyond the pool, and the error says so.
     let full = segment.grow(pool + FRAME).unwrap_err();
     let no_memory = |e: &RegionError| {
         matches!(
@@ -158,7 +159,7 @@ fn huge_pages_are_had_from_the_pool_and_given_back_to_it() {
     let last = at.read(|here| *here.root::<Numbers>("t").unwrap().last().unwrap());
     let n = FRAME as u64 / 4 - 1;
     assert_eq!(last.unwrap(), n * n);
-    // Both claim one address.
+    // Both claim the same address.
     let first = Attachment::new([(&segment, Access::ReadOnly)]).unwrap();
     match first.read(|here| here.root::<Numbers>("s").unwrap().len()) {
         Ok(len) => assert_eq!(len as u64, n + 1),
@@ -175,7 +176,7 @@ fn huge_pages_are_had_from_the_pool_and_given_back_to_it() {
 }
 
 #[test]
-fn a_registry_whose_lock_does_not_come_free_says_so() {
+fn a_registry_lock_that_is_never_released_is_reported() {
     let scene = Scene::new();
     let lock = scene.registry.root().join("lock");
     let stopped = OfdLiveness::open(&lock, 0).unwrap();
@@ -190,7 +191,7 @@ fn a_registry_whose_lock_does_not_come_free_says_so() {
 const CHILD: &str = "MNEME_SPACE_NOBODY";
 
 #[test]
-fn another_user_gets_what_the_permissions_say_and_errors_that_name_the_file() {
+fn another_user_gets_what_the_permissions_allow_and_errors_that_name_the_file() {
     if mneme_sys::files::user() != 0 {
         eprintln!("skipped: only root can become another user");
         return;
@@ -225,7 +226,7 @@ fn another_user_gets_what_the_permissions_say_and_errors_that_name_the_file() {
     if !runs_as_nobody("nobody", [(CHILD, scene.registry.root())]) {
         return;
     }
-    // What another wrote is the space's still, and its owner's to share.
+    // What another user wrote belongs to the space, whose owner may change it.
     let changed = scene.space("changed");
     assert_eq!(changed.members().unwrap().len(), 2);
     changed.set_mode(0o600).unwrap();
@@ -233,10 +234,10 @@ fn another_user_gets_what_the_permissions_say_and_errors_that_name_the_file() {
     assert_eq!(changed.info().unwrap().mode, 0o600);
 }
 
-/// A registry for a group: its directory has the group and the bit that hands it on, and so has all
-/// that is made there, the data too, though they lie in a directory of their maker's.
+/// A group's registry: its directory has the group and the setgid bit, and so has everything
+/// created in it, including data that lie in a directory of their creator.
 #[test]
-fn segments_of_a_groups_registry_are_the_groups() {
+fn segments_of_a_groups_registry_belong_to_the_group() {
     if mneme_sys::files::user() != 0 {
         eprintln!("skipped: only root has more than one group for certain");
         return;
@@ -276,7 +277,7 @@ fn nobody() {
         OpenError::Description(DescriptionError::File(e)) => denied(&e, "segments/private/meta"),
         other => panic!("{other}"),
     }
-    // Readers take part, and write nothing but `control`.
+    // Readers participate, and write only to `control`.
     let readable = open("readable").unwrap();
     let reader = readable.map(Access::ReadOnly).unwrap();
     let refused = readable.map(Access::ReadWrite).unwrap_err();
@@ -319,7 +320,7 @@ fn nobody() {
         SpaceChangeError::File(e) => denied(&e, "spaces/changed/control"),
         other => panic!("{other}"),
     }
-    // A user who may not write the control file may look and cannot take part.
+    // A user who may not write the control file may read the space but cannot participate.
     let onlooker = Space::open(&registry, "onlooker").unwrap();
     drop(onlooker.attach().unwrap());
     // The registry itself belongs to somebody else.

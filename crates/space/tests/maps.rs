@@ -1,4 +1,4 @@
-//! Maps and strings of a segment: the same as those of the standard library, in memory that lasts.
+//! Maps and strings of a segment behave like those of the standard library, in memory that lasts.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ enum Op {
     Retain(u32),
     Reserve(usize),
     Clear,
-    /// Everything is closed, and opened again.
+    /// Closes everything and opens it again.
     Reopen,
 }
 
@@ -123,7 +123,7 @@ fn compare(here: &mut Section<'_>, model: &Model) -> Fallible {
     Ok(())
 }
 
-/// Somewhere to lie, which can be closed and opened.
+/// Where a map can lie, which can be closed and opened.
 trait Place {
     fn change(&self, f: impl FnOnce(&mut Section<'_>) -> Fallible);
     fn look(&self, f: impl FnOnce(&mut Section<'_>) -> Fallible);
@@ -169,7 +169,7 @@ proptest! {
     })]
 
     #[test]
-    fn a_map_is_what_the_standard_librarys_is(
+    fn a_map_behaves_like_the_standard_librarys(
         ops in prop::collection::vec(op(), 1..if cfg!(miri) { 60 } else { 600 }),
     ) {
         against_model(&mut LocalSegment::new("s", 16 << 20).unwrap(), &ops);
@@ -208,7 +208,7 @@ mod attached {
         }
 
         fn reopen(&mut self) {
-            // Nothing of it is mapped between the two.
+            // Nothing is mapped between the two.
             self.at = None;
             let segment = Segment::open(&self.scene.registry, "s").unwrap();
             self.at = Some(Attachment::new([(&segment, Access::ReadWrite)]).unwrap());
@@ -222,7 +222,7 @@ mod attached {
             ..ProptestConfig::default()
         })]
 
-        /// The segment is unmapped and mapped again between changes: all that a map is lies in it.
+        /// The segment is unmapped and mapped again between changes: the whole map lies in it.
         #[test]
         fn a_map_lasts_from_attachment_to_attachment(ops in prop::collection::vec(op(), 1..800)) {
             let scene = Scene::new();
@@ -268,11 +268,11 @@ fn unwinds(panics: &'static std::thread::LocalKey<Cell<bool>>, f: impl FnOnce())
     panics.set(false);
 }
 
-/// Addresses in a map that lie within its segment. All other words are numbers.
+/// The addresses in a map that lie within its segment; all other words are numbers.
 fn addresses_inside<K, V>(map: &SegMap<'_, K, V>, base: usize, len: usize) -> usize {
     let words = std::ptr::from_ref(map).cast::<usize>();
     let words = (0..size_of_val(map) / size_of::<usize>()).map(|word| {
-        // SAFETY: within the map, all of whose words are written.
+        // SAFETY: within the map, all of whose words are initialised.
         unsafe { words.add(word).read() }
     });
     words
@@ -280,7 +280,7 @@ fn addresses_inside<K, V>(map: &SegMap<'_, K, V>, base: usize, len: usize) -> us
         .count()
 }
 
-/// An empty table of `hashbrown` points to constants of the program. That of a segment never does,
+/// An empty `hashbrown` table points to constants of the program. A segment's map never does,
 /// whatever is done to it.
 #[test]
 fn a_map_points_to_its_own_segment_only() -> Fallible {
@@ -300,7 +300,7 @@ fn a_map_points_to_its_own_segment_only() -> Fallible {
             SegMap::try_with_capacity_in(0, heap)?,
         ] {
             inside(&map);
-            // As many as fit without growing, so that the next one grows.
+            // As many entries as fit without growing, so that the next one grows the table.
             let fill = |map: &mut SegMap<'_, Key, Value>| {
                 for key in map.len()..map.capacity() {
                     map.insert(Key(key as u64), Value(0));
@@ -316,7 +316,7 @@ fn a_map_points_to_its_own_segment_only() -> Fallible {
             assert!(map.is_empty());
             inside(&map);
             fill(&mut map);
-            // Most of them, so that the next rehash finds space in place.
+            // Removes most of them, so that the next rehash finds space in place.
             map.retain(|key, _| key.0 >= 100);
             inside(&map);
             unwinds(&HASH_PANICS, || map.reserve(map.capacity() - map.len() + 1));
@@ -333,7 +333,7 @@ fn a_map_points_to_its_own_segment_only() -> Fallible {
             inside(&other);
             assert_eq!(map.into_entries().count(), 1);
         }
-        // What it is that must not happen.
+        // This is the case that must not happen.
         let bare = hashbrown::HashMap::<u64, u64, std::hash::RandomState, _>::with_hasher_in(
             std::hash::RandomState::new(),
             heap,
@@ -347,7 +347,7 @@ fn a_map_points_to_its_own_segment_only() -> Fallible {
     Ok(())
 }
 
-/// A full segment is an error of all that is called `try`, and what is there stays as it was.
+/// In a full segment every method named `try_` returns an error, and the contents stay unchanged.
 #[test]
 #[cfg_attr(miri, ignore = "fills 2 MiB with small entries")]
 fn a_full_segment_refuses_and_changes_nothing() -> Fallible {
@@ -366,7 +366,7 @@ fn a_full_segment_refuses_and_changes_nothing() -> Fallible {
         assert!(matches!(refused, HeapError::Refused));
         assert_eq!((map.len() as u64, map.capacity()), (next, map.len()));
         assert!((0..next).all(|key| map.get(&key) == Some(&key)));
-        // A key that is there needs no capacity.
+        // An existing key needs no capacity.
         assert_eq!(map.try_insert(3, 30)?, Some(3));
         assert_eq!(map.try_get_or_insert_with(4, || 40)?, &4);
         assert!(map.try_get_or_insert_with(next, || unreachable!()).is_err());
@@ -394,7 +394,7 @@ fn a_full_segment_refuses_and_changes_nothing() -> Fallible {
     Ok(())
 }
 
-/// A string is a `str` to every reader: equal, ordered, hashed and printed alike.
+/// A string is equal, ordered, hashed and printed like a `str`.
 #[test]
 fn a_segment_string_behaves_as_a_str() -> Fallible {
     let segment = LocalSegment::new("s", 4 << 20)?;
@@ -433,9 +433,9 @@ fn a_segment_string_behaves_as_a_str() -> Fallible {
     Ok(())
 }
 
-/// Two maps' hashes differ, and a map of other entries is another type.
+/// Two maps hash differently, and a map of other entries is another type.
 #[test]
-fn maps_have_keys_of_their_own_and_tell_what_they_hold() -> Fallible {
+fn maps_have_keys_of_their_own_and_shapes_of_their_entries() -> Fallible {
     struct Other;
     impl Schema for Other {
         type Root<'s> = SegMap<'s, SegString<'s>, SegVec<'s, i32>>;

@@ -1,9 +1,9 @@
-//! Every misuse of a pointer that SpaceJMP's rules (§3.3) and compiler analysis (§4.3, figure 5)
-//! are about is refused by the compiler; what they allow is not. The table in
-//! `docs/design/space.md` says which file shows what.
+//! The compiler refuses every misuse of a pointer that SpaceJMP's rules (§3.3) and compiler
+//! analysis (§4.3, figure 5) are about, and accepts what they allow. The table in
+//! `docs/design/space.md` lists the file for each case.
 //!
-//! The compiler's words are compared too, because users see them. After a change of
-//! compiler: `TRYBUILD=overwrite cargo test -p mneme-space --test types`.
+//! The compiler's messages are compared too, because users see them. After a change of compiler:
+//! `TRYBUILD=overwrite cargo test -p mneme-space --test types`.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 

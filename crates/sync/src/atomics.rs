@@ -1,17 +1,17 @@
-//! Every protocol of this crate runs on real shared memory and, *as the same code*, inside the
-//! interleaving models: it is written over [`Word`] and [`Barrier`] instead of `AtomicU64` and the
+//! Every protocol of this crate runs on real shared memory and, as *the same code*, inside the
+//! interleaving models: it is written for [`Word`] and [`Barrier`] instead of `AtomicU64` and the
 //! system call.
 //!
-//! A model supplies its own words (loom's atomics) and its own barrier (neither loom nor shuttle
-//! knows `membarrier`, so a sequentially consistent fence stands on both sides), and a deliberately
-//! broken model supplies words that forget their orderings or a barrier that does nothing. In the
-//! product both traits vanish by inlining.
+//! A model supplies its own words (loom's atomics) and its own barrier: neither loom nor shuttle
+//! supports `membarrier`, so both sides use a sequentially consistent fence. A deliberately broken
+//! model supplies words that ignore their orderings or a barrier that does nothing. In the product
+//! both traits are inlined and cost nothing.
 
 use mneme_sys::barrier::BarrierRefused;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A 64-bit atomic: an [`AtomicU64`] in the product, a model checker's word in the models of the
-/// protocols that are written over it, here and in the crates above.
+/// A 64-bit atomic. It is an [`AtomicU64`] in the product, and a model checker's word in the models
+/// of the protocols here and in the crates above.
 ///
 /// The methods are those of [`AtomicU64`] with the same names.
 pub trait Word {
@@ -34,7 +34,7 @@ pub trait Word {
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
     /// As [`AtomicU64::fetch_max`].
     fn fetch_max(&self, value: u64, order: Ordering) -> u64;
-    /// A thread fence of the same memory model that the word belongs to.
+    /// A thread fence of the memory model that the word belongs to.
     fn fence(order: Ordering);
 }
 
@@ -76,9 +76,9 @@ impl Word for AtomicU64 {
     }
 }
 
-/// The asymmetric barrier: `light` costs almost nothing and is passed by a thread that enters
+/// The asymmetric barrier. `light` costs almost nothing and is passed by a thread that begins
 /// something; `heavy` is expensive and is passed by a thread that must know what all others have
-/// entered.
+/// begun.
 ///
 /// The contract is that of a sequentially consistent fence on both sides. Take a store before
 /// `light` and a load after `heavy`, and a store before `heavy` and a load after `light`: at least
@@ -86,7 +86,7 @@ impl Word for AtomicU64 {
 pub(crate) trait Barrier {
     fn light(&self);
 
-    /// # Errors
+    /// The kernel refuses. Values that are loaded afterwards prove nothing.
     /// The kernel refuses. Values loaded afterwards prove nothing.
     fn heavy(&self) -> Result<(), BarrierRefused>;
 }

@@ -8,27 +8,28 @@ use crate::process::{self, SlotState};
 use crate::{Intent, LEASES, Lane, SlotId, intent, slot_owner};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// An attached process: one entry for each of its openings.
+/// An attached process. A process that has opened the region several times has one entry for each
+/// opening.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// The id in its own namespace of processes; in another namespace it may differ.
+    /// The process id in the process's own namespace; in another namespace it may differ.
     pub pid: u32,
-    /// When it attached: wall-clock milliseconds since 1970.
+    /// When it attached, in wall-clock milliseconds since 1970.
     pub attached_ms: u64,
-    /// Whether it lives.
+    /// Whether it is alive.
     pub life: Life,
     /// Whether this entry is the opening on which the list was requested.
     pub is_asker: bool,
-    /// Which [leases](crate::Lease) it holds.
+    /// The [leases](crate::Lease) that it holds, by number.
     pub leases: [bool; LEASES],
     /// Its threads that have a slot.
     pub threads: Vec<AttachedThread>,
 }
 
-/// Whether an attached process lives.
+/// Whether an attached process is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It lives, according to the kernel. It may be stopped.
+    /// Alive according to the kernel. It may be stopped.
     Alive,
     /// It is dead, and its remains have not been repaired yet.
     Dead,
@@ -43,16 +44,16 @@ pub struct AttachedThread {
     pub slot: SlotId,
     /// Whether an earlier owner of the process' entry, which died, left it.
     pub is_orphan: bool,
-    /// Its pin, if it has one.
+    /// The thread's pin, if it has one.
     pub pin: Option<ThreadPin>,
-    /// What it has announced, by [`Lane`].
+    /// The intents that it has announced, by [`Lane`].
     pub intents: [Option<Intent>; Lane::ALL.len()],
 }
 
-/// A pin, seen from outside.
+/// A thread's pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadPin {
-    /// The epoch it entered in; `None` while it is being revoked.
+    /// The epoch in which it began; `None` while it is being revoked.
     pub epoch: Option<Epoch>,
     /// Whether it cannot be revoked.
     pub firm: bool,

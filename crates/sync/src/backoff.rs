@@ -2,7 +2,7 @@
 //!
 //! **The limit counts only time in which the waiter ran.** If the whole process or machine was
 //! paused, the holder has had no more time than the waiter, whatever the clock says. So the time
-//! between two looks counts only up to a bound.
+//! between two checks counts only up to a bound.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ const SPINS: u32 = 64;
 const YIELDS: u32 = 16;
 /// The longest sleep, which bounds how late a hand-over is noticed.
 const LONGEST: Duration = Duration::from_millis(1);
-/// The least number of looks before a wait fails, unless its limit is short.
+/// The least number of checks before a wait fails, unless its limit is short.
 const LOOKS: u32 = 32;
-/// The most that counts of the time between two looks.
+/// The most that counts of the time between two checks.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// One wait for one thing.
+/// One wait for one event.
 pub struct Backoff {
-    /// The time counted until the last look.
+    /// The time counted until the last check.
     waited: Duration,
     looked: Duration,
     limit: Duration,
-    /// The last value of the word that it watches.
+    /// The last value of the word that is watched.
     seen: u64,
     rounds: u32,
     sleep: Duration,
 }
 
 impl Backoff {
-    /// A wait that begins `now`, by any clock that does not go back, and ends after `limit`.
+    /// A wait that begins at `now`, by any clock that never goes back, and ends after `limit`.
     #[must_use]
     pub fn new(now: Duration, limit: Duration) -> Backoff {
         Backoff {
@@ -43,7 +43,7 @@ impl Backoff {
         }
     }
 
-    /// Waits a little. Returns `false` if the limit is reached.
+    /// Waits a little. Returns `false` once the limit is reached.
     pub fn wait(&mut self, now: impl Fn() -> Duration) -> bool {
         self.rounds += 1;
         if self.rounds <= SPINS {
@@ -65,8 +65,8 @@ impl Backoff {
         true
     }
 
-    /// As [`wait`](Self::wait), for a word that changes whenever what the caller waits for gets
-    /// another holder: the limit counts from when the *present* value was first seen. A waiter that
+    /// As [`wait`](Self::wait), for a word that changes whenever the awaited thing gets another
+    /// holder. The limit counts from when the *present* value was first seen, so a waiter that
     /// loses to a series of different holders never reaches it.
     pub fn wait_for(&mut self, word: u64, now: impl Fn() -> Duration) -> bool {
         if word != self.seen {
@@ -76,7 +76,7 @@ impl Backoff {
         self.wait(now)
     }
 
-    /// Whether spinning is over, so that expensive checks are worth their cost.
+    /// Whether the spinning phase is over, so that expensive checks are worth their cost.
     #[must_use]
     pub fn has_spun(&self) -> bool {
         self.rounds > SPINS
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Returns how many of `looks` looks at a word, at intervals of `apart`, a wait lasts.
+    /// Returns the number of checks that a wait lasts, of at most `looks`, at intervals of `apart`.
     fn goes_on(limit: Duration, apart: Duration, looks: u32, word: impl Fn(u32) -> u32) -> usize {
         let clock = Cell::new(Duration::ZERO);
         let mut backoff = Backoff::new(clock.get(), limit);
@@ -108,17 +108,17 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_that_of_one_holder() {
+    fn the_limit_counts_for_each_holder_separately() {
         let apart = Duration::from_millis(1);
         let goes_on = |looks, word: fn(u32) -> u32| goes_on(3 * apart, apart, looks, word);
         assert_eq!(goes_on(20, |_| 7), 3);
-        // The word changes at every look, and for the last time at the sixth.
+        // The word changes at every check, for the last time at the sixth.
         assert_eq!(goes_on(20, |look| look), 20);
         assert_eq!(goes_on(20, |look| look.min(6)), 9);
     }
 
     #[test]
-    fn a_pause_of_the_waiter_is_not_waited_out() {
+    fn a_pause_of_the_waiter_does_not_count() {
         let hour = Duration::from_secs(3600);
         let looks = |limit| goes_on(limit, hour, 100, |_| 7);
         assert_eq!(looks(Duration::from_secs(1)), LOOKS as usize);

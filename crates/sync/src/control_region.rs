@@ -1,8 +1,8 @@
-//! The one place where offsets of the control region become references.
+//! Turns offsets in the control region into references. No other module does.
 //!
-//! [`ControlRegion::new`] checks the geometry against the region once; the region only grows, its
-//! base does not move while it lives, and all that lies in it is atomic, so the references handed
-//! out are valid for as long as it.
+//! [`ControlRegion::new`] checks the geometry against the region once. The region only grows, its
+//! base does not move, and everything in it is atomic, so the references are valid as long as the
+//! region.
 
 use crate::SlotId;
 use crate::layout::{ControlHeader, ProcessEntry, SlotLines, TableGeometry};
@@ -17,12 +17,12 @@ pub(crate) struct ControlRegion {
     slots: NonNull<SlotLines>,
     undo: NonNull<AtomicU64>,
     geometry: TableGeometry,
-    /// Keeps the memory; last, for it goes last.
+    /// Keeps the memory mapped. It is the last field, because it must be dropped last.
     region: Region,
 }
 
-// SAFETY: the pointers lead into the region, which it owns and which is `Send` and `Sync`, and to
-// atomics only.
+// SAFETY: the pointers lead into the region, which this owns and which is `Send` and `Sync`, and
+// only to atomics.
 unsafe impl Send for ControlRegion {}
 // SAFETY: as above.
 unsafe impl Sync for ControlRegion {}
@@ -59,14 +59,14 @@ impl ControlRegion {
     }
 
     pub(crate) fn header(&self) -> &ControlHeader {
-        // SAFETY: checked in `new`, see the module's text.
+        // SAFETY: checked in `new`; see the module's documentation.
         unsafe { self.header.as_ref() }
     }
 
-    /// All process entries; entry `i` is that of index `i + 1`.
+    /// All process entries; entry `i` has index `i + 1`.
     pub(crate) fn processes(&self) -> &[ProcessEntry] {
         let count = self.geometry.max_processes as usize;
-        // SAFETY: checked in `new`, see the module's text.
+        // SAFETY: checked in `new`; see the module's documentation.
         unsafe { std::slice::from_raw_parts(self.processes.as_ptr(), count) }
     }
 
@@ -74,10 +74,10 @@ impl ControlRegion {
         self.processes().get(usize::from(index).checked_sub(1)?)
     }
 
-    /// All slots; slot `i` is that of id `i + 1`.
+    /// All slots; slot `i` has id `i + 1`.
     pub(crate) fn all_slots(&self) -> &[SlotLines] {
         let count = usize::from(self.geometry.max_threads);
-        // SAFETY: checked in `new`, see the module's text.
+        // SAFETY: checked in `new`; see the module's documentation.
         unsafe { std::slice::from_raw_parts(self.slots.as_ptr(), count) }
     }
 
@@ -88,9 +88,9 @@ impl ControlRegion {
     /// Every slot that was ever claimed, with its id.
     ///
     /// The mark of the highest slot is read by the call, not by the iteration. A reclaimer must
-    /// therefore call it after its heavy barrier, and after reading an epoch that it is going to
-    /// publish as over. It then finds every slot that it must: a thread raises the mark before it
-    /// claims, hence before the light barrier of its first pin.
+    /// therefore call this after its heavy barrier, and after reading an epoch that it will declare
+    /// over. It then finds every slot that it must find: a thread raises the mark before it claims
+    /// a slot, and so before the light barrier of its first pin.
     pub(crate) fn slots(&self) -> impl Iterator<Item = (SlotId, &SlotLines)> {
         // SYNC: pairs with the AcqRel maximum in `Inner::claim_slot`.
         let highest = self.header().highest_slot.word.load(Acquire);
@@ -101,7 +101,7 @@ impl ControlRegion {
             .map(|(lines, id)| (SlotId(id), lines))
     }
 
-    /// Where the undo area of a slot begins in the region.
+    /// The offset of a slot's undo area in the region.
     pub(crate) fn undo_offset(&self, id: SlotId) -> usize {
         self.geometry.undo() + usize::from(id.0).saturating_sub(1) * self.geometry.undo_stride()
     }
@@ -126,12 +126,12 @@ impl ControlRegion {
         }
     }
 
-    /// Zeroes everything behind the control header. Only while nobody is attached.
+    /// Zeroes everything behind the control header. Nobody may be attached.
     pub(crate) fn clear_slots(&self) -> Result<(), RegionError> {
         let begin = self.geometry.processes();
         let words = (self.geometry.end() - begin) / 8;
         for word in self.region.slice_at::<AtomicU64>(begin as u64, words)? {
-            // Only what is not zero is written: a fresh region keeps its pages unallocated.
+            // Only nonzero words are written, so a fresh region's pages stay unallocated.
             if word.load(Relaxed) != 0 {
                 word.store(0, Relaxed);
             }

@@ -1,20 +1,20 @@
-//! **What a thread has counted is added to the common base exactly once**, whichever process adds
-//! it, and wherever that process dies.
+//! **A thread's counts are added to the common base exactly once**, whichever process adds them,
+//! and wherever that process dies.
 //!
-//! Each thread counts in its own slot, so that counting costs a store. When the slot is given
-//! back, or its owner is dead, its counts move to the base. The mover holds the region's own lock
-//! and goes counter by counter: it writes to the journal which counter of which slot it moves and
-//! *the value that the base will have*, then the base, then zero to the slot, then closes the
-//! journal. The next holder of the lock finds an open journal and does these stores again: they
-//! write values, not differences, so once or twice is the same.
+//! Each thread counts in its own slot, so counting costs only a store. When the slot is released or
+//! its owner is dead, its counts move to the base. The process that moves them holds the region's
+//! own lock and handles one counter at a time. It writes to the journal which counter of which slot
+//! it moves and *the value that the base will have*; then it writes the base, zeroes the slot's
+//! counter, and closes the journal. If it dies, the next holder of the lock finds the open journal
+//! and repeats these stores. They write values, not differences, so repeating them changes nothing.
 //!
-//! Readers take no lock. The journal's word changes with every step, so a sum read between two
-//! equal looks at the word is consistent. While the journal is open, the base's part counts as the
-//! target and the slot's part as zero.
+//! Readers take no lock. The journal's word changes with every step, so a sum is consistent if the
+//! word was equal before and after. While the journal is open, the base counts as the target and
+//! the slot's counter as zero.
 //!
-//! A count belongs to a *root*, the identity of the index that is counted. Roots grow: of two roots
-//! the larger is the younger, and counts for an older one are dropped. So giving a database a new
-//! root, which empties it, makes its counts zero at once, in every slot.
+//! A count belongs to a *root*, the identity of the index that is counted. Roots increase: of two
+//! roots the larger is the newer, and counts for an older one are dropped. So giving a database a
+//! new root, which empties it, resets its counts at once, in every slot.
 
 use crate::atomics::Word;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -61,8 +61,8 @@ impl FoldEntry {
     }
 }
 
-/// The count for `root`: base and slots. `Err` if a mover was at work meanwhile, with a sum that
-/// may be wrong by the count that was being moved.
+/// The count for `root`: the base plus all slots. `Err` if counts were moved meanwhile; its sum may
+/// then be wrong by the count that was being moved.
 pub(crate) fn sum<'a, W: Word + 'a>(
     journal: &JournalWords<'_, W>,
     base: &CounterWords<'_, W>,
@@ -73,7 +73,8 @@ pub(crate) fn sum<'a, W: Word + 'a>(
     let before = look(journal);
     let moving = (before.is_open() && before.counter() == counter).then(|| before.slot());
     let mut sum = if moving.is_some() {
-        // SYNC: published by the journal's entry; Acquire so that the second look comes later.
+        // SYNC: published by the journal's entry; Acquire so that the second load of the entry
+        // comes later.
         let (of, target) = (journal.root.load(Acquire), journal.target.load(Acquire));
         if of == root { target } else { 0 }
     } else {
@@ -97,7 +98,7 @@ pub(crate) fn look<W: Word>(journal: &JournalWords<'_, W>) -> FoldEntry {
     FoldEntry(journal.entry.load(Acquire))
 }
 
-/// Moves one counter of a slot to the base. The caller holds the region's own lock and has
+/// Moves one counter of a slot to the base. The caller must hold the region's own lock and have
 /// called [`finish`] since it got it.
 pub(crate) fn fold<W: Word>(
     journal: &JournalWords<'_, W>,
@@ -136,13 +137,13 @@ pub(crate) fn fold<W: Word>(
     apply(journal, base, mine);
 }
 
-/// Performs the step in an open journal, possibly a second time, and closes the journal.
+/// Performs the step of an open journal, possibly for a second time, and closes the journal.
 pub(crate) fn apply<W: Word>(
     journal: &JournalWords<'_, W>,
     base: &CounterWords<'_, W>,
     mine: &CounterWords<'_, W>,
 ) {
-    // The opening of the journal must be visible before any of its effects.
+    // The open journal must be visible before any of its effects.
     W::fence(Release);
     base.root.store(journal.root.load(Relaxed), Relaxed);
     mneme_sys::fault!("sync.fold.root");
@@ -155,7 +156,7 @@ pub(crate) fn apply<W: Word>(
     journal.entry.store(entry.next(None), Release);
 }
 
-/// Adds to one thread's own count; only that thread calls this.
+/// Adds to a thread's own count; only that thread may call this.
 pub(crate) fn count<W: Word>(mine: &CounterWords<'_, W>, root: u64, delta: u64) {
     if mine.root.load(Relaxed) == root {
         // SYNC: pairs with the Acquire load in `read`.
@@ -166,7 +167,7 @@ pub(crate) fn count<W: Word>(mine: &CounterWords<'_, W>, root: u64, delta: u64) 
     }
 }
 
-/// Sets one thread's count for a root; only that thread calls this.
+/// Sets a thread's own count for a root; only that thread may call this.
 pub(crate) fn set<W: Word>(mine: &CounterWords<'_, W>, root: u64, value: u64) {
     if mine.root.load(Relaxed) != root {
         // No reader may combine the old root with the new value.
@@ -185,7 +186,7 @@ pub(crate) fn read<W: Word>(counter: &CounterWords<'_, W>, root: u64) -> Option<
         return None;
     }
     let value = counter.value.load(Acquire);
-    // SYNC: pairs with the Release fence in `set`: had the value been the next root's, so would
-    // this be.
+    // SYNC: pairs with the Release fence in `set`: if the value read above belonged to the next
+    // root, this load sees that root.
     (counter.root.load(Acquire) == root).then_some(value)
 }

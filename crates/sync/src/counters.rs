@@ -1,5 +1,5 @@
-//! Counting: the sum of all threads' counts, and the transfer of a thread's counts to the base when
-//! its slot is given back. `counter_fold` has the protocol and its argument.
+//! Counting: sums over all threads' counts, and moving a thread's counts to the base when its slot
+//! is released. `counter_fold` has the protocol and its argument.
 
 use crate::layout::{COUNTERS, SlotLines};
 use crate::opening::Inner;
@@ -7,13 +7,13 @@ use crate::participants::Participants;
 use crate::{AttachError, SlotId, counter_fold};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Attempts before a sum is returned as it is. Only a reader that meets that many moves of counts
-/// one after the other gets a sum that is wrong, by the counts being moved.
+/// The number of attempts before a sum is returned as it is. If counts move during every one of
+/// them, the sum may be wrong by the counts being moved.
 const TRIES: usize = 1_000;
 
 impl Participants {
-    /// The value of counter `db` (below 128) for the index `root`: the sum over all threads, living
-    /// and gone. 0 if no thread has counted for that index.
+    /// The value of counter `db` (below 128) for the index `root`: the sum over all threads,
+    /// including those that have ended. 0 if no thread has counted for that index.
     ///
     /// Costs a load for each slot in use, and no lock. Counts added meanwhile may or may not be
     /// included.
@@ -46,7 +46,7 @@ impl Inner {
         once().unwrap_or_else(|disturbed| disturbed)
     }
 
-    /// Moves the counts of these slots to the base. Their threads no longer count.
+    /// Moves the counts of these slots to the base. Their threads must no longer count.
     pub(crate) fn fold_slots(
         &self,
         slots: impl IntoIterator<Item = SlotId>,
@@ -54,7 +54,7 @@ impl Inner {
         let mut due = slots
             .into_iter()
             .filter_map(|id| Some((id, self.control().slot(id)?)))
-            // Relaxed: no one else writes them any more.
+            // Relaxed: nobody else writes them any more.
             .filter(|(_, lines)| lines.counters.iter().any(|c| c.root.load(Relaxed) != 0))
             .peekable();
         if due.peek().is_none()
@@ -71,7 +71,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Moves the counts of one slot. The caller holds the region's lock, and no journal is open.
+    /// Moves the counts of one slot. The caller must hold the region's lock, and no journal may be
+    /// open.
     pub(crate) fn fold_slot(&self, id: SlotId, lines: &SlotLines) {
         let header = self.control().header();
         for (i, (mine, base)) in (0_u8..).zip(lines.counters.iter().zip(&header.base)) {
@@ -85,7 +86,8 @@ impl Inner {
         }
     }
 
-    /// Finishes what a dead mover left unfinished. The caller holds the region's lock.
+    /// Completes the move of counts that a dead process left unfinished. The caller must hold the
+    /// region's lock.
     pub(crate) fn finish_fold(&self) {
         let header = self.control().header();
         let journal = header.journal.words();

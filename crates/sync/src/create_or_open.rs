@@ -1,10 +1,10 @@
 //! Creating, opening and rebuilding a control region, always under the region's own lock.
 //!
 //! The lock is a liveness lock (index 0), which the kernel releases if its holder dies. The
-//! region's magic is written last, so a region whose creator died is not a control region and is
-//! created anew. After a reboot the first process that opens a region rebuilds it: it keeps the
-//! counts, continues the epoch, and clears everything else (pins, owners, intents), which no longer
-//! means anything.
+//! region's magic number is written last, so a region whose creator died is not a control region
+//! and is created again. After a reboot the first process that opens a region rebuilds it: it keeps
+//! the counts, continues the epoch, and clears everything else (pins, owners, intents), which has
+//! lost its meaning.
 
 use crate::control_region::ControlRegion;
 use crate::layout::{
@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 impl Participants {
-    /// Makes a control region of `control` and attaches to it. Its earlier content is lost.
+    /// Creates a control region in `control` and attaches to it. Its earlier content is lost.
     ///
     /// `liveness` must exclude all others that open the same region (for a region on a file or
     /// memfd: [`OfdLiveness`](mneme_sys::OfdLiveness) on that file).
@@ -90,7 +90,7 @@ impl Participants {
         Ok(Participants::from_inner(inner))
     }
 
-    /// Makes a control region of anonymous memory for this process alone.
+    /// Creates a control region in anonymous memory, for this process alone.
     ///
     /// # Errors
     /// Contradictory options; no memory.
@@ -123,9 +123,8 @@ impl Participants {
     /// Attaches to an existing control region, which must belong to the data region `data_uuid`.
     /// After a reboot it is rebuilt.
     ///
-    /// It is not a control region, or damaged, or of other data; no process entry is free; this
-    /// process cannot use the barrier that the others rely on.
-    /// may not use the barrier that the others rely on.
+    /// It is not a control region, is damaged, or belongs to other data; no process entry is free;
+    /// or this process may not use the barrier that the others rely on.
     pub fn open(
         control: Region,
         data_uuid: [u8; 16],
@@ -134,10 +133,10 @@ impl Participants {
         Participants::open_and(control, data_uuid, liveness, |_| Ok(()))
     }
 
-    /// As [`open`](Self::open). If no other process is attached, calls `alone` before one can be:
-    /// it repairs what earlier incarnations of the control region have left in the data. It may use
-    /// its slot and pin, but not [`reap`](Self::reap), which would wait for itself. Other processes
-    /// that open the region wait for it, for at most two seconds.
+    /// As [`open`](Self::open). If no other process is attached, calls `alone` before any other can
+    /// attach, to repair what earlier incarnations of the control region left in the data. `alone`
+    /// may use its slot and pin, but not call [`reap`](Self::reap), which would wait for itself.
+    /// Other processes that open the region meanwhile wait for at most two seconds.
     ///
     /// # Errors
     /// As for [`open`](Self::open); or an error of `alone`.
@@ -159,8 +158,8 @@ impl Participants {
     }
 
     /// Attaches a process that may only read the data, and so cannot repair what dead processes
-    /// left in them. It does not take over a dead process' entry. `is_known` is asked whether the
-    /// data are in order under an [incarnation](Self::incarnation) of the control region.
+    /// left in them. It does not take over a dead process's entry. `is_known` must say whether the
+    /// data were brought in order under an [incarnation](Self::incarnation) of the control region.
     ///
     /// # Errors
     /// As for [`open`](Self::open); no entry is free, not counting those of dead processes;
@@ -179,7 +178,7 @@ impl Participants {
         Ok(participants)
     }
 
-    /// Attaches, and returns whether others were attached. The caller holds the region's lock.
+    /// Attaches, and returns whether others were attached. The caller must hold the region's lock.
     fn open_locked(
         control: Region,
         data_uuid: [u8; 16],
@@ -215,7 +214,8 @@ impl Participants {
         }
         let take_over = match take_over {
             TakeOver::TheDead => true,
-            // Neither rebuilds nor attaches: a later writer must find no other process attached.
+            // Neither rebuilds nor attaches if unknown: a later writer must find no other process
+            // attached.
             TakeOver::NobodyIf(is_known) => {
                 if rebooted || !is_known(header.incarnation.load(Acquire)) {
                     return Err(OpenError::Stale);
@@ -243,8 +243,8 @@ impl Participants {
 }
 
 impl Inner {
-    /// Keeps the counts and the epoch, and clears the rest. The caller holds the region's lock, and
-    /// nobody is attached.
+    /// Keeps the counts and the epoch, and clears the rest. The caller must hold the region's lock,
+    /// with nobody attached.
     fn rebuild(&self) -> Result<(), mneme_sys::RegionError> {
         let header = self.control().header();
         self.finish_fold();
@@ -264,21 +264,21 @@ impl Inner {
     }
 }
 
-/// The entry that a process may take if none is free.
+/// Which entry a process may take if none is free.
 enum TakeOver<K> {
     /// The entry of a dead process.
     TheDead,
-    /// None. The process attaches only if the region's incarnation is known.
+    /// None. The process attaches only if the region's incarnation is known to be in order.
     NobodyIf(K),
 }
 
-/// Whether this process' heavy barrier reaches every process with pins in the region.
+/// Whether this process's heavy barrier reaches every process with pins in the region.
 fn can_interrupt(control: &Region) -> bool {
     barrier::register(reach(control)) == Mechanism::Asymmetric
 }
 
 /// Decides which light barrier the region's participants use; the first participant decides.
-/// Returns whether it is the one that costs nothing.
+/// Returns whether it is the free one.
 fn choose_barrier(header: &ControlHeader, others: bool, can: bool) -> Result<bool, AttachError> {
     if !others {
         let choice = if can {
@@ -290,7 +290,7 @@ fn choose_barrier(header: &ControlHeader, others: bool, can: bool) -> Result<boo
         return Ok(can);
     }
     match header.barrier.load(Relaxed) {
-        // This process' heavy side would not reach participants whose light side is a compiler
+        // This process's heavy side would not reach participants whose light side is a compiler
         // fence.
         BARRIER_ASYMMETRIC if !can => Err(AttachError::Barrier),
         mode => Ok(mode == BARRIER_ASYMMETRIC),
@@ -317,7 +317,7 @@ impl Old {
                 .min(MAX_PROCESSES),
             incarnation: keep(&header.incarnation).min(u64::MAX >> 1),
             epoch: keep(&header.epoch.word),
-            // The first word that any creator writes.
+            // The word that every creator writes first.
             fresh: magic == 0 && header.max_threads.load(Relaxed) == 0,
         })
     }
@@ -333,7 +333,7 @@ impl Old {
         u32::try_from(pid).unwrap_or(0)
     }
 
-    /// Zeroes everything that the new geometry covers: the magic first, `max_threads` last.
+    /// Zeroes everything that the new geometry covers: the magic number first, `max_threads` last.
     fn clear(
         &self,
         region: &Region,
@@ -343,7 +343,7 @@ impl Old {
             return Ok(());
         }
         let words = region.slice_at::<AtomicU64>(0, geometry.end() / 8)?;
-        // SYNC: pairs with the Acquire load of the magic by openings.
+        // SYNC: pairs with the Acquire load of the magic number when the region is opened.
         words[0].store(0, Release);
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         let header = region.at::<ControlHeader>(geometry.header() as u64)?;
@@ -402,7 +402,7 @@ mod tests {
     use crate::layout::zeroed_header;
 
     #[test]
-    fn the_first_process_chooses_the_barrier_and_none_joins_whose_own_reaches_nobody() {
+    fn the_first_process_chooses_the_barrier_and_a_process_without_it_cannot_join() {
         let header = zeroed_header();
         assert!(choose_barrier(&header, false, true).unwrap());
         assert!(choose_barrier(&header, true, true).unwrap());
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn pins_with_full_fences_do_what_the_others_do() {
+    fn pins_with_full_fences_protect_as_the_others_do() {
         let options = ControlOptions::new([3; 16]);
         let len = options.region_len();
         let region = Region::private(len, len, PagePolicy::Small).unwrap();
@@ -436,7 +436,7 @@ mod tests {
             }
             ControlRegion::new(region, geometry).unwrap()
         };
-        // The same region as a process sees it that must not interrupt.
+        // The region, mapped again as a process sees it that may not use the interrupting barrier.
         let inner = Inner::new(map_again(&p), Arc::new(OnlyProcess::default()), false);
         inner.join(1).unwrap();
         let fenced = Participants::from_inner(inner);

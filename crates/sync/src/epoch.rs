@@ -1,30 +1,32 @@
-//! **What a pin has seen is not freed before the pin ends**: the protocol of pins and epochs over
-//! bare words.
+//! **Memory that a pin could reach is not freed before the pin ends**: the protocol of pins and
+//! epochs, on bare words.
 //!
 //! The *epoch* is a counter that only reclaimers advance, so reading it costs a cached load. A
-//! reader *pins* by writing the epoch it read into a word of its own and then passing the light
-//! barrier; it *leaves* by writing zero. A reclaimer unlinks what it wants to free, then calls
-//! [`advance`]: heavy barrier first, increment second; the number before the increment, `g`, is
-//! what it waits for. It may free when every pin is younger than `g`.
+//! reader *pins* by writing the epoch that it read into a word of its own and then passing the
+//! light barrier; it *leaves* by writing zero. A reclaimer unlinks what it wants to free, then
+//! calls [`advance`]: first the heavy barrier, then the increment. It waits for the number before
+//! the increment, `g`: it may free when every pin is younger than `g`.
 //!
-//! Why this is enough, by cases on the reader's light barrier against the reclaimer's heavy one:
-//! - the light one came later: what the reader loads afterwards is newer than the unlinking, it
-//!   cannot find the block;
-//! - the light one came earlier: the pin's store came earlier too, so every look at the pins after
-//!   the heavy barrier sees it, or sees what the same reader stored later, when it had left. The
-//!   epoch in it is `g` or older, for had the reader read a younger one, it would have acquired the
-//!   increment, and with it the unlinking.
+//! Why this is enough, depending on which barrier came first, the reader's light one or the
+//! reclaimer's heavy one:
+//! - The light one came later: everything that the reader loads afterwards is newer than the
+//!   unlinking, so it cannot find the block.
+//! - The light one came earlier: so did the pin's store, and every load of the pins after the heavy
+//!   barrier sees that store, or a later one of the same reader, which had left by then. The epoch
+//!   in the pin is `g` or older: had the reader read a younger one, its load would have acquired
+//!   the increment, and with it the unlinking.
 //!
-//! Reading the epoch before the barrier breaks the second case where the clock is not such a
-//! counter (a time stamp read by one CPU says nothing of another's store buffer): that order freed
-//! 57,891 blocks wrongly in 176 thousand rounds of an experiment.
+//! Reading the epoch before the barrier breaks the second case if the clock is not such a counter:
+//! a time stamp that one CPU reads proves nothing about another CPU's store buffer. In an
+//! experiment, that order freed 57,891 blocks too early in 176 thousand rounds.
 //!
-//! *Revocable* pins may be taken away by the reclaimer. Taking away has two steps, because the
-//! reader may be in the middle of a racing copy: the word becomes *revoking*, the heavy barrier
-//! passes, the word becomes *revoked*; only the last frees the reclaimer. The reader passes the
-//! light barrier after its last read and then looks whether the word is still what it wrote: if it
-//! is, all its reads preceded any heavy barrier of a revocation, hence any reuse. Each revocation
-//! has a number of its own in the word, else a slow revoker could complete another's.
+//! A reclaimer may take *revocable* pins away. That takes two steps, because the reader may be in
+//! the middle of a racing copy: the word becomes *revoking*, the heavy barrier passes, the word
+//! becomes *revoked*. Only after the last step may the reclaimer free. The reader passes the light
+//! barrier after its last read and then checks whether the word still has the value that it wrote.
+//! If so, all its reads preceded any heavy barrier of a revocation, and therefore any reuse. Each
+//! revocation has its own number in the word; otherwise a slow revoker could complete another's
+//! revocation.
 //!
 //! After the Nibble paper (a concurrent log-structured in-memory key-value store), §3.3, which pins
 //! by the time-stamp counter.
@@ -33,21 +35,21 @@ use crate::atomics::{Barrier, Word};
 use mneme_sys::barrier::BarrierRefused;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// A point in the order of reclamations, as [`Participants::advance`](crate::Participants::advance)
-/// returns it.
+/// A point in the order of reclamations, returned by
+/// [`Participants::advance`](crate::Participants::advance).
 ///
-/// Epochs of one control region are ordered and never go back, not even over a reboot.
+/// Epochs of one control region are ordered and never go back, not even across a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(u64);
 
 impl Epoch {
-    /// The epoch of this number: for a structure that keeps an epoch in its own memory.
+    /// The epoch with this number, for a structure that keeps an epoch in its own memory.
     #[must_use]
     pub const fn from_u64(number: u64) -> Epoch {
         Epoch(number)
     }
 
-    /// The number of this epoch, below 2^61.
+    /// This epoch's number, below 2^61.
     #[must_use]
     pub const fn to_u64(self) -> u64 {
         self.0
@@ -60,26 +62,26 @@ impl std::fmt::Display for Epoch {
     }
 }
 
-/// The epoch of a fresh region. Not zero, so that nobody confuses an epoch with an empty word.
+/// The epoch of a fresh region. It is not zero, so that an epoch differs from an empty word.
 pub(crate) const FIRST_EPOCH: u64 = 1;
 
-/// Value of the pin word of a thread that has none.
+/// The pin word of a thread without a pin.
 pub(crate) const UNPINNED: u64 = 0;
 
 const KIND_BITS: u32 = 3;
 
-/// What a pin word says in its low bits.
+/// The kind of a pin word, in its low bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum PinKind {
     None = 0,
-    /// Stays until its owner leaves. The rest of the word is the epoch.
+    /// Stays until its owner leaves. The other bits are the epoch.
     Firm = 1,
-    /// May be revoked. The rest of the word is the epoch.
+    /// May be revoked. The other bits are the epoch.
     Revocable = 2,
-    /// Is being revoked; still counts. The rest of the word is the number of the revocation.
+    /// Is being revoked; still protects. The other bits are the revocation's number.
     Revoking = 3,
-    /// Has been revoked; counts no more. The rest of the word is the number of the revocation.
+    /// Has been revoked; no longer protects. The other bits are the revocation's number.
     Revoked = 4,
 }
 
@@ -102,8 +104,8 @@ pub(crate) const fn kind_of(word: u64) -> PinKind {
 pub(crate) const fn pinned_epoch(word: u64) -> Option<u64> {
     match kind_of(word) {
         PinKind::Firm | PinKind::Revocable => Some(word >> KIND_BITS),
-        // Its epoch is overwritten by the revocation's number: for the moment until the revocation
-        // is complete it holds all.
+        // The revocation's number has replaced its epoch, so until the revocation is complete it
+        // protects everything.
         PinKind::Revoking => Some(0),
         PinKind::Revoked | PinKind::None => None,
     }
@@ -116,9 +118,9 @@ pub(crate) fn enter<W: Word>(epoch: &W, pin: &W, kind: PinKind, barrier: &impl B
     // SYNC: pairs with the Release increment in `advance`: a thread that reads the new epoch sees
     // the unlinking before it.
     let word = pin_word(epoch.load(Acquire), kind);
-    // SYNC: pairs with the Acquire load in `oldest_pin`. Release although it only enters: a
-    // reclaimer that sees this pin instead of the zero of the last `leave` must see that the reads
-    // before that `leave` are over.
+    // SYNC: pairs with the Acquire load in `oldest_pin`. Release, although this only begins a pin:
+    // a reclaimer that sees this value instead of the zero of the previous `leave` must see that
+    // the reads before that `leave` are over.
     pin.store(word, Release);
     barrier.light();
     word
@@ -127,16 +129,16 @@ pub(crate) fn enter<W: Word>(epoch: &W, pin: &W, kind: PinKind, barrier: &impl B
 /// Ends a pin that is not revocable, or whose revocation no longer matters.
 #[inline(always)]
 pub(crate) fn leave<W: Word>(pin: &W) {
-    // SYNC: pairs with the Acquire load in `oldest_pin`: our reads are over before anything is
-    // freed.
+    // SYNC: pairs with the Acquire load in `oldest_pin`: this thread's reads are over before
+    // anything is freed.
     pin.store(UNPINNED, Release);
 }
 
-/// Whether values read since `entered` was written to the slot are valid: no thread has begun to
-/// revoke the pin.
+/// Whether values read since `entered` was written to the slot are valid, because no thread has
+/// begun to revoke the pin.
 #[inline(always)]
 pub(crate) fn still_held<W: Word>(pin: &W, entered: u64, barrier: &impl Barrier) -> bool {
-    // Between the reads and the look: see the module's text.
+    // Between the reads and the check: see the module's documentation.
     barrier.light();
     // SYNC: pairs with the exchange in `begin_revoking`.
     pin.load(Acquire) == entered
@@ -145,7 +147,7 @@ pub(crate) fn still_held<W: Word>(pin: &W, entered: u64, barrier: &impl Barrier)
 /// Makes a revocable pin firm without a gap. Fails if a thread has begun to revoke it.
 pub(crate) fn make_firm<W: Word>(pin: &W, entered: u64) -> Option<u64> {
     let firm = pin_word(entered >> KIND_BITS, PinKind::Firm);
-    // SYNC: pairs with the exchange in `begin_revoking`: one of the two wins.
+    // SYNC: pairs with the exchange in `begin_revoking`: one of the two succeeds.
     pin.compare_exchange(entered, firm, AcqRel, Relaxed)
         .is_ok()
         .then_some(firm)
@@ -155,7 +157,7 @@ pub(crate) fn make_firm<W: Word>(pin: &W, entered: u64) -> Option<u64> {
 /// previous epoch, which [`oldest_pin`] must exceed.
 ///
 /// # Errors
-/// The barrier was refused; the epoch is as it was.
+/// The barrier was refused; the epoch is unchanged.
 pub(crate) fn advance<W: Word>(epoch: &W, barrier: &impl Barrier) -> Result<u64, BarrierRefused> {
     barrier.heavy()?;
     mneme_sys::fault!("sync.advance.barrier");
@@ -166,10 +168,10 @@ pub(crate) fn advance<W: Word>(epoch: &W, barrier: &impl Barrier) -> Result<u64,
 /// Returns an epoch such that no pin protects anything that was unlinked before [`advance`]
 /// returned a smaller one.
 ///
-/// The epoch is read first, then `pins` finds out which slots are in use, then their pins are read.
-/// The result never exceeds that epoch. So it also holds for a reclaimer other than the caller: its
-/// heavy barrier came before its increment, its increment before this reading of the epoch, and a
-/// slot whose thread passed its light barrier earlier is among `pins`.
+/// The epoch is read first; then `pins` determines which slots are in use; then their pins are
+/// read. The result never exceeds the epoch that was read. So it also holds for a reclaimer other
+/// than the caller: that one's heavy barrier came before its increment, its increment before this
+/// load of the epoch, and a slot whose thread passed its light barrier earlier is among `pins`.
 fn oldest_pin<'a, W: Word + 'a, I>(epoch: &W, pins: impl FnOnce() -> I) -> u64
 where
     I: Iterator<Item = &'a W>,
@@ -187,9 +189,10 @@ where
 }
 
 /// Whether no pin is left that could see what was unlinked before [`advance`] returned `g`. The
-/// result of a look at the pins is kept in `quiesced` for all reclaimers.
+/// result of reading all pins is kept in `quiesced`, for all reclaimers.
 ///
-/// `pins` yields the pins of all slots in use when it is called, which is after the epoch was read.
+/// `pins` must yield the pins of all slots that are in use when it is called, which is after the
+/// epoch was read.
 pub(crate) fn is_over<'a, W: Word + 'a, I>(
     epoch: &W,
     quiesced: &W,
@@ -204,8 +207,8 @@ where
         return true;
     }
     let oldest = oldest_pin(epoch, pins);
-    // SYNC: pairs with the Acquire load above: a thread that believes the number is behind our
-    // look.
+    // SYNC: pairs with the Acquire load above: a thread that relies on the number is ordered after
+    // these loads of the pins.
     quiesced.fetch_max(oldest, AcqRel);
     oldest > g
 }
@@ -231,11 +234,11 @@ pub(crate) fn begin_revoking<W: Word>(pin: &W, limit: u64, number: u64) -> bool 
         .is_ok()
 }
 
-/// Last step of a revocation, after the heavy barrier. It does nothing if the owner has left
+/// Last step of a revocation, after the heavy barrier. Does nothing if the owner has left
 /// meanwhile.
 pub(crate) fn finish_revoking<W: Word>(pin: &W, number: u64) {
-    // SYNC: pairs with the Acquire load in `oldest_pin`: a thread that sees it is behind the
-    // barrier that the revoker has passed.
+    // SYNC: pairs with the Acquire load in `oldest_pin`: a thread that sees this value is ordered
+    // after the revoker's barrier.
     let _ = pin.compare_exchange(
         pin_word(number, PinKind::Revoking),
         pin_word(number, PinKind::Revoked),

@@ -1,4 +1,4 @@
-//! What can go wrong, one enum for each family of operations.
+//! This crate's errors: one enum for each family of operations.
 
 use crate::SlotId;
 use mneme_sys::barrier::BarrierRefused;
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Why a control region could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// The options contradict themselves or the format.
+    /// The options contradict each other or the format.
     #[error("{0}")]
     Options(&'static str),
     /// The region is smaller than the options need and cannot grow so far.
@@ -19,13 +19,13 @@ pub enum CreateError {
     TooSmall {
         /// Bytes that the options need: `ControlOptions::region_len`.
         needed: usize,
-        /// Bytes that the region can have.
+        /// The maximum size of the region in bytes.
         max: usize,
     },
-    /// Processes are attached to it; rebuilding it would pull it from under them.
+    /// Processes are attached to it, and rebuilding it would break them.
     #[error("the control region is in use by process {pid}")]
     InUse {
-        /// One of them.
+        /// The id of one such process.
         pid: u32,
     },
     /// Attaching to the fresh region failed.
@@ -36,7 +36,7 @@ pub enum CreateError {
 /// Why a control region could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It is not a control region, or one of another format, or damaged.
+    /// It is not a control region, has another format, or is damaged.
     #[error("not a usable control region")]
     Header(#[source] HeaderError),
     /// It belongs to other data.
@@ -50,21 +50,21 @@ pub enum OpenError {
         /// The data's identity as the caller gave it.
         data: [u8; 16],
     },
-    /// Its content contradicts itself. Create it anew while nobody is attached.
+    /// Its content contradicts itself. Create it again while nobody is attached.
     #[error("the control region is damaged: {0}")]
     Damaged(&'static str),
-    /// It is shorter than its geometry says.
+    /// The region is shorter than its geometry says.
     #[error("the control region is torn: its geometry needs {needed} bytes, it has {len}")]
     Torn {
         /// Bytes that the geometry needs.
         needed: usize,
-        /// Bytes there are.
+        /// The region's length in bytes.
         len: usize,
     },
-    /// It is of another boot, or has been rebuilt since the data were put in order; only a process
-    /// that may write does that.
+    /// It is from another boot, or has been rebuilt since the data were last brought in order; only
+    /// a process that may write can do that.
     #[error(
-        "the machine has restarted since the data were last put in order, which takes an opening that may write"
+        "the machine has restarted since the data were last brought in order; open them for writing first"
     )]
     Stale,
     /// Attaching to it failed.
@@ -75,10 +75,10 @@ pub enum OpenError {
 /// Why this process could not become a participant.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// All entries are taken by the living.
+    /// Living processes hold all entries.
     #[error("{max} processes are attached, as many as the region was created for")]
     Full {
-        /// Entries there are.
+        /// The number of entries.
         max: u32,
     },
     /// Attached processes rely on an interrupting barrier that this process may not use.
@@ -87,7 +87,8 @@ pub enum AttachError {
          attached to the region rely on it; attach while no other is attached, or allow the call"
     )]
     Barrier,
-    /// Another participant is opening, rebuilding or folding counters and does not finish.
+    /// Another participant is opening or rebuilding the region, or moving counters, and does not
+    /// finish.
     #[error("the control region's own lock was not free within {0:?}; is its holder stopped?")]
     Locked(Duration),
     /// The liveness lock failed.
@@ -101,13 +102,13 @@ pub enum AttachError {
     Random(#[source] std::io::Error),
 }
 
-/// Why nobody can say whether a lease is free.
+/// Why it cannot be determined whether a lease is free.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     /// There is no lease of that number.
     #[error("there is no lease {0}: a control region has {max}", max = crate::LEASES)]
     NoSuchLease(usize),
-    /// This process is a forked child of the one that attached; it must attach for itself.
+    /// This process was forked from the one that attached; it must attach for itself.
     #[error("this process was forked from the one that attached; it must attach for itself")]
     Forked,
     /// The liveness lock failed.
@@ -115,22 +116,22 @@ pub enum LeaseError {
     Liveness(#[from] LivenessError),
 }
 
-/// Why the calling thread has no slot, or can do nothing with it.
+/// Why the calling thread has no slot, or cannot use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SlotError {
-    /// All slots are taken, by the living or by the dead that nobody has reaped.
+    /// All slots are taken, by living threads or by dead ones that nobody has reaped.
     #[error("all {max} thread slots are taken; reap, or create the region for more threads")]
     TooManyThreads {
-        /// Slots there are.
+        /// The number of slots.
         max: u16,
     },
-    /// This process is a forked child of the one that attached; it must attach for itself.
+    /// This process was forked from the one that attached; it must attach for itself.
     #[error("this process was forked from the one that attached; it must attach for itself")]
     Forked,
     /// The thread is running its last destructors.
     #[error("the thread is ending and can have no slot any more")]
     ThreadEnding,
-    /// It has one, and cannot pass the barrier to the other threads and processes.
+    /// The thread has a slot, but cannot pass the barrier to the other threads and processes.
     #[error(transparent)]
     Barrier(#[from] BarrierRefused),
 }
@@ -141,41 +142,41 @@ pub enum GateError {
     /// A writer is inside and does not leave.
     #[error(transparent)]
     Stalled(#[from] Stalled),
-    /// A writer died inside: enter alone ([`FencedGate::sole`](crate::FencedGate::sole)), which
-    /// reports the death, and repair what the gate guards.
-    #[error("what the gate guards may be half changed: enter it alone and repair it")]
+    /// A writer died inside. Enter exclusively ([`FencedGate::sole`](crate::FencedGate::sole)),
+    /// which reports the death, and repair what the gate guards.
+    #[error("what the gate guards may be half changed: enter exclusively and repair it")]
     OwnerDied,
-    /// The slot is one of another control region than the gate.
-    #[error("the slot is one of another control region")]
+    /// The slot belongs to another control region than the gate.
+    #[error("the slot belongs to another control region")]
     Foreign,
     /// This process was forked from the one that attached.
     #[error("this process was forked from the one that attached; it must attach for itself")]
     Forked,
 }
 
-/// Why a revocable pin is no more: what was read under it may be torn, read it again.
+/// A revocable pin was revoked. What was read under it may be torn and must be read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the pin was revoked: what was read under it is not valid, read again")]
 pub struct Revoked;
 
-/// Another thread did not let go within the time limit of a wait.
+/// Another thread did not release something within a time limit.
 ///
-/// Nothing is lost and nothing is half done: the operation may be tried again.
+/// Nothing is lost or half done: the operation may be tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("waited {since:?} for process {pid} (thread slot {slot}): {what}")]
 pub struct Stalled {
-    /// The process waited for; 0 if it is not known any more.
+    /// The process waited for; 0 if it is no longer known.
     pub pid: u32,
-    /// Its thread's slot.
+    /// The slot of the thread waited for.
     pub slot: SlotId,
-    /// How long this wait has watched it.
+    /// How long this wait has watched that thread.
     pub since: Duration,
-    /// What it holds.
+    /// What the thread holds.
     pub what: Holding,
 }
 
 impl Stalled {
-    /// There was nobody to wait for.
+    /// An error without a thread to wait for.
     pub(crate) fn nobody(what: Holding) -> Stalled {
         Stalled {
             pid: 0,
@@ -186,28 +187,28 @@ impl Stalled {
     }
 }
 
-/// What the one waited for holds.
+/// What a thread holds for which another one waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holding {
     /// A pin that protects what is to be freed.
     Pin,
-    /// A pin of a dead process: reap, and try again.
+    /// A dead process's pin: reap, and try again.
     DeadPin,
     /// A lock.
     Lock,
     /// A lock that the calling thread holds itself: waiting would never end.
     OwnLock,
-    /// A gate, raised against threads that want to enter.
+    /// A gate that a writer holds, and which others want to enter.
     Gate,
-    /// A place inside a gate that is to be raised.
+    /// A place inside a gate that a writer wants to hold.
     Inside,
     /// A place inside the gate, held by the calling thread itself.
     OwnInside,
     /// A pin that protects what is to be freed, held by the calling thread itself.
     OwnPin,
-    /// Nothing: this process was forked from the one that attached, and can wait for nobody.
+    /// Nothing: this process was forked from the one that attached, and cannot wait for anybody.
     Forked,
-    /// Nothing: the caller's slot is one of another control region.
+    /// Nothing: the caller's slot belongs to another control region.
     Foreign,
 }
 
@@ -228,7 +229,8 @@ impl std::fmt::Display for Holding {
     }
 }
 
-/// Why the dead could not be reaped. Nothing is lost: the next reap begins where this one ended.
+/// Why dead threads could not be reaped. Nothing is lost: the next reap continues where this one
+/// ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ReapError<E> {
     /// The caller's repair failed.

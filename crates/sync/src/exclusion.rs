@@ -1,6 +1,7 @@
-//! Entering a [`FencedGate`](crate::FencedGate) alone: the checks before, and the wait after.
+//! Entering a [`FencedGate`](crate::FencedGate) exclusively: the checks before, and the wait
+//! afterwards.
 //!
-//! **A thread that has raised the gate, passed its fence and waited here meets no living thread
+//! **After a thread has closed the gate, passed its fence and waited here, no living thread is
 //! inside.**
 
 use crate::backoff::Backoff;
@@ -25,9 +26,9 @@ pub(crate) fn may_exclude(inner: &Inner, index: usize, slot: &Slot<'_>) -> Resul
     Ok(())
 }
 
-/// Waits until no living thread is inside gate `index`, at most `limit` if one is given, and calls
-/// `dead` for each thread that died there. The gate was raised by `me`, and the barrier has been
-/// passed.
+/// Waits until no living thread is inside gate `index`, for at most `limit` if one is given, and
+/// calls `dead` for each thread that died there. `me` must have closed the gate and passed the
+/// barrier.
 #[cold]
 pub(crate) fn until_empty(
     inner: &Inner,
@@ -41,7 +42,8 @@ pub(crate) fn until_empty(
         let lines = inner.control().slot(id);
         lines.is_some_and(|lines| gate::is_inside(&lines.inside, bit))
     };
-    // Slots found empty stay empty, so only those still inside are examined again.
+    // Slots found empty stay empty, so only those whose threads are still inside are examined
+    // again.
     let mut inside: Vec<SlotId> = inner.control().slots().map(|(id, _)| id).collect();
     let mut backoff = Backoff::new(inner.now(), limit.unwrap_or_default());
     loop {

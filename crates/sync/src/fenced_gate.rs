@@ -2,11 +2,11 @@
 //!
 //! **While a [`Sole`] exists, no [`OpPin`] of its gate does**, in any thread of any attached
 //! process, and both cost tens of nanoseconds. The protocol is in `gate`; the gates lie in the
-//! control region. Both sides pass a full fence, so that a writer needs no system call to interrupt
-//! the readers. Readers write no line that another reader writes.
+//! control region. Both sides pass a full fence, so a writer needs no system call to interrupt the
+//! readers. Readers do not write to shared cache lines.
 //!
-//! Threads that share the gate *only read*. A reader that dies there leaves nothing half done, so
-//! its death is not reported; the death of a writer is.
+//! Threads that share the gate *only read*. A reader that dies inside leaves nothing half done, so
+//! its death is not reported; a writer's death is.
 
 use crate::atomics::Barrier;
 use crate::layout::GATES;
@@ -48,7 +48,7 @@ impl Barrier for Fence {
 }
 
 impl Participants {
-    /// The gate of that number, below 16; `None` beyond.
+    /// The gate with that number, below 16; `None` for other numbers.
     #[must_use]
     pub fn fenced_gate(&self, index: usize) -> Option<FencedGate> {
         (index < GATES).then(|| FencedGate {
@@ -71,8 +71,8 @@ impl FencedGate {
     /// that is inside can enter again even while a writer waits.
     ///
     /// # Errors
-    /// [`GateError::Stalled`] if a writer lives and does not leave; [`GateError::OwnerDied`] at
-    /// once if it is dead, until another writer has declared the guarded data
+    /// [`GateError::Stalled`] if a writer is alive and does not leave; [`GateError::OwnerDied`] at
+    /// once if a writer died, until another writer has declared the guarded data
     /// [`repaired`](Sole::repaired).
     #[inline]
     pub fn shared<'a>(&'a self, slot: &Slot<'a>) -> Result<OpPin<'a>, GateError> {
@@ -100,8 +100,8 @@ impl FencedGate {
     /// since.
     ///
     /// # Errors
-    /// [`Stalled`] names the writer, or one of the readers, that lives and does not leave; the gate
-    /// is then unchanged.
+    /// [`Stalled`] names the writer, or one of the readers, that is alive and does not leave; the
+    /// gate is then unchanged.
     #[inline]
     pub fn sole<'a>(&'a self, slot: &Slot<'a>) -> Result<Acquired<Sole<'a>>, Stalled> {
         self.sole_or_wait(slot, Some(LOCK_TIMEOUT))
@@ -148,7 +148,7 @@ impl FencedGate {
         let mut others = self.inner().control().slots();
         let (bit, met_dead) = (1 << self.index, Cell::new(false));
         if others.any(|(id, lines)| id != me && gate::is_inside(&lines.inside, bit)) {
-            // A dead reader does not matter. On failure the guard opens the gate again.
+            // A dead reader does no harm. On failure the guard opens the gate again.
             exclusion::until_empty(self.inner(), self.index, me, limit, || met_dead.set(true))?;
         }
         mneme_sys::fault!("sync.fenced.empty");
@@ -158,7 +158,7 @@ impl FencedGate {
         }))
     }
 
-    /// Takes the gate's lock from a dead writer, or when a living one leaves. Returns how much of
+    /// Takes over a dead writer's lock, or waits for a living writer to leave. Returns how much of
     /// the limit is left.
     #[cold]
     fn wait_for_writer<'a>(

@@ -1,14 +1,15 @@
 //! Held versions: **the data of a version in this table are not freed until the version is released
 //! or its process is dead**, whichever process registered it.
 //!
-//! A thread that wants to keep a version beyond its pin registers it *under the pin*
-//! ([`hold`]). A reclaimer that has replaced something publishes, calls `epoch::advance`, waits
-//! until that epoch is over, and only then looks at the table. A registration that the look misses
-//! was made under a later pin, whose thread saw what was published. So nobody waits, and a thread
-//! that is stopped in between holds up what its pin does, and no other thread.
+//! A thread that wants to keep a version beyond its pin registers it *under the pin* ([`hold`]). A
+//! reclaimer that has replaced something publishes, calls `epoch::advance`, waits until that epoch
+//! is over, and only then reads the table. If it misses a registration, that was made under a later
+//! pin, whose thread saw what was published. So nobody waits for anybody, and a thread that stops
+//! in between delays others only as far as its pin does.
 //!
-//! The owner of a slot is a process and its incarnation, not a thread: a snapshot may move between
-//! The remains of dead processes are cleared by any process that looks ([`HeldVersions::reap`]).
+//! The owner of a slot is a process and its incarnation, not a thread, because a snapshot may move
+//! between threads. Any process that reads the table clears what dead processes left
+//! ([`HeldVersions::reap`]).
 
 use crate::atomics::Word;
 use crate::opening::Inner;
@@ -22,19 +23,19 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 /// Versions that may be held at a time, all processes together.
 pub const MAX_HELD: usize = 4096;
 
-/// Words of a thread's name that are kept.
+/// The number of words of a thread's name that are kept.
 const NAME_WORDS: usize = 12;
 
-/// A registration. Zero is a free slot.
+/// One registration. All zero means that it is free.
 #[repr(C, align(128))]
 struct HoldLines {
-    /// The process that registered it, see [`OpeningName`]; 0: none.
+    /// The process that registered it, see [`OpeningName`]; 0 for none.
     owner: AtomicU64,
-    /// The held version; 0: none yet, or none any more.
+    /// The held version; 0 if none is held yet or any more.
     version: AtomicU64,
     /// When it was registered, in nanoseconds of the machine's clock.
     since_ns: AtomicU64,
-    /// Bytes of the name that follows.
+    /// The length of the name in bytes.
     name_len: AtomicU64,
     /// The name of the thread that registered it.
     name: [AtomicU64; NAME_WORDS],
@@ -44,7 +45,7 @@ struct HoldLines {
 struct Table {
     /// The number of registrations that have ended.
     released: AtomicU64,
-    /// This many slots, from the first, have ever been taken.
+    /// The number of slots that have ever been taken, counted from the first.
     highest: AtomicU64,
     _rest: [AtomicU64; 14],
     slots: [HoldLines; MAX_HELD],
@@ -63,7 +64,7 @@ pub(crate) fn claim<W: Word>(owner: &W, me: u64) -> bool {
 
 /// Last step of a registration, under the pin that protects the version.
 pub(crate) fn hold<W: Word>(version: &W, held: u64) {
-    // SYNC: pairs with the Acquire load in `held`: what the slot says of it is there before.
+    // SYNC: pairs with the Acquire load in `held`: the slot's other words were written before.
     version.store(held, Release);
 }
 
@@ -75,8 +76,8 @@ pub(crate) fn held<W: Word>(version: &W) -> u64 {
     version.load(Acquire)
 }
 
-/// Ends a registration of the caller and counts that. A caller that is killed in between still has
-/// the slot, or has counted.
+/// Ends a registration of the caller and counts it. A caller that is killed in between either still
+/// has the slot or has been counted.
 pub(crate) fn let_go<W: Word>(owner: &W, version: &W, released: &W) {
     // SYNC: pairs with the Acquire load in `held`.
     version.store(0, Release);
@@ -86,7 +87,7 @@ pub(crate) fn let_go<W: Word>(owner: &W, version: &W, released: &W) {
     owner.store(0, Release);
 }
 
-/// The table of held versions that lies in a control region, behind what is this crate's.
+/// The table of held versions in a control region, behind the part that belongs to this crate.
 pub struct HeldVersions {
     table: NonNull<Table>,
     participants: Participants,
@@ -101,18 +102,18 @@ unsafe impl Sync for HeldVersions {}
 /// A held version and its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldVersion {
-    /// The version.
+    /// The held version.
     pub version: u64,
     /// The id of the holding process in its own namespace.
     pub pid: u32,
-    /// The name of the thread that began to hold it, or else its number.
+    /// The name of the thread that registered it, or its number if it has no name.
     pub thread: String,
-    /// When it began, in nanoseconds of the machine's clock.
+    /// When it was registered, in nanoseconds of the machine's clock.
     pub since_ns: u64,
 }
 
 impl HeldVersions {
-    /// Bytes that the table takes.
+    /// The size of the table in bytes.
     pub const BYTES: usize = size_of::<Table>();
 
     /// The table at offset `at` of the control region, a multiple of 128. Zeroed memory is an empty
@@ -137,10 +138,10 @@ impl HeldVersions {
         self.participants.inner()
     }
 
-    /// Holds a version, which is not 0, for the calling thread. Returns the number by which to
-    /// release it. `None`: [`MAX_HELD`] versions are held, or this is a forked child.
+    /// Holds a version, which must not be 0, for the calling thread. Returns the number with which
+    /// to release it; `None` if [`MAX_HELD`] versions are held, or in a forked child.
     ///
-    /// **Call it under the pin under which the version was found**: see the module's text.
+    /// **Call it under the pin under which the version was found**; see the module's documentation.
     #[must_use]
     pub fn hold(&self, version: u64) -> Option<u32> {
         if self.inner().is_forked() {
@@ -197,7 +198,7 @@ impl HeldVersions {
         }
     }
 
-    /// The slots that were ever taken; none in a forked child, which may not have the region
+    /// The slots that have ever been taken; none in a forked child, which may not have the region
     /// mapped.
     fn slots(&self) -> &[HoldLines] {
         if self.inner().is_forked() {
@@ -219,8 +220,8 @@ impl HeldVersions {
         versions
     }
 
-    /// The held versions with their holders, in order of the versions. A slot that changes
-    /// meanwhile may be listed with the name of another thread.
+    /// The held versions with their holders, in order of the versions. If a slot changes meanwhile,
+    /// it may be listed with another thread's name.
     #[must_use]
     pub fn list(&self) -> Vec<HeldVersion> {
         let mut list: Vec<HeldVersion> = self

@@ -1,43 +1,44 @@
-//! Intents: what a thread is about to do, written to shared memory before it does it, so that
-//! another thread that finds it dead can finish or undo the operation.
+//! Intents: a thread writes to shared memory what it is about to do, so that another thread that
+//! finds it dead can finish or undo the operation.
 //!
-//! **A reader of an intent line sees an intent whole or not at all**, wherever its writer died.
-//! A line has one writer, its slot's thread. Its head word (kind and sequence) is written last on
-//! [`begin`](IntentLine::begin) and cleared first on the next; the words between are invisible
-//! while the head's kind is zero.
+//! **A reader of an intent line sees a complete intent or none**, wherever its writer died. A line
+//! has one writer, its slot's thread. Its head word (kind and sequence) is written last on
+//! [`begin`](IntentLine::begin) and cleared first on the next one; while the head's kind is zero,
+//! the words between are not read.
 
 use crate::atomics::Word;
 use crate::layout::{INTENT_WORDS, IntentWords};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// One intent line per layer, so that layers nested in one operation never overwrite each other.
+/// The layer that announces an intent. Each has its own intent line, so layers that are nested in
+/// one operation never overwrite each other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum Lane {
-    /// Claims and releases of extents.
+    /// Claiming and releasing extents.
     Arena = 0,
     /// Heads, segments and compaction.
     Log = 1,
     /// Buckets, splits and merges.
     Index = 2,
-    /// Operations on several keys, or several structures.
+    /// Operations on several keys or several structures.
     Txn = 3,
 }
 
 impl Lane {
-    /// All lanes, in the order in which repairs should look at them: the outermost last.
+    /// All lanes, in the order in which repairs should examine them: the outermost layer last.
     pub const ALL: [Lane; crate::layout::LANES] = [Lane::Arena, Lane::Log, Lane::Index, Lane::Txn];
 }
 
-/// An intent as it was found in a slot.
+/// An intent, as read from a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intent {
-    /// What is being done; the lane's layer gives it meaning. Never 0.
+    /// What is being done, in the layer's own numbering. Never 0.
     pub kind: u16,
-    /// Which intent of this line it is: two looks with equal numbers saw the same one.
+    /// The number of the intent in its line: two reads with equal numbers saw the same intent.
     pub sequence: u64,
-    /// To what; words that the writer did not give are zero.
+    /// The operands; words that the writer did not give are zero.
     pub words: [u64; INTENT_WORDS],
 }
 
@@ -54,10 +55,10 @@ impl<'a> IntentLine<'a> {
         IntentLine { line }
     }
 
-    /// Declares the intent `kind` (not 0) with up to seven words; replaces an earlier one.
+    /// Announces the intent `kind` (not 0) with up to seven words; replaces an earlier one.
     ///
-    /// It is visible to others before anything that the caller stores afterwards *with Release or
-    /// by an exchange*; so take the lock or claim the thing in that way.
+    /// Others see it before anything that the caller stores afterwards *with Release or by an
+    /// exchange*; so take locks and make claims that way.
     pub fn begin<const N: usize>(&self, kind: u16, words: &[u64; N]) {
         const { assert!(N <= INTENT_WORDS, "an intent has at most seven words") };
         let mut all = [0; INTENT_WORDS];
@@ -66,7 +67,7 @@ impl<'a> IntentLine<'a> {
     }
 
     /// Changes word `i` (below 7; others are ignored) of the intent in place. A thread that sees
-    /// the new word sees what the caller stored before.
+    /// the new word also sees what the caller stored before.
     pub fn set(&self, i: usize, value: u64) {
         if let Some(word) = self.line.words.get(i) {
             // SYNC: pairs with the Acquire loads in `read`.
@@ -74,30 +75,30 @@ impl<'a> IntentLine<'a> {
         }
     }
 
-    /// Adds 1 to word `i` (below 7; others are ignored). It publishes nothing, and only shows that
+    /// Adds 1 to word `i` (below 7; others are ignored). This publishes nothing; it only shows that
     /// the thread makes progress.
     #[inline]
     pub fn count(&self, i: usize) {
         if let Some(word) = self.line.words.get(i) {
-            // Relaxed: the calling thread alone writes it, and others only look whether it changes.
+            // Relaxed: only the calling thread writes it, and others only check whether it changes.
             word.store(word.load(Relaxed).wrapping_add(1), Relaxed);
         }
     }
 
-    /// Clears the intent: everything that it announced is done, and visible to a thread that sees
+    /// Clears the intent: its operation is done, and its effects are visible to a thread that sees
     /// the intent gone.
     pub fn clear(&self) {
         clear(&self.line.head);
     }
 
-    /// Whether an intent stands here.
+    /// Whether there is an intent in this line.
     #[inline]
     #[must_use]
     pub fn stands(&self) -> bool {
         standing(&self.line.head).is_some()
     }
 
-    /// The intent as others see it.
+    /// The intent as other threads see it.
     #[must_use]
     pub fn read(&self) -> Option<Intent> {
         read(&self.line.head, &self.line.words)
@@ -117,7 +118,8 @@ pub(crate) const fn sequence(head: u64) -> u64 {
     head & ((1 << SEQUENCE_BITS) - 1)
 }
 
-/// The line's writer: the head loses its kind, the words change, the head gets the new kind.
+/// Called by the line's writer: the head loses its kind, the words change, the head gets the new
+/// kind.
 pub(crate) fn begin<W: Word>(
     head: &W,
     line: &[W; INTENT_WORDS],
@@ -139,20 +141,20 @@ pub(crate) fn begin<W: Word>(
 }
 
 pub(crate) fn clear<W: Word>(head: &W) {
-    // SYNC: pairs with the Acquire load in `read`: what was intended is done.
+    // SYNC: pairs with the Acquire load in `read`: the intended operation is done.
     head.store(sequence(head.load(Relaxed)), Release);
 }
 
-/// The sequence number of the current intent, if there is one. May be called by any thread. An
-/// intent that is over, or another in its place, has a different number.
+/// The sequence number of the current intent, if there is one. May be called by any thread. It
+/// differs from the number of any earlier or later intent.
 pub(crate) fn standing<W: Word>(head: &W) -> Option<u64> {
-    // SYNC: pairs with the Release stores in `begin` and `clear`: what was announced before is
-    // done.
+    // SYNC: pairs with the Release stores in `begin` and `clear`: the operations announced before
+    // are done.
     let seen = head.load(Acquire);
     (seen >> SEQUENCE_BITS != 0).then_some(seen)
 }
 
-/// The intent, if there is one. May be called by any thread, even while the writer lives; a line
+/// The intent, if there is one. May be called by any thread, even while the writer is alive; a line
 /// that is changing reads as no intent.
 pub(crate) fn read<W: Word>(head: &W, line: &[W; INTENT_WORDS]) -> Option<Intent> {
     // SYNC: pairs with the Release stores in `begin` and `clear`.

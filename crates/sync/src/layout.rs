@@ -1,5 +1,5 @@
-//! The control region's format, version 2: where each part lies. What the parts mean is described
-//! elsewhere.
+//! The control region's format, version 2: the offsets of its parts. The modules named below
+//! describe what the parts mean.
 //!
 //! ```text
 //! 0      RegionHeader (mneme-sys)       magic, version, layout hash, identity of the control region itself
@@ -8,9 +8,9 @@
 //! ...    SlotLines    x max_threads     2,432 B each: one thread's pin, owner, intents, counters
 //! ...    undo area    x max_threads     undo_bytes each
 //! ```
-//! Every part begins at a multiple of 128 bytes (the unit in which x86 prefetches), so that no two
-//! threads share one. All words are 64-bit atomics in the machine's byte order; an unused part is
-//! all zero.
+//! Every part begins at a multiple of 128 bytes (the unit of x86 prefetching), so that no two
+//! threads share one. All words are 64-bit atomics in the machine's byte order; unused parts are
+//! zero.
 
 use crate::counter_fold::{self, CounterWords, JournalWords};
 use crate::slot_owner::SlotWords;
@@ -19,11 +19,11 @@ use mneme_sys::{HEADER_LEN, InRegion};
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU64;
 
-/// Magic of a control region.
+/// The magic number of a control region.
 pub(crate) const MAGIC: [u8; 8] = *b"MnemeCtl";
-/// Version of the format this file describes.
+/// The version of the format that this file describes.
 pub(crate) const FORMAT: u32 = 2;
-/// Changes whenever a size or a constant of this file does.
+/// Changes whenever a size or a constant of this file changes.
 pub(crate) const LAYOUT_HASH: u64 = fnv(&[
     size_of::<ControlHeader>() as u64,
     size_of::<ProcessEntry>() as u64,
@@ -34,17 +34,17 @@ pub(crate) const LAYOUT_HASH: u64 = fnv(&[
     GATES as u64,
 ]);
 
-/// Intent lines in a slot.
+/// The number of intent lines in a slot.
 pub(crate) const LANES: usize = 4;
-/// Payload words of an intent.
+/// The number of operand words of an intent.
 pub const INTENT_WORDS: usize = 7;
-/// Counters in a slot: two for each of 64 databases.
+/// The number of counters in a slot: two for each of 64 databases.
 pub const COUNTERS: usize = 128;
-/// Gates in a control region.
+/// The number of gates in a control region.
 pub const GATES: usize = 16;
-/// Leases of a control region: roles that one process has at a time.
+/// The number of leases of a control region: roles that one process has at a time.
 pub const LEASES: usize = 4;
-/// Unit of placement: two cache lines.
+/// The unit of placement: two cache lines.
 pub(crate) const UNIT: usize = 128;
 
 const fn fnv(numbers: &[u64]) -> u64 {
@@ -57,7 +57,7 @@ const fn fnv(numbers: &[u64]) -> u64 {
     hash
 }
 
-/// A word with two lines of its own.
+/// A word that has 128 bytes to itself.
 #[repr(C, align(128))]
 pub(crate) struct Lone {
     pub(crate) word: AtomicU64,
@@ -67,23 +67,23 @@ pub(crate) struct Lone {
 /// A number of records in a database, as one thread or the base sees it.
 #[repr(C, align(16))]
 pub(crate) struct Counter {
-    /// Identity of the index that is counted; 0: none.
+    /// The identity of the index that is counted; 0 for none.
     pub(crate) root: AtomicU64,
-    /// An `i64`.
+    /// The count, an `i64`.
     pub(crate) value: AtomicU64,
 }
 
-/// What a folder of counters is about to do; protected by the region's own lock.
+/// The move of a counter that is in progress; protected by the region's own lock.
 #[repr(C, align(128))]
 pub(crate) struct FoldJournal {
-    /// Sequence, validity, slot and counter: `counter_fold::entry`.
+    /// Sequence, open flag, slot and counter, see `counter_fold::FoldEntry`.
     pub(crate) entry: AtomicU64,
     pub(crate) root: AtomicU64,
     pub(crate) target: AtomicU64,
     _rest: [AtomicU64; 13],
 }
 
-/// A [`FencedGate`](crate::FencedGate): raised while its lock is held.
+/// A [`FencedGate`](crate::FencedGate), which is closed while its lock is held.
 #[repr(C, align(128))]
 pub(crate) struct GateWords {
     pub(crate) lock: RobustLock,
@@ -92,47 +92,48 @@ pub(crate) struct GateWords {
 
 #[repr(C, align(128))]
 pub(crate) struct ControlHeader {
-    // Written under the region's lock while nobody is attached, constant otherwise.
+    // The sizes are written under the region's lock while nobody is attached, and are constant
+    // otherwise.
     pub(crate) max_processes: AtomicU64,
     pub(crate) max_threads: AtomicU64,
     pub(crate) undo_bytes: AtomicU64,
     pub(crate) data_uuid: [AtomicU64; 2],
     pub(crate) boot_id: [AtomicU64; 2],
-    /// How often the region was built or rebuilt.
+    /// How often the region has been built or rebuilt.
     pub(crate) incarnation: AtomicU64,
     /// [`BARRIER_ASYMMETRIC`] or [`BARRIER_FENCE`]: the light side that every participant uses.
     pub(crate) barrier: AtomicU64,
     /// [`TableGeometry::checksum`].
     pub(crate) geometry: AtomicU64,
-    /// The holder of each lease; `lease` reads the words.
+    /// The holder of each lease; `lease` interprets the words.
     pub(crate) leases: [AtomicU64; LEASES],
-    /// Which processes watch for changes; `watch` reads the word.
+    /// The processes that watch for changes; `watch` interprets the word.
     pub(crate) watched: AtomicU64,
     _rest: [AtomicU64; 1],
-    /// The epoch. Written by reclaimers only, read by every pin.
+    /// The epoch. Written only by reclaimers, read by every pin.
     pub(crate) epoch: Lone,
-    /// The last result of a look at all pins.
+    /// The result of the last examination of all pins.
     pub(crate) quiesced: Lone,
-    /// The highest slot that was ever claimed: where looks at the slots may stop.
+    /// The highest slot that was ever claimed, where scans of the slots may stop.
     pub(crate) highest_slot: Lone,
-    /// Number of the last revocation.
+    /// The number of the last revocation.
     pub(crate) revocations: Lone,
     pub(crate) journal: FoldJournal,
     pub(crate) gates: [GateWords; GATES],
-    /// What threads that are gone have counted.
+    /// The counts of threads that have ended.
     pub(crate) base: [Counter; COUNTERS],
 }
 
 pub(crate) const BARRIER_ASYMMETRIC: u64 = 1;
 pub(crate) const BARRIER_FENCE: u64 = 2;
 
-/// One attached process. `process::State` reads the word.
+/// One attached process. `process` interprets the state.
 #[repr(C, align(64))]
 pub(crate) struct ProcessEntry {
     /// State and incarnation.
     pub(crate) state: AtomicU64,
     pub(crate) pid: AtomicU64,
-    /// Wall clock in ms at attaching.
+    /// When it attached, in wall-clock milliseconds.
     pub(crate) attached_ms: AtomicU64,
     _rest: [AtomicU64; 5],
 }
@@ -147,13 +148,13 @@ pub(crate) struct IntentWords {
 /// One thread's slot.
 #[repr(C, align(128))]
 pub(crate) struct SlotLines {
-    /// The pin; `epoch` reads the word. On the first line only the owner writes, except for a
-    /// revocation.
+    /// The pin; `epoch` interprets the word. Except for a revocation, only the owner writes to the
+    /// first line.
     pub(crate) pin: AtomicU64,
-    /// A bit for each gate the thread is inside of; `gate` reads the word.
+    /// A bit for each gate that the thread is inside; `gate` interprets the word.
     pub(crate) inside: AtomicU64,
     _line: [AtomicU64; 6],
-    /// The slot's owner; `slot_owner` reads the word.
+    /// The slot's owner; `slot_owner` interprets the word.
     pub(crate) owner: AtomicU64,
     _line2: [AtomicU64; 7],
     pub(crate) intents: [IntentWords; LANES],
@@ -182,7 +183,7 @@ unsafe impl InRegion for ProcessEntry {}
 // SAFETY: as above.
 unsafe impl InRegion for SlotLines {}
 
-/// Where the parts of a region of a given geometry begin.
+/// The offsets of the parts of a region of a given geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableGeometry {
     pub(crate) max_processes: u32,
@@ -207,7 +208,7 @@ impl TableGeometry {
         }
     }
 
-    /// Tells an accident to the stored sizes.
+    /// A checksum that detects accidental damage to the stored sizes.
     pub(crate) const fn checksum(self) -> u64 {
         fnv(&[
             self.max_processes as u64,
@@ -233,7 +234,7 @@ impl TableGeometry {
         self.slots() + self.max_threads as usize * size_of::<SlotLines>()
     }
 
-    /// Bytes between the undo areas of neighbouring slots.
+    /// The distance in bytes between the undo areas of neighbouring slots.
     pub(crate) const fn undo_stride(self) -> usize {
         self.undo_bytes.next_multiple_of(UNIT)
     }
@@ -253,13 +254,13 @@ impl SlotLines {
         }
     }
 
-    /// Whether an intent stands in any lane.
+    /// Whether there is an intent in any lane.
     pub(crate) fn is_announcing(&self) -> bool {
         let mut heads = self.intents.iter().map(|line| &line.head);
         heads.any(|head| intent::standing(head).is_some())
     }
 
-    /// What the slot's thread has counted for the index `root` in counter `db`.
+    /// The slot's count for the index `root` in counter `db`.
     #[inline]
     pub(crate) fn counted(&self, db: usize, root: u64) -> i64 {
         let counter = self.counters.get(db);
@@ -288,7 +289,8 @@ impl FoldJournal {
     }
 }
 
-/// Lines of no slot, private to the process: where writes go that must not reach shared memory.
+/// Lines that belong to no slot, private to the process: the target of writes that must not reach
+/// shared memory.
 pub(crate) fn nowhere() -> &'static SlotLines {
     // SAFETY: atomics only, for which all zero is a value.
     static NOWHERE: SlotLines = unsafe { MaybeUninit::zeroed().assume_init() };

@@ -1,10 +1,10 @@
-//! Leases: **of all openings in all processes one at a time holds a lease, and the death of its
-//! process gives it back at once.**
+//! Leases: **at any time at most one opening in any process holds a lease, and it is released at
+//! once when that process dies.**
 //!
-//! A lease is a liveness lock at an index behind those of all process entries, the same in regions
-//! of every geometry. A word of the control region says which entry, and which incarnation of it,
-//! has taken it. The word is a hint of what the lock says: it is believed only while the lock is
-//! held and that very incarnation lives, so that nobody has to clear it after the dead.
+//! A lease is a liveness lock whose index follows those of all process entries, equal in regions of
+//! every geometry. A word of the control region names the entry, and the incarnation of it, that
+//! has taken the lease. The word only supplements the lock: it counts only while the lock is held
+//! and that incarnation is alive, so nobody has to clear it after a death.
 
 use crate::layout::MAX_PROCESSES;
 use crate::opening::Inner;
@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 /// Index of the first lease's liveness lock.
 const FIRST: u32 = MAX_PROCESSES + 1;
 
-/// A lease that this opening holds. Dropping it gives it back, at once.
+/// A lease that this opening holds. Dropping it releases it at once.
 ///
-/// `Send` and `Sync`: it is the opening's, not a thread's. It keeps the opening alive. What a
-/// forked child inherits is no lease, and dropping it there does nothing.
+/// `Send` and `Sync`: it belongs to the opening, not to a thread. It keeps the opening alive. A
+/// forked child does not inherit the lease; dropping the child's copy does nothing.
 #[must_use = "dropping it gives the lease back at once"]
 pub struct Lease {
     participants: Participants,
@@ -28,8 +28,8 @@ pub struct Lease {
 }
 
 impl Participants {
-    /// Takes lease `number`, below [`LEASES`], if no living process holds it: no other process, no
-    /// other opening of this process, not this one. A system call; it never waits.
+    /// Takes lease `number`, below [`LEASES`], if no living process holds it: neither another
+    /// process nor another opening of this process nor this one. Costs a system call; never waits.
     ///
     /// # Errors
     /// There is no such lease; a forked child; the kernel refuses the lock.
@@ -53,8 +53,8 @@ impl Participants {
         }))
     }
 
-    /// The process that holds lease `number`; 0 while it is not known which living process does,
-    /// since it is just being taken or given back. `None`: nobody. A system call or two.
+    /// The process that holds lease `number`, or `None` if nobody does; 0 while the holder is not
+    /// known, because it is just taking or releasing the lease. Costs a system call or two.
     ///
     /// # Errors
     /// As [`try_lease`](Self::try_lease).
@@ -83,7 +83,8 @@ impl Inner {
         words.get(number).ok_or(LeaseError::NoSuchLease(number))
     }
 
-    /// The entry of the living process that holds the lease, if it is held and has said so.
+    /// The entry of the living process that holds the lease, if the lease is held and the holder is
+    /// recorded.
     pub(crate) fn lease_process(&self, number: usize) -> Option<u16> {
         // SYNC: pairs with the Release store in `try_lease`.
         let holder = OpeningName::of_word(self.lease(number).ok()?.load(Acquire));
@@ -101,7 +102,7 @@ impl Inner {
 }
 
 impl Lease {
-    /// Which one it is.
+    /// The lease's number.
     #[must_use]
     pub fn number(&self) -> usize {
         self.number
@@ -115,7 +116,7 @@ impl Drop for Lease {
             return;
         }
         if let Ok(word) = inner.lease(self.number) {
-            // Fails where this process was declared dead, by a script, and the lease is another's.
+            // Fails if this process was declared dead, by a script, and another now has the lease.
             // SYNC: pairs with the Acquire load in `lease_process`.
             let _ = word.compare_exchange(inner.me().name().word(), 0, AcqRel, Relaxed);
         }

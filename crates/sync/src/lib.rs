@@ -2,9 +2,9 @@
 //! instruction: what each may touch, and when.
 //!
 //! A data structure in shared memory has a *control region* beside it. Every process that attaches
-//! has an entry there, every thread a *slot*: a few cache lines that only this thread writes, in
-//! which others read what it holds and what it is about to do. [`Participants`] is one process'
-//! opening of a control region, and all else comes from it.
+//! has an entry there, and every thread a *slot*: a few cache lines that only this thread writes,
+//! and in which others read what it holds and what it is about to do. [`Participants`] is one
+//! process's opening of a control region; everything else is reached through it.
 //!
 //! # Usage
 //!
@@ -33,31 +33,31 @@
 //!
 //! # Pins and epochs
 //!
-//! While a [`Pin`] lives, nothing is freed that could be reached when it began. To free something:
+//! While a [`Pin`] exists, nothing that could be reached when it began is freed. To free something:
 //! unlink it, call [`Participants::advance`] (a barrier that reaches all pins, then the next epoch;
-//! its order is the heart of the matter and fixed there), and free it once
-//! [`Participants::quiescent`] says so of the epoch returned, or after
+//! this order is essential, and `advance` guarantees it), and free it once
+//! [`Participants::quiescent`] returns true for the returned epoch, or after
 //! [`Participants::wait_quiescent`]. Pins nest and stay with their thread.
 //!
-//! A [`RevocablePin`] may be taken away from a reader that stands still for a second. What is read
-//! under it is copied by racing copies ([`mneme_sys::racy`]) and believed only if
-//! [`RevocablePin::leave`] says `Ok`; else it is read again.
+//! A [`RevocablePin`] may be taken away from a reader that does not advance for a second. Data read
+//! under it must be copied by racing copies ([`mneme_sys::racy`]), and are valid only if
+//! [`RevocablePin::leave`] returns `Ok`; otherwise they must be read again.
 //!
 //! # Intents, undo, counts
 //!
-//! A thread that takes a lock or claims a thing first announces it by an [`IntentLine::begin`], in
-//! the [`Lane`] of its layer; what does not fit into seven words goes to the slot's [`UndoArea`]
-//! before. The intent is visible to others before the lock is, if the lock is taken by a Release
-//! store or an exchange. [`Slot::count`] keeps a number per database in the slot, where it costs a
-//! store; [`Participants::counters`] adds up. Counts outlive their threads.
+//! Before a thread takes a lock or makes a claim, it announces that by [`IntentLine::begin`], in
+//! the [`Lane`] of its layer; data that do not fit into seven words go to the slot's [`UndoArea`]
+//! first. Others see the intent before the lock if the lock is taken by a Release store or an
+//! exchange. [`Slot::count`] keeps a number per database in the slot, where counting costs only a
+//! store; [`Participants::counters`] returns the sum. Counts outlive their threads.
 //!
 //! # Locks
 //!
-//! [`RobustLock`] is a word anywhere in a region. [`FencedGate`], in the control region, is for
-//! many readers or one writer. Both name their holder and report its death to the next owner:
-//! [`Acquired::OwnerDied`] means that what they guard may be half changed, and is repeated until an
-//! owner calls `repaired()`. No wait is endless: a holder that lives and does not let go is named
-//! by [`Stalled`] after a second.
+//! A [`RobustLock`] is one word anywhere in a region. A [`FencedGate`], in the control region,
+//! admits many readers or one writer. Both name their holder and report its death to the next
+//! owner: [`Acquired::OwnerDied`] means that the guarded data may be half changed, and is repeated
+//! until an owner calls `repaired()`. No wait is endless: after a second, [`Stalled`] names a
+//! holder that is alive and does not release the lock.
 //!
 //! # Values that are read without locks
 //!
@@ -66,36 +66,37 @@
 //!
 //! # Leases
 //!
-//! What one process is to do at a time (to maintain a structure, to serve it) goes by a [`Lease`]:
-//! a liveness lock, which the kernel drops for the dead at once, and not a timeout's.
+//! A role that only one process may have at a time (to maintain a structure, or to serve it) is a
+//! [`Lease`]: a liveness lock, which the kernel releases at once if the process dies. No timeout is
+//! involved.
 //!
 //! # Watch registrations
 //!
-//! While a [`WatchRegistration`] lives, [`Participants::is_watched`] is true in every process, and
-//! writers count their changes. While none does, they need not.
+//! While a [`WatchRegistration`] exists, [`Participants::is_watched`] is true in every process, and
+//! writers count their changes. Otherwise they need not.
 //!
 //! # Held versions, and a feed
 //!
-//! A structure that keeps versions has a table of those that somebody holds, in whatever process
-//! ([`HeldVersions`]), and a [`Feed`] by which its one writer tells followers in other processes
-//! what it has replaced. Both lie behind [`Participants::end`].
+//! A structure that keeps versions has a table of those that some process holds ([`HeldVersions`]),
+//! and a [`Feed`] by which its one writer notifies followers in other processes of what it has
+//! replaced. Both lie behind [`Participants::end`].
 //!
 //! # Death
 //!
-//! Whether a process lives is the kernel's word ([`mneme_sys::Liveness`]), never a timeout's.
-//! [`Participants::reap`] finds the dead, hands each of their slots, with its intents and undo
-//! area, to the caller's repair, keeps their counts, ends their pins, and frees their slots; its
-//! repair must be idempotent, for a reaper may die as well. Until then a dead thread's pins hold,
-//! since its repair may have to read, and its slot is nobody else's. **Reap after opening and
-//! every so often**, in at least one process: the structure's maintainer does.
+//! The kernel determines whether a process is alive ([`mneme_sys::Liveness`]), never a timeout.
+//! [`Participants::reap`] finds dead processes, passes each of their slots, with its intents and
+//! undo area, to the caller's repair, keeps their counts, ends their pins, and frees their slots.
+//! The repair must be idempotent, because a reaper may die as well. Until then a dead thread's pins
+//! still protect, since the repair may have to read, and nobody else gets its slot. **Reap after
+//! opening and from time to time**, in at least one process: the structure's maintainer does.
 //!
-//! A *generation* number in each slot changes with its owner, so a lock of a dead owner is never
-//! taken for one of the slot's next.
+//! A *generation* number in each slot changes with its owner, so a dead owner's lock is never
+//! mistaken for one of the slot's next owner.
 //!
 //! # Threads and processes
 //!
 //! [`Participants`] is `Send` and `Sync` and cheap to clone. A thread gets its slot on first use
-//! and gives it back when it ends or when the last handle is dropped. [`Slot`], [`Pin`] and all
+//! and releases it when it ends or when the last handle is dropped. [`Slot`], [`Pin`] and all
 //! guards stay with their thread:
 //!
 //! ```compile_fail,E0277
@@ -116,30 +117,30 @@
 //! drop(pin);
 //! ```
 //!
-//! A forked child is not its parent: what it calls answers [`SlotError::Forked`] (or
-//! [`Holding::Forked`]) or does nothing, and handles that it has inherited change nothing. It opens
-//! the region for itself.
+//! A forked child is not its parent: its calls return [`SlotError::Forked`] (or
+//! [`Holding::Forked`]) or do nothing, and handles that it has inherited change nothing. It must
+//! open the region for itself.
 //!
 //! # Performance
 //!
 //! `cargo run --release -p mneme-sync --example pin_cost` on a 2.6 GHz x86-64: pin and unpin 1.5 ns
 //! through a [`Slot`], 2.2 ns through [`Participants`]; the thread's slot 0.9 ns; an intent of
-//! three words, begun and cleared, 2.3 ns; a count 1.9 ns; a fenced gate, in
-//! and out, 6 ns to read and 12 ns to write; a robust lock 11 ns. A thread that changes between two
-//! openings pays about 4 ns more per change. Advancing costs a system call of 2 to 10 us: gather
-//! what is to be freed. Asking whether all pins are gone is a look at each slot in use.
+//! three words, begun and cleared, 2.3 ns; a count 1.9 ns; entering and leaving a fenced gate 6 ns
+//! for a reader and 12 ns for a writer; a robust lock 11 ns. A thread that alternates between two
+//! openings pays about 4 ns more per change. Advancing costs a system call of 2 to 10 us, so
+//! collect what is to be freed. Checking whether all pins are gone reads each slot in use.
 //!
-//! Where the process may not use `membarrier`, pins contain a full fence (10 to 25 ns); the
-//! first process that attaches decides for the region, and one that cannot is refused while others
-//! rely on it ([`AttachError::Barrier`]).
+//! If the process may not use `membarrier`, pins contain a full fence (10 to 25 ns). The first
+//! process that attaches decides for the region, and a process that cannot use the barrier is
+//! refused while others rely on it ([`AttachError::Barrier`]).
 //!
-//! # How it is known to work
+//! # How it is verified
 //!
-//! Each protocol stands in a file of its own (`epoch`, `gate`, `lock_word`, `slot_owner`, `fold`,
-//! `intent`, `watch`), written over abstract words, and runs as the same code under a model
-//! checker, beside twins broken on purpose that must fail. The barrier between processes has its
-//! litmus, with a twin, since no model checker knows it. With the feature `fault`, participants die
-//! at every named point.
+//! Each protocol has a file of its own (`epoch`, `gate`, `lock_word`, `slot_owner`, `counter_fold`,
+//! `intent`, `watch`). It is written for abstract words, and the same code runs under a model
+//! checker, beside deliberately broken twins that must fail. No model checker supports the barrier
+//! between processes, so that has a litmus test, also with a twin. With the feature `fault`,
+//! participants die at every named point.
 //!
 //! After the Nibble paper (a concurrent log-structured in-memory key-value store), §3.3, for
 //! epochs and thread slots; the rest is our own.

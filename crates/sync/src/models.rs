@@ -1,14 +1,14 @@
-//! The protocols under a model checker: [loom](https://docs.rs/loom) runs every schedule of a
-//! few threads, and every value that C11 lets a load return, up to a bound on preemptions.
+//! The protocols under a model checker: [loom](https://docs.rs/loom) runs every schedule of a few
+//! threads, and every value that C11 allows a load to return, up to a bound on preemptions.
 //!
-//! The code that runs is the product's own, over [`Model`] words. Each model has twins, broken on
-//! purpose: an ordering forgotten, a barrier that does nothing ([`Useless`]), two steps swapped or
-//! one left out. A twin must fail; a model whose twin passes shows nothing.
+//! The product's own code runs, on [`Model`] words. Each model has deliberately broken twins: an
+//! ordering is missing, a barrier does nothing ([`Useless`]), two steps are swapped or one is left
+//! out. A twin must fail; otherwise its model shows nothing.
 //!
-//! Loom knows no `membarrier`: both sides of the barrier are sequentially consistent fences here
-//! ([`Fences`]), which is the contract; that the system call keeps it is the litmus' business
-//! (`tests/litmus.rs`). A death is a thread that stops in the middle and sets a flag that it is
-//! dead, as the kernel drops its liveness lock.
+//! Loom does not support `membarrier`: here both sides of the barrier are sequentially consistent
+//! fences ([`Fences`]), which is the contract; the litmus test checks that the system call keeps
+//! it. A death is simulated by a thread that stops in the middle and sets a flag, as the kernel
+//! releases its liveness lock.
 
 mod announced;
 mod checker;
@@ -30,9 +30,9 @@ use std::sync::atomic::Ordering;
 
 /// The asymmetric barrier's contract: sequentially consistent fences on both sides.
 ///
-/// Loom tries no schedules around a fence as such, for a fence belongs to no object. Each side
-/// therefore touches a word that all fences of the model share, without any ordering: so their
-/// order is explored, and a thread may be stopped right before.
+/// Loom does not explore schedules around a bare fence, because a fence belongs to no object. So
+/// each side also touches, without any ordering, a word that all fences of the model share. Loom
+/// then explores their order, and may preempt a thread right before a fence.
 struct Fences<'a>(&'a Model);
 
 impl Fences<'_> {

@@ -1,7 +1,7 @@
-//! [`OpPin`]: a place inside a [`FencedGate`](crate::FencedGate), beside others.
+//! [`OpPin`]: a shared place inside a [`FencedGate`](crate::FencedGate).
 //!
-//! Entering marks the gate's bit in the thread's slot, passes a fence, and looks at the gate
-//! (`gate`). It waits for a living writer inside, and never for one that is dead.
+//! Entering sets the gate's bit in the thread's slot, passes a fence, and checks the gate (`gate`).
+//! It waits for a living writer inside, but never for a dead one.
 
 use crate::RobustLock;
 use crate::backoff::Backoff;
@@ -73,8 +73,8 @@ fn wait_and_enter(
     }
 }
 
-/// A place inside a [`FencedGate`](crate::FencedGate), beside others: no writer is inside while it
-/// lives. Dropping it leaves.
+/// A shared place inside a [`FencedGate`](crate::FencedGate): while it exists, no writer is inside.
+/// Dropping it leaves.
 #[must_use = "dropping it leaves at once"]
 pub struct OpPin<'a> {
     slot: Slot<'a>,
@@ -88,10 +88,10 @@ impl Drop for OpPin<'_> {
         let nested = &local.inside[self.index];
         let depth = nested.get().saturating_sub(1);
         nested.set(depth);
-        // As a pin of a thread that unwinds, see `pin`.
+        // Like the pin of a thread that unwinds; see `pin`.
         let stays = || std::thread::panicking() && self.slot.lines().is_announcing();
         if depth == 0 && !stays() {
-            // In a forked child these lines are nobody's.
+            // In a forked child these lines belong to nobody.
             gate::leave(&self.slot.lines().inside, 1 << self.index);
         }
     }

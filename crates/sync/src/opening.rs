@@ -1,4 +1,4 @@
-//! One process' opening of a control region, as all its handles share it.
+//! One process's opening of a control region, shared by all its handles.
 
 use crate::atomics::Barrier;
 use crate::backoff::Backoff;
@@ -14,26 +14,27 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Index of the liveness lock that guards the region itself: opening, rebuilding, folding.
+/// The index of the liveness lock that guards the region itself: for opening, rebuilding and moving
+/// counts.
 pub(crate) const REGION_LOCK: u32 = 0;
 
-/// How long to wait for the region's own lock. Its holders do bounded work: one that keeps it
-/// longer is stopped.
+/// How long to wait for the region's own lock. Its holders do a bounded amount of work, so one that
+/// keeps it longer is stopped.
 pub(crate) const REGION_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 static NEXT_OPENING: AtomicU64 = AtomicU64::new(1);
 
-/// Slots that only reapers get: if all others belong to the dead, a reaper still needs one.
+/// Slots that only reapers get: if dead threads hold all others, a reaper still needs one.
 const KEPT_BACK: u16 = 4;
 
 /// This process' identity in the region.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Me {
-    /// Index of its entry, from 1; 0 before it has attached.
+    /// The index of its entry, from 1; 0 before it has attached.
     pub(crate) process: u16,
-    /// Incarnation of the entry.
+    /// The incarnation of the entry.
     pub(crate) incarnation: u32,
-    /// Incarnation of the region.
+    /// The incarnation of the region.
     pub(crate) region: u64,
 }
 
@@ -60,23 +61,23 @@ pub(crate) struct Inner {
     me: OnceLock<Me>,
     asymmetric: bool,
     clock: SystemClock,
-    /// Slots of threads that have ended, whose counts could not be moved to the base then.
+    /// Slots of ended threads whose counts could not be moved to the base yet.
     unreleased: Mutex<Vec<SlotId>>,
     stalled_holders: StalledHolders,
     /// Repairs what dead threads left: see [`Participants::set_reaper`](crate::Participants).
     pub(crate) reaper: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// Watch registrations of this opening.
+    /// The number of watch registrations of this opening.
     pub(crate) watches: Mutex<u64>,
 }
 
-/// The machine's barrier, as all participants of the region use it.
+/// The machine's barrier, in the form that all participants of the region use.
 #[derive(Clone, Copy)]
 pub(crate) struct Machine {
     light: Light,
     reach: BarrierReach,
 }
 
-/// How far a barrier must reach so that it covers every thread with a pin in the region.
+/// How far a barrier must reach to cover every thread with a pin in the region.
 pub(crate) fn reach(region: &Region) -> BarrierReach {
     if region.is_private() {
         BarrierReach::Process
@@ -97,7 +98,7 @@ impl Barrier for Machine {
     }
 }
 
-/// A machine's barrier of which is known that it is [asymmetric](Machine::is_asymmetric).
+/// A machine's barrier that is known to be [asymmetric](Machine::is_asymmetric).
 pub(crate) struct Asymmetric<'a>(pub(crate) &'a Machine);
 
 impl Barrier for Asymmetric<'_> {
@@ -127,7 +128,7 @@ impl Inner {
     ) -> Arc<Inner> {
         crate::thread_slots::watch_forks();
         Arc::new(Inner {
-            // Relaxed: only its being unique matters.
+            // Relaxed: it only has to be unique.
             opening: NEXT_OPENING.fetch_add(1, Relaxed),
             fork_generation: mneme_sys::fork::generation(),
             control,
@@ -142,10 +143,10 @@ impl Inner {
         })
     }
 
-    /// Makes this process a participant. The caller holds the region's own lock.
+    /// Makes this process a participant. The caller must hold the region's own lock.
     ///
-    /// Where no entry is free, that of a dead process is taken over: the dead never keep the living
-    /// out. Its slots become orphans, which any participant reaps.
+    /// If no entry is free, a dead process's entry is taken over, so dead processes never keep
+    /// living ones out. Its slots become orphans, which any participant reaps.
     pub(crate) fn join(&self, pid: u32) -> Result<(), AttachError> {
         if self.join_where(pid, |state| state == SlotState::Free)?
             || self.join_where(pid, |state| state != SlotState::Free)?
@@ -156,7 +157,7 @@ impl Inner {
         }
     }
 
-    /// Makes this process a participant under a free entry; one of a dead process is not taken
+    /// Makes this process a participant with a free entry; a dead process's entry is not taken
     /// over.
     pub(crate) fn join_free(&self, pid: u32) -> Result<(), AttachError> {
         if self.join_where(pid, |state| state == SlotState::Free)? {
@@ -177,7 +178,7 @@ impl Inner {
             if !suits(process::read(&entry.state).state) {
                 continue;
             }
-            // None: it lives, or is just leaving, or somebody reaps it.
+            // `None`: the process is alive or just leaving, or somebody is reaping it.
             let Some(taken) = self.liveness.try_take(u32::from(index))? else {
                 continue;
             };
@@ -186,7 +187,7 @@ impl Inner {
             if !suits(last.state) {
                 continue;
             }
-            // The dead predecessor watches no more.
+            // The dead predecessor no longer watches.
             self.end_watches(index);
             let incarnation = last.incarnation.wrapping_add(1);
             entry.pid.store(u64::from(pid), Relaxed);
@@ -256,12 +257,13 @@ impl Inner {
         Duration::from_nanos(self.clock.now_ns())
     }
 
-    /// Takes the region's own lock, which the kernel drops for the dead.
+    /// Takes the region's own lock, which the kernel releases if the holder dies.
     pub(crate) fn lock_region(&self) -> Result<Taken<'_>, AttachError> {
         lock_region(&*self.liveness)
     }
 
-    /// Takes a free slot. A thread that is about to reap may have one of those kept back for it.
+    /// Takes a free slot. A thread that is about to reap may take one of those reserved for
+    /// reapers.
     pub(crate) fn claim_slot(&self, reaping: bool) -> Result<(SlotId, u16), SlotError> {
         self.release_left_over(false);
         match self.claim_free_slot(reaping) {
@@ -276,13 +278,13 @@ impl Inner {
         let me = self.me();
         let max = self.control.geometry().max_threads;
         let kept_back = if reaping { 0 } else { KEPT_BACK.min(max / 4) };
-        // From the lowest: the slots in use stay dense, and looks at all of them short.
+        // From the lowest: the slots in use stay dense, and scans of all slots short.
         for (lines, id) in self.control.all_slots().iter().zip(1..=max - kept_back) {
             if !slot_owner::read(&lines.owner).is_free() {
                 continue;
             }
-            // SYNC: pairs with the Acquire load in `ControlRegion::slots`: looks at the slots reach
-            // this one before it can hold anything.
+            // SYNC: pairs with the Acquire load in `ControlRegion::slots`: scans of the slots
+            // include this one before it can hold anything.
             self.control
                 .header()
                 .highest_slot
@@ -297,9 +299,9 @@ impl Inner {
         Err(SlotError::TooManyThreads { max })
     }
 
-    /// Gives back a slot of this process whose thread uses it no more. If the region's lock cannot
-    /// be had, the next claim of a slot, the next reap or the end of the opening does it. A slot in
-    /// which an intent stands is left to the reapers: the thread was ended by a panic.
+    /// Releases a slot of this process that its thread no longer uses. If the region's lock is not
+    /// available, the next claim of a slot, the next reap or the end of the opening does it. A slot
+    /// with an intent is left to the reapers, because a panic ended its thread's operation.
     pub(crate) fn release_slot(&self, id: SlotId) {
         let Some(lines) = self.control.slot(id) else {
             return;
@@ -328,20 +330,20 @@ impl Inner {
     }
 
     fn unreleased(&self) -> MutexGuard<'_, Vec<SlotId>> {
-        // Each change of the list is one step: it is whole after a panic.
+        // Each change of the list is one step, so it is consistent after a panic.
         self.unreleased
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives back the slots that [`release_slot`](Self::release_slot) could not, and says whether
+    /// Releases the slots that [`release_slot`](Self::release_slot) could not, and returns whether
     /// there were any. Unless it may `wait`, it does nothing while the region's lock is held.
     pub(crate) fn release_left_over(&self, wait: bool) -> bool {
         let left = std::mem::take(&mut *self.unreleased());
         if left.is_empty() {
             return false;
         }
-        // The lock is only probed: a holder that takes it in between is waited for.
+        // The lock is only probed: if somebody takes it in between, this waits.
         let may_fold = wait || !self.liveness.is_alive(REGION_LOCK);
         let folded = may_fold && self.fold_slots(left.iter().copied()).is_ok();
         if folded {
@@ -352,7 +354,7 @@ impl Inner {
         folded
     }
 
-    /// Clears a slot whose counters are folded, and frees it.
+    /// Clears and frees a slot whose counters have been moved.
     pub(crate) fn clear_slot(&self, id: SlotId) {
         let Some(lines) = self.control.slot(id) else {
             return;
@@ -376,7 +378,7 @@ impl Inner {
         }
     }
 
-    /// Whether the owner of that generation of the slot is gone.
+    /// Whether the slot's owner of that generation is gone.
     pub(crate) fn is_owner_dead(&self, id: SlotId, generation: u16) -> bool {
         let Some(lines) = self.control.slot(id) else {
             return true;
@@ -396,13 +398,13 @@ impl Inner {
             return true;
         };
         let status = process::read(&entry.state);
-        // A reaper that is at work holds the liveness lock, which looks alive.
+        // A reaper at work holds the liveness lock, so the process seems alive.
         status.incarnation != owner.incarnation
             || status.state == SlotState::Reaping
             || !self.liveness.is_alive(u32::from(owner.process))
     }
 
-    /// Whether that opening stands and its process lives.
+    /// Whether that opening still exists and its process is alive.
     pub(crate) fn is_open(&self, opening: OpeningName) -> bool {
         let stands = SlotState::Live;
         let entry = self.control.process(opening.process);
@@ -427,7 +429,7 @@ impl Inner {
     }
 }
 
-/// See [`Inner::lock_region`].
+/// As [`Inner::lock_region`], before there is an opening.
 pub(crate) fn lock_region(liveness: &dyn Liveness) -> Result<Taken<'_>, AttachError> {
     let clock = SystemClock;
     let now = || Duration::from_nanos(clock.now_ns());
@@ -445,7 +447,8 @@ pub(crate) fn lock_region(liveness: &dyn Liveness) -> Result<Taken<'_>, AttachEr
 impl Drop for Inner {
     fn drop(&mut self) {
         let me = self.me();
-        // A forked child is not the participant; one declared dead (by a script) has reapers.
+        // A forked child is not the participant; if this process was declared dead (by a script),
+        // reapers take care of it.
         let index = u32::from(me.process);
         if index == 0 || self.is_forked() || !self.liveness.is_alive(index) {
             return;
@@ -479,7 +482,7 @@ impl Drop for Inner {
                 process::write(&entry.state, free);
             }
         }
-        // An entry that stays live with nobody behind it is that of a dead process.
+        // An entry that stays live without a process counts as a dead process's.
         self.liveness.release(index);
     }
 }

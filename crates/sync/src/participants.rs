@@ -1,4 +1,4 @@
-//! [`Participants`]: one process' opening of a control region.
+//! [`Participants`]: one process's opening of a control region.
 
 use crate::atomics::Barrier;
 use crate::layout::{COUNTERS, TableGeometry};
@@ -14,22 +14,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
-/// Sizes of a control region, fixed when it is created.
+/// The sizes of a control region, fixed when it is created.
 #[derive(Clone, Debug)]
 pub struct ControlOptions {
-    /// Identity of the data region that the control region serves.
+    /// The identity of the data region that the control region serves.
     pub data_uuid: [u8; 16],
-    /// Processes that may be attached at a time: 1 to 65,535.
+    /// The maximum number of processes attached at a time: 1 to 65,535.
     pub max_processes: u32,
-    /// Threads that may have a slot at a time, all processes together: 1 to 65,535.
+    /// The maximum number of threads with a slot at a time, in all processes together: 1 to 65,535.
     pub max_threads: u16,
-    /// Bytes of each slot's undo area: a multiple of 8, at most 16 MiB.
+    /// The size of each slot's undo area in bytes: a multiple of 8, at most 16 MiB.
     pub undo_bytes: usize,
 }
 
 impl ControlOptions {
-    /// 64 processes, 1,024 threads, undo areas of 8 KiB: about 10 MiB of address space, of which
-    /// memory is used as slots are.
+    /// 64 processes, 1,024 threads and undo areas of 8 KiB: about 10 MiB of address space. Memory
+    /// is used only for slots that are used.
     #[must_use]
     pub fn new(data_uuid: [u8; 16]) -> ControlOptions {
         ControlOptions {
@@ -40,7 +40,7 @@ impl ControlOptions {
         }
     }
 
-    /// Bytes that a control region of these options needs.
+    /// The size in bytes of a control region with these options.
     #[must_use]
     pub fn region_len(&self) -> usize {
         self.geometry().end()
@@ -55,11 +55,12 @@ impl ControlOptions {
     }
 }
 
-/// One process' opening of a control region: the way to slots, pins, epochs and to the dead.
+/// One process's opening of a control region, which gives access to slots, pins, epochs and dead
+/// threads.
 ///
 /// A clone is another handle to the same opening. When the last one is dropped, all its threads'
-/// slots are given back and the process is a participant no more. `Send` and `Sync`; in a forked
-/// child, every call that would touch the region says [`SlotError::Forked`] or does nothing.
+/// slots are released and the process is no longer a participant. `Send` and `Sync`; in a forked
+/// child, every call that would touch the region returns [`SlotError::Forked`] or does nothing.
 #[derive(Clone)]
 pub struct Participants {
     opening: u64,
@@ -81,7 +82,7 @@ impl Participants {
     /// The calling thread's slot, if it is pinned.
     pub(crate) fn pinned_slot(&self) -> Option<SlotId> {
         let local = thread_slots::find(self.opening)?;
-        // SAFETY: the list holds live boxes of this thread only.
+        // SAFETY: the list holds only live boxes of this thread.
         let local = unsafe { local.as_ref() };
         (local.depth() > 0).then_some(local.slot)
     }
@@ -89,58 +90,59 @@ impl Participants {
     /// The number of the calling thread's slot.
     #[inline(always)]
     pub(crate) fn slot_number(&self) -> Result<usize, SlotError> {
-        // SAFETY: a live one of this thread.
+        // SAFETY: a live one, which belongs to this thread.
         self.local()
             .map(|local| usize::from(unsafe { local.as_ref() }.slot.0))
     }
 
-    /// Names the call that [reaps](Self::reap) for this opening. When all slots are taken, a thread
-    /// of its own makes it, with a slot that is kept back for reapers, before a claim of a slot
-    /// fails: the slots may be those of killed processes, or of threads that panicked in the middle
-    /// of an operation. The first that is named counts. It must not keep the opening alive.
+    /// Sets the function that [reaps](Self::reap) for this opening. If all slots are taken, a
+    /// separate thread calls it, with a slot reserved for reapers, before a claim of a slot fails:
+    /// the slots may belong to killed processes, or to threads that panicked in the middle of an
+    /// operation. Only the first call has an effect. The function must not keep the opening alive.
     pub fn set_reaper(&self, reaper: impl Fn() + Send + Sync + 'static) {
-        // An error is that there is one.
+        // An error means that there is one already.
         let _ = self.inner.reaper.set(Box::new(reaper));
     }
 
-    /// Gives the calling thread a slot for its repairs, if need be one kept back for reapers.
+    /// Gives the calling thread a slot for its repairs, if necessary one reserved for reapers.
     pub(crate) fn prepare_to_reap(&self) {
-        // Without one the repairs may still succeed; if not, they say why.
+        // Without a slot the repairs may still succeed; if not, they return the reason.
         let _ = thread_slots::find_or_claim(&self.inner, true);
     }
 
-    /// The calling thread's [`Local`]; about a nanosecond if it used this opening last.
+    /// The calling thread's [`Local`]. Takes about a nanosecond if the thread used this opening
+    /// last.
     #[inline(always)]
     pub(crate) fn local(&self) -> Result<NonNull<Local>, SlotError> {
         // Empty in a forked child.
         match thread_slots::cached(self.opening) {
             Some(local) => Ok(local),
-            // Taken apart, or else the frequent case would go through memory as well.
+            // Taken apart here; otherwise the frequent case would go through memory as well.
             None => Ok(thread_slots::find_or_claim(&self.inner, false)?),
         }
     }
 
-    /// Whether this is a child that was forked from the process that attached. The region, and the
-    /// data that it belongs to, may then not even be mapped.
+    /// Whether this process was forked from the one that attached. The region, and the data that it
+    /// belongs to, may then not even be mapped.
     #[must_use]
     pub fn is_forked(&self) -> bool {
         self.inner.is_forked()
     }
 
-    /// The calling thread's slot, claimed on its first call and given back when the thread ends
-    /// or the opening is closed. About a nanosecond.
+    /// The calling thread's slot, which is claimed by the thread's first call and released when the
+    /// thread ends or the opening is closed. Takes about a nanosecond.
     ///
     /// # Errors
-    /// All slots taken; a forked child; a thread in its last destructors.
+    /// All slots are taken; this is a forked child; the thread is running its last destructors.
     #[inline(always)]
     pub fn slot(&self) -> Result<Slot<'_>, SlotError> {
-        // SAFETY: the `Local` is this thread's and of this opening.
+        // SAFETY: the `Local` belongs to this thread and this opening.
         self.local()
             .map(|local| unsafe { Slot::new(&self.inner, local) })
     }
 
-    /// Refuses a slot of another opening. A lock that it took would name another thread of this
-    /// region as its owner, or a dead one, and be taken over.
+    /// Refuses a slot of another opening. A lock taken with it would name another thread of this
+    /// region as its owner, or a dead one, and would be taken over.
     ///
     /// # Errors
     /// [`Holding::Foreign`].
@@ -153,44 +155,45 @@ impl Participants {
     }
 
     /// Pins firmly: until the guard is dropped, nothing that could be reached is freed. Nests.
-    /// Pin and unpin together take 1 to 3 ns.
+    /// Pinning and unpinning together take 1 to 3 ns.
     ///
     /// # Errors
     /// As [`slot`](Self::slot).
     #[inline]
     pub fn pin(&self) -> Result<Pin<'_>, SlotError> {
-        // SAFETY: the `Local` is this thread's and of this opening, which the result borrows.
+        // SAFETY: the `Local` belongs to this thread and to this opening, which the result borrows.
         self.local().map(|local| unsafe { Pin::enter(local) })
     }
 
-    /// Pins revocably: a reclaimer that has waited for a second may take the pin away, and
-    /// [`RevocablePin::leave`] then says so. What is read under it must be copied by racing
-    /// copies and believed only after that.
+    /// Pins revocably: a reclaimer that has waited for a second may revoke the pin, and
+    /// [`RevocablePin::leave`] then returns an error. Data read under it must be copied by racing
+    /// copies, and may be used only after `leave` has returned `Ok`.
     ///
     /// # Errors
     /// As [`slot`](Self::slot).
     #[inline]
     pub fn pin_revocable(&self) -> Result<RevocablePin<'_>, SlotError> {
-        // SAFETY: the `Local` is this thread's and of this opening, which the result borrows.
+        // SAFETY: the `Local` belongs to this thread and to this opening, which the result borrows.
         self.local()
             .map(|local| unsafe { RevocablePin::enter(local) })
     }
 
-    /// Pins revocably for a few loads, as cheaply as can be. `None`: this thread is pinned already,
-    /// or can have no slot; look under [`pin_revocable`](Self::pin_revocable), which says why not.
+    /// Pins revocably for a few loads, at the lowest cost. `None` if this thread is pinned already
+    /// or cannot have a slot; then use [`pin_revocable`](Self::pin_revocable), which returns the
+    /// reason.
     ///
     /// # Safety
-    /// Until it is left, the thread neither pins nor forks.
+    /// Until it is left, the thread must neither pin nor fork.
     #[inline(always)]
     pub unsafe fn fast_pin(&self) -> Option<FastPin<'_>> {
         let local = self.local().ok()?;
-        // SAFETY: it is this thread's, not that of a forked child's parent, and of this opening,
-        // which the result borrows; the rest is the caller's promise.
+        // SAFETY: the `Local` belongs to this thread, not to a forked child's parent, and to this
+        // opening, which the result borrows; the rest is the caller's promise.
         unsafe { FastPin::enter(local.as_ref()) }
     }
 
     /// The current epoch; 0 in a forked child. An epoch is *over* for everybody once
-    /// [`quiescent`](Self::quiescent) says so.
+    /// [`quiescent`](Self::quiescent) returns true for it.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         if self.inner.is_forked() {
@@ -200,31 +203,32 @@ impl Participants {
         Epoch::from_u64(self.inner.control().header().epoch.word.load(Acquire))
     }
 
-    /// Whether the process of that slot is dead, or the slot has no owner. A system call, unless
-    /// the slot is this process'.
+    /// Whether the process of that slot is dead, or the slot has no owner. Costs a system call,
+    /// unless the slot belongs to this process.
     ///
-    /// The answer is about the slot's present owner. To judge the holder of a lock word, read the
-    /// word first, ask, and then change the word by an exchange from what was read.
+    /// The answer is about the slot's current owner. To find out about the holder of a lock word,
+    /// read the word first, call this, and then change the word by an exchange from the value that
+    /// was read.
     #[must_use]
     pub fn is_dead(&self, slot: SlotId) -> bool {
         !self.inner.is_forked() && self.inner.is_dead(slot)
     }
 
     /// Whether the thread that a lock word names is gone: its process is dead, or the slot has
-    /// another owner. A system call, unless the slot is this process'; see
+    /// another owner. Costs a system call, unless the slot belongs to this process; see
     /// [`is_dead`](Self::is_dead).
     #[must_use]
     pub fn is_owner_dead(&self, owner: Owner) -> bool {
         !self.inner.is_forked() && self.inner.is_owner_dead(owner.slot, owner.generation)
     }
 
-    /// The time by the clock that waits are measured by, which does not go back.
+    /// The time of the clock that measures waits, which never goes back.
     #[must_use]
     pub fn now(&self) -> Duration {
         self.inner.now()
     }
 
-    /// The process that the slot belongs to; 0 if nobody has it.
+    /// The process that owns the slot; 0 for none.
     #[must_use]
     pub fn pid_of(&self, slot: SlotId) -> u32 {
         if self.inner.is_forked() {
@@ -234,49 +238,49 @@ impl Participants {
         }
     }
 
-    /// How often the control region was built or rebuilt. A data region that remembers the number
-    /// notices that its control region has lost what it knew.
+    /// How often the control region has been built or rebuilt. A data region that records this
+    /// number can detect that its control region has lost its content.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.inner.me().region
     }
 
-    /// Threads that may have a slot at a time.
+    /// The maximum number of threads with a slot at a time.
     #[must_use]
     pub fn max_threads(&self) -> u16 {
         self.inner.control().geometry().max_threads
     }
 
-    /// Number of counters in a slot: indices below it are valid.
+    /// The number of counters in a slot: indices below it are valid.
     pub const COUNTERS: usize = COUNTERS;
 
-    /// Whether the cheap side of the barrier is free here, as opposed to a full fence.
+    /// Whether the light side of the barrier is free here, rather than a full fence.
     #[must_use]
     pub fn is_asymmetric(&self) -> bool {
         self.inner.is_asymmetric()
     }
 
-    /// The cheap side of the barrier that the region's participants share: of a store before it
+    /// The light side of the barrier that the region's participants share. Take a store before it
     /// and a load after a [`heavy_barrier`](Self::heavy_barrier), and a store before that and a
-    /// load after this, at least one load sees the other side's store. It also stands between the
-    /// announcement by an intent and the load of a word that is stored before
-    /// [`announced`](Self::announced); [`is_watched`](Self::is_watched) has one.
+    /// load after this: at least one load sees the other side's store. It is also needed between
+    /// announcing an intent and loading a word that is stored before
+    /// [`announced`](Self::announced); [`is_watched`](Self::is_watched) contains one.
     #[inline(always)]
     pub fn light_barrier(&self) {
         self.inner.barrier().light();
     }
 
-    /// The dear side of the barrier: a system call where the cheap one is free.
+    /// The heavy side of the barrier: a system call if the light side is free.
     ///
     /// # Errors
-    /// The kernel refuses: nothing may be concluded from what is loaded afterwards.
+    /// The kernel refuses: nothing may be concluded from loads afterwards.
     pub fn heavy_barrier(&self) -> Result<(), BarrierRefused> {
         self.inner.barrier().heavy()
     }
 
-    /// The undo areas of all slots that were ever in use: for hints that others leave there. Only
-    /// what is atomic by itself can be believed of an area whose owner lives. None in a forked
-    /// child.
+    /// The undo areas of all slots that were ever in use, for hints that others leave there. While
+    /// an area's owner is alive, only values that are atomic by themselves are reliable. None in a
+    /// forked child.
     pub fn undo_areas(&self) -> impl Iterator<Item = UndoArea<'_>> {
         let map = self.inner.control();
         let slots = (!self.is_forked()).then(|| map.slots());
@@ -284,8 +288,8 @@ impl Participants {
         areas.map(|(id, _)| UndoArea::new(map.undo_offset(id), map.undo(id)))
     }
 
-    /// Where in the control region that ends which is this crate's, a multiple of 128: what lies
-    /// behind is its creator's own, and never touched here.
+    /// The offset at which this crate's part of the control region ends, a multiple of 128.
+    /// Everything behind it belongs to the region's creator, and is never touched here.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.inner.control().geometry().end() as u64

@@ -1,8 +1,8 @@
-//! [`Pin`] and [`RevocablePin`]: while one lives, nothing that could be reached is freed.
+//! [`Pin`] and [`RevocablePin`]: while one exists, nothing that could be reached is freed.
 //!
-//! Pins nest by a depth that is private to the thread: only the outermost one enters, and only the
-//! last one to go leaves, in whatever order guards are dropped. A firm pin within a revocable one
-//! makes the thread's pin firm until all are gone.
+//! Pins nest, with a depth that is private to the thread: only the outermost one enters, and only
+//! the last one to be dropped leaves, in whatever order guards are dropped. A firm pin within a
+//! revocable one makes the thread's pin firm until all are gone.
 
 use crate::Revoked;
 use crate::atomics::Barrier;
@@ -19,13 +19,14 @@ use std::sync::atomic::AtomicU64;
 #[must_use = "dropping it unpins at once"]
 pub struct Pin<'p> {
     local: NonNull<Local>,
-    /// The opening outlives the pin; not `Send`, not `Sync`.
+    /// The opening outlives the pin. Makes the type neither `Send` nor `Sync`.
     _opening: PhantomData<(&'p (), *const ())>,
 }
 
 impl Pin<'_> {
     /// # Safety
-    /// `local` is a live one of the calling thread, and its opening outlives the result.
+    /// `local` must be alive and belong to the calling thread, and its opening must outlive the
+    /// result.
     #[inline(always)]
     pub(crate) unsafe fn enter(local: NonNull<Local>) -> Self {
         // SAFETY: alive by the caller's promise.
@@ -40,7 +41,7 @@ impl Pin<'_> {
 impl Drop for Pin<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: a `Local` lives while one of its pins does, and so does the opening.
+        // SAFETY: a `Local` lives as long as one of its pins, and so does the opening.
         unsafe { leave(self.local) };
     }
 }
@@ -51,9 +52,9 @@ impl std::fmt::Debug for Pin<'_> {
     }
 }
 
-/// A pin that a reclaimer may take away after a second.
+/// A pin that a reclaimer may revoke after a second.
 ///
-/// Under it, read by racing copies only, and use what was read only after [`leave`](Self::leave)
+/// Under it, read only by racing copies, and use what was read only after [`leave`](Self::leave)
 /// has returned `Ok`. Dropping it leaves without that check.
 #[must_use = "what is read under it counts only if leaving succeeds"]
 pub struct RevocablePin<'p> {
@@ -94,7 +95,7 @@ impl RevocablePin<'_> {
         }
     }
 
-    /// Whether everything read so far is valid. For a long read that can stop early.
+    /// Whether everything read so far is valid. For long reads that can stop early.
     #[inline]
     #[must_use]
     pub fn is_valid(&self) -> bool {
@@ -128,8 +129,8 @@ impl std::fmt::Debug for RevocablePin<'_> {
     }
 }
 
-/// A revocable pin for a few loads: it writes only the thread's pin word. It leaves out what
-/// nesting needs, and the check for a fork in between.
+/// A revocable pin for a few loads, which writes only the thread's pin word. It has no support for
+/// nesting and does not check for a fork in between.
 ///
 /// If it is dropped without being [left](Self::leave), the word stays until the thread pins again,
 /// and may be revoked meanwhile.
@@ -138,22 +139,22 @@ pub struct FastPin<'p> {
     pin: &'p AtomicU64,
     entered: u64,
     barrier: Machine,
-    /// Neither `Send` nor `Sync`.
+    /// Makes the type neither `Send` nor `Sync`.
     _thread: PhantomData<*const ()>,
 }
 
 impl FastPin<'_> {
-    /// `None`: the thread is pinned already.
+    /// `None` if the thread is pinned already.
     ///
     /// # Safety
-    /// `local` is one that the calling thread claimed in this process, and its opening outlives the
-    /// result. Until it is left, the thread neither pins nor forks.
+    /// The calling thread must have claimed `local` in this process, and its opening must outlive
+    /// the result. Until it is left, the thread must neither pin nor fork.
     #[inline(always)]
     pub(crate) unsafe fn enter(local: &Local) -> Option<Self> {
         if local.depth() != 0 {
             return None;
         }
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         let (region_epoch, lines) = unsafe { (local.epoch(), local.lines()) };
         let entered = epoch::enter(region_epoch, &lines.pin, PinKind::Revocable, &local.barrier);
         Some(FastPin {
@@ -177,16 +178,16 @@ impl FastPin<'_> {
 }
 
 /// # Safety
-/// The local's opening is alive.
+/// The local's opening must be alive.
 #[inline(always)]
 unsafe fn enter(local: &Local, kind: PinKind) {
     let pins = local.pins.get();
     if pins == 0 {
-        // Stored as a constant, here and in `leave`: were it incremented, each pin would wait for
-        // the store of the last one, 3 ns more than all the rest.
+        // Stored as a constant, here and in `leave`: if it were incremented, each pin would wait
+        // for the previous one's store, 3 ns more than everything else takes.
         local.pins.set(1);
-        // SAFETY: as the caller's. Neither forked nor in want of a fence: that would be counted as
-        // `UNUSUAL` in `pins`.
+        // SAFETY: the caller's promise. Neither forked nor in need of a fence: either would be
+        // flagged as `UNUSUAL` in `pins`.
         unsafe { enter_outermost(local, kind, &Asymmetric(&local.barrier)) };
     } else if pins < UNUSUAL
         && kind == PinKind::Firm
@@ -195,7 +196,7 @@ unsafe fn enter(local: &Local, kind: PinKind) {
         // The usual case in an update: the caller has pinned for its search.
         local.pins.set(pins + 1);
     } else {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe { enter_otherwise(local, kind) };
     }
 }
@@ -210,18 +211,18 @@ unsafe fn enter_otherwise(local: &Local, kind: PinKind) {
         return;
     }
     match outermost {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         true => unsafe { enter_outermost(local, kind, &local.barrier) },
-        // SAFETY: as the caller's, and not forked.
+        // SAFETY: the caller's promise, and not forked.
         false => unsafe { enter_nested(local, kind) },
     }
 }
 
 /// # Safety
-/// The local's opening is alive, and this process the one that claimed the slot.
+/// The local's opening must be alive, and this process the one that claimed the slot.
 #[inline(always)]
 unsafe fn enter_outermost(local: &Local, kind: PinKind, barrier: &impl Barrier) {
-    // SAFETY: as the caller's.
+    // SAFETY: the caller's promise.
     let (region_epoch, lines) = unsafe { (local.epoch(), local.lines()) };
     local
         .entered
@@ -235,7 +236,7 @@ unsafe fn enter_nested(local: &Local, kind: PinKind) {
     if epoch::kind_of(entered) == PinKind::Firm {
         return;
     }
-    // SAFETY: as the caller's.
+    // SAFETY: the caller's promise.
     let pin = unsafe { &local.lines().pin };
     let kept = if kind == PinKind::Firm {
         let firm = epoch::make_firm(pin, entered);
@@ -247,37 +248,37 @@ unsafe fn enter_nested(local: &Local, kind: PinKind) {
         epoch::still_held(pin, entered, &local.barrier)
     };
     if !kept {
-        // The outer pins are lost, and will report that; this one begins anew.
+        // The outer pins are lost, and will report that; this one begins a new pin.
         local.lost.set(local.lost.get().wrapping_add(1));
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe { enter_outermost(local, kind, &local.barrier) };
     }
 }
 
 /// # Safety
-/// As [`enter`], and the caller uses the local no more.
+/// As for [`enter`], and the caller must not use the local any more.
 #[inline(always)]
 unsafe fn leave(left: NonNull<Local>) {
-    // SAFETY: as the caller's.
+    // SAFETY: the caller's promise.
     let local = unsafe { left.as_ref() };
     let pins = local.pins.get();
     if pins == 1 && !std::thread::panicking() {
         local.pins.set(0);
-        // SAFETY: as the caller's. Not forked: see `enter`.
+        // SAFETY: the caller's promise. Not forked: see `enter`.
         epoch::leave(unsafe { &local.lines().pin });
     } else if pins > 1 && pins < UNUSUAL {
         local.pins.set(pins - 1);
     } else {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe { leave_otherwise(left) };
     }
 }
 
 /// # Safety
-/// As [`leave`].
+/// As for [`leave`].
 #[inline(never)]
 unsafe fn leave_otherwise(left: NonNull<Local>) {
-    // SAFETY: as the caller's.
+    // SAFETY: the caller's promise.
     let local = unsafe { left.as_ref() };
     let depth = local.depth();
     if depth > 0 {
@@ -288,32 +289,32 @@ unsafe fn leave_otherwise(left: NonNull<Local>) {
             crate::thread_slots::release_abandoned();
         }
     } else if std::thread::panicking() {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         unsafe { leave_unwinding(left) };
     } else if !local.is_forked() {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's promise.
         epoch::leave(unsafe { &local.lines().pin });
     }
 }
 
-/// A thread that unwinds from an operation that it has announced stays pinned, like a thread that
-/// died: the repair reads what the pin protects, and the reaper ends the pin.
+/// A thread that unwinds from an operation that it has announced stays pinned, like a dead thread:
+/// the repair reads what the pin protects, and the reaper ends the pin.
 ///
 /// # Safety
-/// As [`leave`].
+/// As for [`leave`].
 #[cold]
 unsafe fn leave_unwinding(left: NonNull<Local>) {
-    // SAFETY: as the caller's.
+    // SAFETY: the caller's promise.
     let local = unsafe { left.as_ref() };
     if local.is_forked() {
         return;
     }
-    // SAFETY: as the caller's.
+    // SAFETY: the caller's promise.
     let lines = unsafe { local.lines() };
     if !lines.is_announcing() {
         epoch::leave(&lines.pin);
         return;
     }
-    // SAFETY: as the caller's.
+    // SAFETY: the caller's promise.
     unsafe { crate::thread_slots::unwound(left) };
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotState {
     Free,
-    /// A process has attached with it; the kernel knows whether the process lives.
+    /// A process has attached with it; the kernel knows whether that process is alive.
     Live,
     /// A reaper has found its process dead. The entry stays in this state until its last slot is
     /// clear, even if reapers die.
@@ -27,7 +27,7 @@ pub(crate) struct OpeningName {
 }
 
 impl OpeningName {
-    /// Never zero.
+    /// The name as a word, which is never zero.
     pub(crate) fn word(self) -> u64 {
         u64::from(self.process) | u64::from(self.incarnation) << 16
     }

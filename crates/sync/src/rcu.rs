@@ -1,9 +1,9 @@
 //! [`Rcu`]: a value that is read often and replaced rarely; [`Retired`]: values that have been
-//! unlinked and may still be read.
+//! unlinked but may still be read.
 //!
-//! **A read costs a pin and a load, whatever writers do.** A writer makes a new value, exchanges
-//! the pointer, and retires the old value, which is freed once no pin can see it. Both live in this
-//! process: a pointer has no meaning in another one.
+//! **A read costs a pin and a load, whatever writers do.** A writer creates a new value, exchanges
+//! the pointer, and retires the old value, which is freed once no pin can see it. Both types are
+//! for one process: a pointer has no meaning in another.
 
 use crate::{Epoch, Participants, Pin, SlotError};
 use std::collections::VecDeque;
@@ -13,11 +13,11 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Values gathered before the epoch is advanced, by default. Advancing is a system call of some
-/// microseconds, which interrupts every CPU that runs a participant.
+/// The default number of values that are collected before the epoch is advanced. Advancing is a
+/// system call of some microseconds, which interrupts every CPU that runs a participant.
 const BATCH: usize = 32;
 
-/// A value behind a pointer: readers see a complete value, an old or a new one, without waiting.
+/// A value behind a pointer: readers see a complete value, old or new, without waiting.
 ///
 /// ```
 /// use mneme_sync::{ControlOptions, Participants, Rcu};
@@ -35,8 +35,8 @@ pub struct Rcu<T> {
     retired: Retired<T>,
 }
 
-/// Pins an [`Rcu`]: values that it has returned stay as long as it lives. One reader for many loads
-/// costs one pin.
+/// Pins an [`Rcu`]: the values that it has returned stay valid as long as it exists. One reader for
+/// many loads costs one pin.
 pub struct RcuReader<'a, T> {
     current: &'a AtomicPtr<T>,
     _pin: Pin<'a>,
@@ -47,7 +47,7 @@ impl<T> RcuReader<'_, T> {
     #[inline]
     #[must_use]
     pub fn get(&self) -> &T {
-        // SYNC: pairs with the exchanges in `replace` and `update`: the value is seen whole.
+        // SYNC: pairs with the exchanges in `replace` and `update`: the value is seen complete.
         let current = self.current.load(Acquire);
         // SAFETY: it came from a box, was current after the pin began, and is not freed before the
         // pin ends.
@@ -56,7 +56,7 @@ impl<T> RcuReader<'_, T> {
 }
 
 impl<T: Send + Sync> Rcu<T> {
-    /// A value for the threads that pin these participants.
+    /// A value for threads that pin these participants.
     pub fn new(participants: &Participants, value: T) -> Rcu<T> {
         Rcu {
             current: AtomicPtr::new(Box::into_raw(Box::new(value))),
@@ -81,7 +81,7 @@ impl<T: Send + Sync> Rcu<T> {
     /// # Errors
     /// The thread has no slot; nothing has changed then.
     pub fn replace(&self, value: T) -> Result<(), SlotError> {
-        // Its slot is the caller's right to write: a forked child has none.
+        // The slot proves the right to write: a forked child has none.
         let _slot = self.retired.participants.slot()?;
         // SYNC: pairs with the load in `get`.
         let old = self.current.swap(Box::into_raw(Box::new(value)), AcqRel);
@@ -90,7 +90,7 @@ impl<T: Send + Sync> Rcu<T> {
     }
 
     /// Replaces the current value by the result of `change`. If another writer was faster, `change`
-    /// is called again. It must not change this `Rcu` itself: then it would be that other writer
+    /// is called again. It must not change this `Rcu` itself: it would then be that other writer
     /// each time, and this call would never return.
     ///
     /// # Errors
@@ -99,8 +99,8 @@ impl<T: Send + Sync> Rcu<T> {
         let reader = self.read()?;
         loop {
             let old = self.current.load(Acquire);
-            // SAFETY: as in `get`. While we are pinned it is not freed, so its address is nobody
-            // else's and the exchange does not mistake another value for it.
+            // SAFETY: as in `get`. The old value is not freed while this thread is pinned, so its
+            // address is not reused, and the exchange does not mistake another value for it.
             let new = Box::into_raw(Box::new(change(unsafe { &*old })));
             // SYNC: as in `replace`.
             if self
@@ -112,7 +112,7 @@ impl<T: Send + Sync> Rcu<T> {
                 self.retire(old);
                 return Ok(());
             }
-            // SAFETY: made above, and shown to nobody.
+            // SAFETY: created above, and not visible to anybody.
             drop(unsafe { Box::from_raw(new) });
         }
     }
@@ -125,7 +125,7 @@ impl<T: Send + Sync> Rcu<T> {
 
     fn retire(&self, old: *mut T) {
         if let Some(old) = NonNull::new(old) {
-            // SAFETY: from a box, just unlinked by this thread alone, for readers that pin these
+            // SAFETY: it came from a box, and only this thread has unlinked it; readers pin these
             // participants.
             unsafe { self.retired.retire(old) };
         }
@@ -134,7 +134,7 @@ impl<T: Send + Sync> Rcu<T> {
 
 impl<T> Drop for Rcu<T> {
     fn drop(&mut self) {
-        // SAFETY: from a box, and readers borrow what is dropped here.
+        // SAFETY: it came from a box, and no reader is left, because readers borrow this value.
         drop(unsafe { Box::from_raw(*self.current.get_mut()) });
     }
 }
@@ -147,21 +147,21 @@ impl<T> std::fmt::Debug for Rcu<T> {
     }
 }
 
-/// Boxes that have been unlinked, each freed once no pin can see it.
+/// Boxes that have been unlinked, each of which is freed once no pin can see it.
 ///
-/// The epoch is advanced once for 32 of them, or for another [batch](Self::batch), so up to that
-/// many stay until more come, or until [`flush`](Self::flush).
+/// The epoch is advanced once for 32 of them, or for another [batch](Self::batch). So up to that
+/// many wait until more are retired, or until [`flush`](Self::flush).
 ///
 /// It has one bag, which all threads share, or [several](Self::bags).
 pub struct Retired<T> {
     participants: Participants,
     bags: Box<[Padded<Mutex<Bag<T>>>]>,
     batch: usize,
-    /// It drops them.
+    /// Dropping this drops the values.
     _owned: PhantomData<T>,
 }
 
-/// On lines of its own.
+/// A value on cache lines of its own.
 #[repr(align(128))]
 struct Padded<T>(T);
 
@@ -174,7 +174,7 @@ struct Bag<T> {
     spare: Vec<NonNull<T>>,
 }
 
-// SAFETY: it owns the values and shows them to nobody; any thread may drop them.
+// SAFETY: it owns the values and gives nobody access to them; any thread may drop them.
 unsafe impl<T: Send> Send for Retired<T> {}
 // SAFETY: as above, behind a mutex.
 unsafe impl<T: Send> Sync for Retired<T> {}
@@ -205,17 +205,18 @@ impl<T: Send> Retired<T> {
         }
     }
 
-    /// Sets how many values are gathered before the epoch is advanced; at least 1. Use more for
-    /// small values that are retired often: each advance interrupts the threads of all CPUs.
+    /// Sets how many values are collected before the epoch is advanced; at least 1. Use more for
+    /// small values that are retired often, because each advance interrupts the threads of all
+    /// CPUs.
     #[must_use]
     pub fn batch(mut self, values: usize) -> Self {
         self.batch = values.max(1);
         self
     }
 
-    /// Gives threads bags of their own, this many in all; at least 1. Threads then do not wait for
-    /// each other here, and each frees what it has retired. Each bag gathers a
-    /// [batch](Self::batch). Call this before anything is retired.
+    /// Gives threads separate bags, this many in all; at least 1. Threads then do not wait for each
+    /// other here, and each frees what it has retired. Each bag collects a [batch](Self::batch).
+    /// Call this before anything is retired.
     #[must_use]
     pub fn bags(mut self, bags: usize) -> Self {
         self.bags = self::bags(bags.max(1));
@@ -225,8 +226,8 @@ impl<T: Send> Retired<T> {
     /// Takes an unlinked value, and frees the values that no pin can see any more.
     ///
     /// # Safety
-    /// `old` came from [`Box::into_raw`], no thread that pins the participants from now on can
-    /// reach it, and it is retired once.
+    /// `old` must come from [`Box::into_raw`], no thread that pins the participants from now on may
+    /// be able to reach it, and it must be retired only once.
     pub unsafe fn retire(&self, old: NonNull<T>) {
         let own = self.own();
         let mut bag = opened(own);
@@ -282,8 +283,8 @@ impl<T: Send> Retired<T> {
             let advanced = self.participants.advance();
             bag = opened(own);
             match advanced {
-                // Two threads may arrive in either order: then the older batch waits for the
-                // younger one.
+                // Two threads may arrive in either order; then the older batch waits for the newer
+                // one.
                 Ok(epoch) => bag.waiting.push_back((epoch, fresh)),
                 Err(_) => bag.fresh.extend(fresh),
             }
@@ -294,7 +295,7 @@ impl<T: Send> Retired<T> {
         {
             over.extend(bag.waiting.pop_front().map(|(_, values)| values));
         }
-        // A value's drop may retire others.
+        // A value's destructor may retire others.
         drop(bag);
         for mut values in over {
             // SAFETY: no pin can see them.
@@ -310,8 +311,8 @@ impl<T> Drop for Retired<T> {
             let bag = bag.get_mut().unwrap_or_else(PoisonError::into_inner);
             let waiting = bag.waiting.drain(..).flat_map(|(_, values)| values);
             let all = waiting.chain(bag.fresh.drain(..));
-            // SAFETY: readers of what is dropped here are gone, because they borrow the
-            // structure that it is a part of.
+            // SAFETY: no reader is left, because readers borrow the structure that contains this
+            // value.
             unsafe { free(all) };
         }
     }
@@ -323,7 +324,7 @@ fn opened<T>(bag: &Mutex<Bag<T>>) -> MutexGuard<'_, Bag<T>> {
 }
 
 /// # Safety
-/// They came from boxes, and nobody sees or frees them any more.
+/// They must come from boxes, and nobody may access or free them any more.
 unsafe fn free<T>(values: impl Iterator<Item = NonNull<T>>) {
     for value in values {
         // SAFETY: the caller's promise.

@@ -1,4 +1,4 @@
-//! Reaping: the remains of dead threads are repaired, then given back.
+//! Reaping: what dead threads left is repaired, and then their slots are freed.
 //!
 //! **Every dead thread's slot is repaired before it is reused, and its counts are kept exactly
 //! once, however often reapers die.** For each dead process the reaper takes the liveness lock (so
@@ -8,10 +8,10 @@
 //! in between leaves a state from which the next reaper continues: at worst it repeats a repair.
 //!
 //! A slot is an *orphan* if its owner is an earlier incarnation of the process entry than the
-//! present one: where all entries were taken, a new process has taken over that of a dead one. The
-//! entry's liveness lock is the new process' then, so the reaper of orphans holds a liveness lock
-//! of its own ([`ORPHANS_LOCK`]). Any participant reaps orphans, whichever entry they belong to;
-//! the reaper of an entry leaves them to that pass.
+//! current one: when all entries were taken, a new process has taken over a dead process's entry.
+//! The new process then holds the entry's liveness lock, so the reaper of orphans holds a liveness
+//! lock of its own ([`ORPHANS_LOCK`]). Any participant reaps orphans, whichever entry they belong
+//! to; the reaper of an entry leaves them to that pass.
 
 use crate::epoch::{PinKind, kind_of};
 use crate::layout::{LEASES, MAX_PROCESSES, SlotLines};
@@ -22,7 +22,7 @@ use crate::undo::UndoArea;
 use crate::{AttachError, Intent, Lane, ReapError, SlotId, counter_fold, intent, slot_owner};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The index of the liveness lock that the reaper of orphans holds: after those of the leases.
+/// The index of the liveness lock that the reaper of orphans holds. It follows those of the leases.
 const ORPHANS_LOCK: u32 = MAX_PROCESSES + 1 + LEASES as u32;
 
 /// The result of a reap.
@@ -67,15 +67,15 @@ impl DeadSlot<'_> {
         kind_of(self.lines.pin.load(Relaxed)) == PinKind::Firm
     }
 
-    /// What the thread had announced in a lane, if anything.
+    /// The intent that the thread had announced in a lane, if any.
     #[must_use]
     pub fn intent(&self, lane: Lane) -> Option<Intent> {
         intent::read_line(&self.lines.intents[lane as usize])
     }
 
-    /// Clears one lane's intent: the operation is finished or undone. For a repair in several
-    /// steps, of which the earlier ones must not be repeated; when the repair returns `Ok`, all
-    /// lanes are cleared in any case.
+    /// Clears one lane's intent: the operation is finished or undone. For repairs in several steps,
+    /// of which the earlier ones must not be repeated; when the repair returns `Ok`, all lanes are
+    /// cleared in any case.
     pub fn clear_intent(&self, lane: Lane) {
         intent::clear_line(&self.lines.intents[lane as usize]);
     }
@@ -94,8 +94,8 @@ impl DeadSlot<'_> {
         self.lines.counted(db, root)
     }
 
-    /// Sets the thread's part of counter `db` to the value that its intent names, so that it is
-    /// right however often this is done.
+    /// Sets the thread's part of counter `db` to the value in its intent, so that repeating this
+    /// has no effect.
     pub fn set_count(&self, db: usize, root: u64, value: i64) {
         if let Some(counter) = self.lines.counters.get(db) {
             counter_fold::set(&counter.words(), root, value.cast_unsigned());
@@ -113,10 +113,10 @@ impl std::fmt::Debug for DeadSlot<'_> {
 }
 
 impl Participants {
-    /// Finds processes that died while attached, has each of their thread slots repaired, and frees
-    /// slots and entries.
+    /// Finds processes that died while attached, lets `repair` repair each of their thread slots,
+    /// and frees slots and entries.
     ///
-    /// `repair` finishes or undoes what the intents announce and frees the locks that the slot
+    /// `repair` must finish or undo what the intents announce and release the locks that the slot
     /// holds. It must be idempotent: it runs again for a slot whose reaper died. It runs in the
     /// calling thread, which may use its own slot meanwhile. A dead process that another
     /// participant is reaping is skipped. If no process is dead, this costs a system call for each
@@ -124,7 +124,7 @@ impl Participants {
     ///
     /// # Errors
     /// The first error of a repair. That slot is left for the next reap; all others are repaired
-    /// and freed, so that a repair that must wait delays no other.
+    /// and freed, so a repair that must wait does not delay others.
     pub fn reap<E>(
         &self,
         mut repair: impl FnMut(&DeadSlot<'_>) -> Result<(), E>,
@@ -198,7 +198,7 @@ impl Participants {
 }
 
 impl Inner {
-    /// See [`slot_owner::is_orphan`].
+    /// Whether the slot is an orphan; see [`slot_owner::is_orphan`].
     fn is_orphan(&self, lines: &SlotLines) -> bool {
         slot_owner::is_orphan(&lines.owner, |process| {
             let entry = self.control().process(process)?;

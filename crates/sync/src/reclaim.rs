@@ -20,11 +20,11 @@ impl Participants {
     /// Called after unlinking: passes the heavy barrier (2 to 10 us), then begins the next epoch.
     /// Returns the epoch that must be over before what was unlinked may be freed.
     ///
-    /// Gather values, and advance once for all of them.
+    /// Collect values, and advance once for all of them.
     ///
     /// # Errors
     /// This is a forked child, or a process in a sandbox without the barrier. Nothing has changed
-    /// then, and what was unlinked may not be freed: another process, or a later call, must
+    /// then, and what was unlinked must not be freed yet: another process, or a later call, must
     /// advance.
     pub fn advance(&self) -> Result<Epoch, SlotError> {
         if self.inner().is_forked() {
@@ -38,7 +38,7 @@ impl Participants {
     /// Whether no pin is left that could see what was unlinked before [`advance`](Self::advance)
     /// returned `g`: `min(pins) > g`.
     ///
-    /// Costs a load if another call has found out already, otherwise a load for each slot in use.
+    /// Costs a load if another call has already found out, otherwise a load for each slot in use.
     /// The pins of dead threads count until they are reaped, because their repair may still read.
     #[must_use]
     pub fn quiescent(&self, g: Epoch) -> bool {
@@ -55,9 +55,9 @@ impl Participants {
     /// after one second.
     ///
     /// # Errors
-    /// [`Stalled`] names a pin in the way: that of a stopped thread after `timeout`; that of a dead
-    /// one (`Holding::DeadPin`) as soon as it is found ([`reap`](Self::reap) and try again); that
-    /// of the calling thread (`Holding::OwnPin`) at once.
+    /// [`Stalled`] names a pin in the way: a stopped thread's after `timeout`; a dead thread's
+    /// (`Holding::DeadPin`) as soon as it is found ([`reap`](Self::reap) and try again); the
+    /// calling thread's own (`Holding::OwnPin`) at once.
     pub fn wait_quiescent(&self, g: Epoch, timeout: Duration) -> Result<(), Stalled> {
         let inner = self.inner();
         if inner.is_forked() {
@@ -100,15 +100,16 @@ impl Participants {
     }
 
     /// Whether a reader whose pin was revoked, or is being revoked, has not left it yet: it may be
-    /// in the middle of copying what was freed since.
+    /// in the middle of copying memory that has been freed since.
     #[must_use]
     pub fn has_revoked(&self) -> bool {
         let mut slots = self.inner().control().slots();
-        // SYNC: pairs with the exchange in `finish_revoking`: whoever was freed by it is seen.
+        // SYNC: pairs with the exchange in `finish_revoking`: readers whose pins it revoked are
+        // seen.
         slots.any(|(_, lines)| epoch::is_revoked(lines.pin.load(Acquire)))
     }
 
-    /// Revokes all revocable pins that are in the way of `g`, at once, and returns their number.
+    /// Revokes at once all revocable pins that are in the way of `g`, and returns their number.
     /// Their readers notice when they leave, and read again. Without the barrier (see
     /// [`advance`](Self::advance)) none is revoked: the pins count until their readers leave.
     pub fn revoke(&self, g: Epoch) -> usize {
@@ -139,7 +140,7 @@ impl Participants {
 }
 
 impl Inner {
-    /// A slot in the way of `g` for which `is` holds.
+    /// A slot whose pin is in the way of `g` and for which `is` returns true.
     fn find_pin(&self, g: Epoch, is: impl Fn(SlotId) -> bool) -> Option<SlotId> {
         self.control()
             .slots()

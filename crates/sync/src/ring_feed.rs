@@ -1,13 +1,13 @@
 //! A feed from one writer to any number of followers: **a follower gets every entry, in order, or
-//! learns that it fell behind.** Nobody waits, and the writer knows no follower.
+//! learns that it fell behind.** Nobody waits, and the writer does not know its followers.
 //!
-//! The entries lie in a ring. The writer says first how far it will overwrite it (`reserved`),
-//! stores its entries, and then says how far they go (`head`). A follower reads up to `head` and
-//! then looks whether what it read may have been overwritten meanwhile.
+//! The entries lie in a ring. The writer first publishes how far it will overwrite the ring
+//! (`reserved`), stores its entries, and then publishes how far they go (`head`). A follower reads
+//! up to `head` and then checks whether what it read may have been overwritten meanwhile.
 //!
-//! A writer that is killed in between leaves entries behind `head`, which the next overwrites;
-//! `reserved` never goes back, so a follower that needs what they took the place of learns it. At
-//! most one process writes at a time; what decides that is the caller's.
+//! A writer that is killed in between leaves entries behind `head`, which the next writer
+//! overwrites. `reserved` never decreases, so a follower that needs the entries that were
+//! overwritten notices it. At most one process may write at a time; the caller ensures that.
 
 use crate::atomics::Word;
 use crate::participants::Participants;
@@ -16,10 +16,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Entries that a follower may be behind.
+/// The number of entries that a follower may be behind.
 pub const FEED_ENTRIES: usize = 1 << 14;
 
-/// What follows of a feed was overwritten before it was read.
+/// Entries that a follower needs were overwritten before it read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the follower of a feed fell behind")]
 pub struct Behind;
@@ -35,7 +35,7 @@ pub(crate) fn append<W: Word>(
     head.store(to, Release);
 }
 
-/// Stores entries behind the last, and gives the number of the next.
+/// Stores entries behind the last one, and returns the number of the next.
 pub(crate) fn overwrite<W: Word>(
     (reserved, head): (&W, &W),
     ring: &[[W; 2]],
@@ -43,10 +43,10 @@ pub(crate) fn overwrite<W: Word>(
 ) -> u64 {
     let from = head.load(Relaxed);
     let to = from + entries.len() as u64;
-    // What a writer that was killed has overwritten stays so.
+    // Entries that a killed writer has overwritten remain so.
     reserved.store(to.max(reserved.load(Relaxed)), Relaxed);
-    // SYNC: pairs with the fence in `read`: a follower that reads one of the stores below sees how
-    // far they go.
+    // SYNC: pairs with the fence in `read`: a follower that reads one of the stores below also sees
+    // `reserved`.
     W::fence(Release);
     for (at, [first, second]) in (from..to).zip(entries) {
         let entry = &ring[at as usize % ring.len()];
@@ -56,7 +56,7 @@ pub(crate) fn overwrite<W: Word>(
     to
 }
 
-/// The entries from number `from` to the last.
+/// The entries from number `from` to the last one.
 pub(crate) fn read<W: Word>(
     (reserved, head): (&W, &W),
     ring: &[[W; 2]],
@@ -94,7 +94,7 @@ const _: () = assert!(size_of::<Lines>() == 128 + FEED_ENTRIES * 16);
 // SAFETY: `repr(C)`, atomics only, no padding (the assertion above counts), no drop.
 unsafe impl InRegion for Lines {}
 
-/// The feed that lies in a control region, behind what is this crate's.
+/// The feed in a control region, behind the part that belongs to this crate.
 pub struct Feed {
     lines: NonNull<Lines>,
     participants: Participants,
@@ -107,7 +107,7 @@ unsafe impl Send for Feed {}
 unsafe impl Sync for Feed {}
 
 impl Feed {
-    /// Bytes that it takes.
+    /// The size of the feed in bytes.
     pub const BYTES: usize = size_of::<Lines>();
 
     /// The feed at offset `at` of the control region, a multiple of 128. Zeroed memory is an empty
@@ -123,7 +123,7 @@ impl Feed {
         })
     }
 
-    /// None in a forked child, which may not have the region.
+    /// None in a forked child, which may not have the region mapped.
     fn lines(&self) -> Option<&Lines> {
         match self.participants.is_forked() {
             true => None,
@@ -139,14 +139,14 @@ impl Feed {
         self.lines().map_or(0, |lines| lines.head.load(Acquire))
     }
 
-    /// Appends entries. One thread of one process at a time.
+    /// Appends entries. Only one thread of one process may do so at a time.
     pub fn append(&self, entries: impl ExactSizeIterator<Item = [u64; 2]>) {
         if let Some(lines) = self.lines() {
             append((&lines.reserved, &lines.head), &lines.ring, entries);
         }
     }
 
-    /// The entries from number `from` to the last.
+    /// The entries from number `from` to the last one.
     ///
     /// # Errors
     /// [`Behind`]; always in a forked child.

@@ -1,9 +1,9 @@
-//! [`RobustLock`]: mutual exclusion over shared memory that survives its owners.
+//! [`RobustLock`]: mutual exclusion in shared memory that survives the death of its owners.
 //!
-//! **At most one guard exists at a time, and if the last owner died, the next learns it.** The lock
-//! is one word that names its owner (see `lock_word`); it lies in any region, zeroed memory is a
-//! free lock, and nothing is registered anywhere. A waiter spins, yields and sleeps, and from
-//! time to time asks the kernel whether the owner lives; a dead one's lock it takes over.
+//! **At most one guard exists at a time, and if the last owner died, the next one learns it.** The
+//! lock is one word that names its owner (see `lock_word`); it may lie in any region, zeroed memory
+//! is a free lock, and nothing is registered anywhere. A waiter spins, yields and sleeps, and from
+//! time to time asks the kernel whether the owner is alive; if not, it takes the lock over.
 
 use crate::backoff::Backoff;
 use crate::lock_word::{self, Attempt, LockState, RobustLock};
@@ -11,29 +11,29 @@ use crate::{Holding, Slot, Stalled};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// How long [`RobustLock::lock`] waits for an owner that lives but does not let go.
+/// How long [`RobustLock::lock`] waits for an owner that is alive but does not release the lock.
 pub const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How a lock was got.
+/// A lock that was taken.
 #[derive(Debug)]
 pub enum Acquired<G> {
-    /// What it guards is whole.
+    /// The guarded data are consistent.
     Clean(G),
-    /// An owner died holding it, and nobody has declared the repair done since: what it guards may
-    /// be half changed. Repair it, then call `repaired()`; until an owner does, every owner gets
+    /// An owner died holding the lock, and nobody has declared the data repaired since: they may be
+    /// half changed. Repair them, then call `repaired()`; until an owner does, every owner gets
     /// this variant.
     OwnerDied(G),
 }
 
 impl<G> Acquired<G> {
-    /// The guard, for a caller to whom it makes no difference.
+    /// The guard, for callers to whom it makes no difference.
     pub fn into_inner(self) -> G {
         match self {
             Acquired::Clean(guard) | Acquired::OwnerDied(guard) => guard,
         }
     }
 
-    /// Whether an owner died and nobody has repaired since.
+    /// Whether an owner died and nobody has repaired the data since.
     #[must_use]
     pub fn owner_died(&self) -> bool {
         matches!(self, Acquired::OwnerDied(_))
@@ -41,14 +41,14 @@ impl<G> Acquired<G> {
 }
 
 /// Holds a [`RobustLock`] that no owner has left half-way, while the caller's handle is borrowed;
-/// dropping it lets go. If that is by a panic, the next owner gets [`Acquired::OwnerDied`].
+/// dropping it releases the lock. If a panic drops it, the next owner gets [`Acquired::OwnerDied`].
 #[must_use = "dropping it unlocks at once"]
 pub struct BriefGuard<'a> {
     word: &'a AtomicU64,
     slot: &'a Slot<'a>,
 }
 
-/// Holds a [`RobustLock`]; dropping it lets go.
+/// Holds a [`RobustLock`]; dropping it releases the lock.
 #[must_use = "dropping it unlocks at once"]
 pub struct Guard<'a> {
     word: &'a AtomicU64,
@@ -64,20 +64,21 @@ impl RobustLock {
         }
     }
 
-    /// Takes the lock, waiting at most a second for each owner that has it meanwhile. One for
-    /// which this opening has waited a second in vain, and which has made no progress since, is
-    /// not waited for again.
+    /// Takes the lock, waiting at most a second for each owner that has it meanwhile. If this
+    /// opening has already waited a second for an owner, and that owner has made no progress since,
+    /// it does not wait again.
     ///
-    /// Announce an intent first if the owner's death must be repaired by more than the lock's
-    /// place tells.
+    /// Announce an intent first if repairing after the owner's death needs more information than
+    /// which lock it held.
     ///
     /// # Errors
-    /// [`Stalled`] names an owner that lives but does not let go, or this thread itself.
+    /// [`Stalled`] names an owner that is alive but does not release the lock, or this thread
+    /// itself.
     pub fn lock<'a>(&'a self, slot: &Slot<'a>) -> Result<Acquired<Guard<'a>>, Stalled> {
         self.lock_within(slot, LOCK_TIMEOUT)
     }
 
-    /// Takes the lock, waiting at most `limit` for each owner that lives.
+    /// Takes the lock, waiting at most `limit` for each living owner.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -89,8 +90,7 @@ impl RobustLock {
         self.acquire(slot, limit, Holding::Lock)
     }
 
-    /// Waits at most `limit` for each owner; `what` is what an owner that does not let go is
-    /// said to hold.
+    /// Waits at most `limit` for each owner; an error says that the owner holds `what`.
     pub(crate) fn acquire<'a>(
         &'a self,
         slot: &Slot<'a>,
@@ -113,7 +113,7 @@ impl RobustLock {
                 Err(busy) => busy,
             };
             let Some(owner) = busy.owner() else {
-                // Free again, between two looks.
+                // Free again, between two checks.
                 continue;
             };
             if owner == slot.owner() {
@@ -148,9 +148,8 @@ impl RobustLock {
         self.try_or_take_over(slot, true).ok()
     }
 
-    /// Takes the lock if it is free. That of a dead owner counts as taken: no question is asked of
-    /// the kernel, so that a busy lock costs a look at its line. For callers that have another
-    /// choice.
+    /// Takes the lock if it is free. A dead owner's lock counts as taken: the kernel is not asked,
+    /// so a busy lock costs only a load. For callers that have an alternative.
     #[inline]
     pub fn try_lock_free<'a>(&'a self, slot: &Slot<'a>) -> Option<Acquired<Guard<'a>>> {
         if slot.local().is_forked() {
@@ -159,9 +158,9 @@ impl RobustLock {
         self.attempt(slot).ok()
     }
 
-    /// Takes the lock if it is free and no owner has died, by one attempt. It costs less than
-    /// [`try_lock_free`](Self::try_lock_free), because the guard is not one more handle. For a few
-    /// instructions that nearly every operation executes.
+    /// Takes the lock if it is free and no owner has died, in one attempt. Costs less than
+    /// [`try_lock_free`](Self::try_lock_free), because the guard borrows the caller's handle
+    /// instead of cloning it. For a few instructions that nearly every operation executes.
     #[inline(always)]
     pub fn try_lock_clean<'a>(&'a self, slot: &'a Slot<'_>) -> Option<BriefGuard<'a>> {
         if slot.local().is_forked() || !lock_word::acquire_clean(&self.word, slot.owner()) {
@@ -171,15 +170,15 @@ impl RobustLock {
         Some(BriefGuard { word, slot })
     }
 
-    /// Lets go for an owner of an earlier incarnation of the control region: the next owner learns
-    /// that its owner died. A free lock stays as it is. Only for a process that is alone, see
-    /// [`Participants::open_and`](crate::Participants::open_and): by then slots have begun anew,
-    /// and what the lock names may seem to live.
+    /// Releases the lock for an owner of an earlier incarnation of the control region: the next
+    /// owner learns that this owner died. A free lock is unchanged. Only for a process that is
+    /// alone, see [`Participants::open_and`](crate::Participants::open_and): by then slots have
+    /// been reassigned, and the thread that the lock names may seem alive.
     pub fn orphan(&self) {
         lock_word::orphan(&self.word);
     }
 
-    /// The slot that holds the lock now.
+    /// The slot that currently holds the lock.
     #[must_use]
     pub fn owner(&self) -> Option<crate::SlotId> {
         lock_word::look(&self.word).owner().map(|owner| owner.slot)
@@ -195,8 +194,8 @@ impl RobustLock {
         lock_word::look(&self.word).owner_died()
     }
 
-    /// As [`try_lock_free`](Self::try_lock_free), without a guard: says whether an owner had died.
-    /// [`unlock`](Self::unlock) ends it.
+    /// As [`try_lock_free`](Self::try_lock_free), without a guard: returns whether an owner had
+    /// died. [`unlock`](Self::unlock) releases the lock.
     #[inline]
     pub fn try_lock_unguarded(&self, slot: &Slot<'_>) -> Option<bool> {
         if slot.is_forked() {
@@ -209,11 +208,11 @@ impl RobustLock {
         }
     }
 
-    /// Releases a lock that was taken without a guard, or whose guard was [kept](Guard::keep). In
-    /// a forked child nothing happens.
+    /// Releases a lock that was taken without a guard, or whose guard was [kept](Guard::keep). Does
+    /// nothing in a forked child.
     ///
     /// # Safety
-    /// The calling thread holds the lock, and no guard of it exists.
+    /// The calling thread must hold the lock, and no guard of it may exist.
     #[inline]
     pub unsafe fn unlock(&self, slot: &Slot<'_>) {
         if !slot.is_forked() {
@@ -224,7 +223,7 @@ impl RobustLock {
     /// As [`Guard::repaired`], for a lock without a guard.
     ///
     /// # Safety
-    /// The calling thread holds the lock.
+    /// The calling thread must hold the lock.
     pub unsafe fn repaired(&self, slot: &Slot<'_>) {
         if !slot.is_forked() {
             lock_word::repaired(&self.word);
@@ -234,7 +233,7 @@ impl RobustLock {
     /// As [`Guard::needs_repair`], for a lock without a guard.
     ///
     /// # Safety
-    /// The calling thread holds the lock.
+    /// The calling thread must hold the lock.
     pub unsafe fn needs_repair(&self, slot: &Slot<'_>) {
         if !slot.is_forked() {
             lock_word::needs_repair(&self.word);
@@ -297,31 +296,30 @@ impl std::fmt::Debug for RobustLock {
 }
 
 impl<'a> Guard<'a> {
-    /// Declares what the lock guards whole again: later owners get [`Acquired::Clean`].
+    /// Declares the guarded data repaired: later owners get [`Acquired::Clean`].
     pub fn repaired(&self) {
         if !self.slot.local().is_forked() {
             lock_word::repaired(self.word);
         }
     }
 
-    /// Declares what the lock guards half changed: the next owner gets [`Acquired::OwnerDied`]. For
-    /// an owner that unwinds.
+    /// Declares the guarded data half changed: the next owner gets [`Acquired::OwnerDied`]. For an
+    /// owner that unwinds.
     pub fn needs_repair(&self) {
         if !self.slot.local().is_forked() {
             lock_word::needs_repair(self.word);
         }
     }
 
-    /// Keeps the lock locked without a guard, for a holder that ends it by
-    /// [`RobustLock::unlock`].
+    /// Keeps the lock held without a guard, until the holder calls [`RobustLock::unlock`].
     #[inline]
     pub fn keep(self) {
         let mut kept = std::mem::ManuallyDrop::new(self);
-        // SAFETY: dropped once, for the guard around it never is.
+        // SAFETY: dropped only once, because the guard around it is never dropped.
         unsafe { std::ptr::drop_in_place(&raw mut kept.slot) };
     }
 
-    /// What `wrap` makes of it, with the report of whether an owner died.
+    /// The result of `wrap` on this guard, with the information whether an owner died.
     #[inline]
     pub(crate) fn report_with<G>(self, wrap: impl FnOnce(Guard<'a>) -> G) -> Acquired<G> {
         if lock_word::look(self.word).owner_died() {
@@ -333,7 +331,7 @@ impl<'a> Guard<'a> {
 }
 
 impl BriefGuard<'_> {
-    /// Lets go, as dropping it does.
+    /// Releases the lock, as dropping the guard does.
     #[inline(always)]
     pub fn unlock(self) {
         let guard = std::mem::ManuallyDrop::new(self);
@@ -348,7 +346,7 @@ impl Drop for BriefGuard<'_> {
         if self.slot.local().is_forked() {
             return;
         }
-        // A panic has ended the owner's change, which may be half made.
+        // A panic has interrupted the owner's change, which may be half made.
         if std::thread::panicking() {
             lock_word::needs_repair(self.word);
         }
@@ -369,7 +367,7 @@ impl Drop for Guard<'_> {
         if self.slot.local().is_forked() {
             return;
         }
-        // A panic has ended the owner's change, which may be half made.
+        // A panic has interrupted the owner's change, which may be half made.
         if self.slot.is_unwinding() {
             self.needs_repair();
         }

@@ -9,24 +9,24 @@ use crate::{IntentLine, Lane, Pin, RevocablePin, SlotId, counter_fold};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// The calling thread's slot: its intents, counters and undo area, of which it is the only writer.
+/// The calling thread's slot: its intents, counters and undo area, which only this thread writes.
 ///
-/// A handle, cheap to get and to clone; it stays with its thread. In a child forked while a handle
-/// existed, writes go nowhere.
+/// A handle that is cheap to get and to clone; it stays with its thread. In a child forked while a
+/// handle existed, its writes have no effect.
 pub struct Slot<'p> {
     inner: &'p Inner,
     local: NonNull<Local>,
-    /// Whether the thread was unwinding when this handle was made: then it is a destructor that
-    /// drops the handle, and not a panic. A word, for a byte and what pads it are copied piecemeal
-    /// where handles move, and a processor waits for its own stores there.
+    /// Whether the thread was unwinding when this handle was created: then a destructor drops the
+    /// handle, and not a panic. A whole word, because a byte and its padding would be copied
+    /// piecemeal when the handle is moved, and the processor would wait for its own stores.
     unwinding: usize,
-    /// Not `Send`, not `Sync`: the slot is its thread's.
+    /// Makes the type neither `Send` nor `Sync`: the slot belongs to its thread.
     _thread: PhantomData<*const ()>,
 }
 
 impl<'p> Slot<'p> {
     /// # Safety
-    /// `local` is a live one of the calling thread and of the opening `inner`.
+    /// `local` must be alive and belong to the calling thread and to the opening `inner`.
     #[inline(always)]
     pub(crate) unsafe fn new(inner: &'p Inner, local: NonNull<Local>) -> Slot<'p> {
         // SAFETY: alive by the caller's promise.
@@ -44,7 +44,7 @@ impl<'p> Slot<'p> {
         slot
     }
 
-    /// Whether a panic has begun since this handle was made.
+    /// Whether a panic has begun since this handle was created.
     #[inline(always)]
     #[must_use]
     pub fn is_unwinding(&self) -> bool {
@@ -58,11 +58,11 @@ impl<'p> Slot<'p> {
 
     #[inline(always)]
     pub(crate) fn local(&self) -> &Local {
-        // SAFETY: alive while a handle is.
+        // SAFETY: it is alive as long as a handle is.
         unsafe { self.local.as_ref() }
     }
 
-    /// The slot's lines; a private spare in a forked child, whose writes must go nowhere.
+    /// The slot's lines; in a forked child, whose writes must have no effect, a private spare.
     #[inline(always)]
     pub(crate) fn lines(&self) -> &'p SlotLines {
         if self.local().is_forked() {
@@ -72,22 +72,23 @@ impl<'p> Slot<'p> {
         unsafe { self.local().lines() }
     }
 
-    /// The slot's number: what lock words and claims name as their holder.
+    /// The slot's number, by which lock words and claims name their holder.
     #[inline]
     #[must_use]
     pub fn id(&self) -> SlotId {
         self.local().slot
     }
 
-    /// Which owner of the slot this thread is, counted since the region was built, modulo 2^16.
-    /// Together with the number it names a thread that is never mistaken for a later one.
+    /// This thread's generation in the slot: how many owners the slot has had since the region was
+    /// built, modulo 2^16. Together with the slot's number it identifies a thread that is never
+    /// mistaken for a later one.
     #[inline]
     #[must_use]
     pub fn generation(&self) -> u16 {
         self.local().generation
     }
 
-    /// This thread, as lock words name it.
+    /// This thread, in the form in which lock words name it.
     #[inline(always)]
     #[must_use]
     pub fn owner(&self) -> Owner {
@@ -97,7 +98,7 @@ impl<'p> Slot<'p> {
         }
     }
 
-    /// Whether this is a child that was forked while the handle existed: it owns nothing.
+    /// Whether this process was forked while the handle existed: it then owns nothing.
     #[inline(always)]
     #[must_use]
     pub fn is_forked(&self) -> bool {
@@ -107,20 +108,20 @@ impl<'p> Slot<'p> {
     /// Pins firmly; see [`Participants::pin`](crate::Participants::pin).
     #[inline]
     pub fn pin(&self) -> Pin<'p> {
-        // SAFETY: the `Local` is this thread's; the opening is borrowed for 'p.
+        // SAFETY: the `Local` belongs to this thread; the opening is borrowed for 'p.
         unsafe { Pin::enter(self.local) }
     }
 
     /// Pins revocably; see [`Participants::pin_revocable`](crate::Participants::pin_revocable).
     #[inline]
     pub fn pin_revocable(&self) -> RevocablePin<'p> {
-        // SAFETY: the `Local` is this thread's; the opening is borrowed for 'p.
+        // SAFETY: the `Local` belongs to this thread; the opening is borrowed for 'p.
         unsafe { RevocablePin::enter(self.local) }
     }
 
-    /// Whether this thread holds a pin, firm or revocable, under any handle.
+    /// Whether this thread has a pin, firm or revocable, through any handle.
     ///
-    /// A pinned thread that waits for a grace period waits for itself.
+    /// A pinned thread that waits for an epoch to be over waits for itself.
     #[inline]
     #[must_use]
     pub fn is_pinned(&self) -> bool {
@@ -134,11 +135,11 @@ impl<'p> Slot<'p> {
         IntentLine::new(&self.lines().intents[lane as usize])
     }
 
-    /// Adds `delta` to this thread's part of counter `db` (below 128; beyond, nothing happens).
+    /// Adds `delta` to this thread's part of counter `db` (below 128; for others nothing happens).
     ///
-    /// The counter belongs to the index with identity `root`, not 0. Identities grow and are never
-    /// reused: counting for a larger one forgets what was counted for smaller ones. A counter goes
-    /// with its index: databases that swap their indices swap their counters' numbers too.
+    /// The counter belongs to the index with identity `root`, not 0. Identities increase and are
+    /// never reused: counting for a larger one forgets the counts for smaller ones. A counter
+    /// follows its index: databases that swap their indices swap their counters' numbers too.
     #[inline]
     pub fn count(&self, db: usize, root: u64, delta: i64) {
         if let Some(counter) = self.lines().counters.get(db) {
@@ -146,11 +147,11 @@ impl<'p> Slot<'p> {
         }
     }
 
-    /// What this thread has counted for the index `root` in counter `db`: its part of
+    /// This thread's count for the index `root` in counter `db`: its part of
     /// [`Participants::counters`](crate::Participants::counters).
     ///
-    /// For an intent that must not count twice: it holds the value *to be*, and the thread that
-    /// finishes it sets that by [`set_count`](Self::set_count) or
+    /// For an intent that must not count twice: it records the value *to be*, and the thread that
+    /// finishes the intent sets that value by [`set_count`](Self::set_count) or
     /// [`DeadSlot::set_count`](crate::DeadSlot::set_count).
     #[must_use]
     pub fn counted(&self, db: usize, root: u64) -> i64 {
@@ -164,17 +165,17 @@ impl<'p> Slot<'p> {
         }
     }
 
-    /// Whether a panic has ended an operation of this thread that had announced an intent in one
-    /// of these lanes, while the caller had this handle: it may announce nothing there. The repair
-    /// comes when the last handle is dropped.
+    /// Whether a panic has ended, while the caller had this handle, an operation of this thread
+    /// that had announced an intent in one of these lanes. The caller must then not announce
+    /// anything there. The repair happens when the last handle is dropped.
     #[inline]
     #[must_use]
     pub fn was_left_in(&self, lanes: &[Lane]) -> bool {
         self.local().is_abandoned() && lanes.iter().any(|lane| self.intent(*lane).stands())
     }
 
-    /// Says whether a destructor withdraws the intent in `lane`, and undoes what it announced. Then
-    /// a panic that is caught before that destructor runs has not ended the operation.
+    /// Sets whether a destructor withdraws the intent in `lane`, and undoes what it announced. If
+    /// so, a panic that is caught before that destructor runs has not ended the operation.
     pub fn withdraws_on_drop(&self, lane: Lane, withdraws: bool) {
         self.local().withdrawn[lane as usize].set(withdraws);
     }
@@ -193,7 +194,7 @@ impl<'p> Slot<'p> {
 impl Clone for Slot<'_> {
     #[inline]
     fn clone(&self) -> Self {
-        // SAFETY: `self` proves both.
+        // SAFETY: the existence of `self` proves both.
         unsafe { Slot::new(self.inner, self.local) }
     }
 }
@@ -209,7 +210,7 @@ impl Drop for Slot<'_> {
                 false => true,
             };
             if was_left {
-                // SAFETY: the `Local` is this thread's, and lives while a handle does.
+                // SAFETY: the `Local` belongs to this thread, and lives as long as a handle.
                 unsafe { crate::thread_slots::unwound(self.local) };
             }
         }

@@ -1,6 +1,6 @@
 //! [`SlotId`]: the number by which lock words, claims and errors name a thread.
 
-/// Number of a thread slot, 1 up to the region's `max_threads`; 0 stands for none.
+/// The number of a thread slot, from 1 to the region's `max_threads`; 0 stands for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct SlotId(pub u16);

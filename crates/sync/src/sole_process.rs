@@ -1,4 +1,4 @@
-//! Liveness for a region that no other process can reach: whoever asks is alive.
+//! Liveness for a region that no other process can reach: every process that can ask is alive.
 
 use mneme_sys::{Liveness, LivenessError, Taken};
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct OnlyProcess(Mutex<BTreeSet<u32>>);
 
 impl OnlyProcess {
-    /// A poisoned set is as good as any: each change is one step.
+    /// A poisoned mutex is used as it is: each change of the set is one step.
     fn held(&self) -> MutexGuard<'_, BTreeSet<u32>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,15 +1,16 @@
-//! Holders of locks that made no progress for a second.
+//! Remembers holders of locks that made no progress for a second.
 //!
-//! **One waiter waits the second, the next ones fail at once**, until the holder makes progress:
-//! otherwise each of a thousand pipelined writes would wait its own second for one stopped thread.
+//! **Only one waiter waits for a second; later ones fail at once**, until the holder makes
+//! progress. Otherwise each of a thousand pipelined writes would wait a second for one stopped
+//! thread.
 //!
-//! A thread announces an intent before it takes the locks of an operation, and every intent has a
-//! sequence number of its own. An operation that holds many locks also counts its progress in a
-//! word of the intent. If the same intents stand with the same words at the beginning and at the
-//! end of a wait, the thread has made no progress.
+//! A thread announces an intent before it takes the locks of an operation, and every intent has its
+//! own sequence number. An operation that holds many locks also counts its progress in a word of
+//! the intent. If the intents and their words are equal at the beginning and at the end of a wait,
+//! the thread has made no progress.
 //!
-//! A [`RobustLock`](crate::RobustLock) is taken and released under one intent any number of times.
-//! So its waiters rely only on what was noted at that lock: its word changes with each owner.
+//! A [`RobustLock`](crate::RobustLock) may be taken and released many times under one intent. So
+//! its waiters rely only on what was recorded for that lock: its word changes with each owner.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -22,13 +23,13 @@ use crate::participants::Participants;
 use crate::robust_lock::LOCK_TIMEOUT;
 use crate::{RobustLock, SlotId, intent, lock_word};
 
-/// Holders that are remembered at most: the latest.
+/// The maximum number of holders that are remembered: the latest ones.
 const MOST: usize = 64;
 
-/// The holders that this opening has waited for in vain.
+/// The holders that this opening has waited for without success.
 #[derive(Debug, Default)]
 pub(crate) struct StalledHolders {
-    /// How many there are.
+    /// The number of holders remembered.
     number: AtomicUsize,
     holders: Mutex<Vec<StalledHolder>>,
 }
@@ -36,7 +37,7 @@ pub(crate) struct StalledHolders {
 #[derive(Debug)]
 struct StalledHolder {
     slot: SlotId,
-    /// What it was doing, if it had announced that.
+    /// What the holder was doing, if it had announced that.
     operation: Option<u64>,
     /// The lock that was waited for, and its word.
     lock: Option<(usize, u64)>,
@@ -45,7 +46,8 @@ struct StalledHolder {
 }
 
 impl StalledHolder {
-    /// Whether its slot has this operation, and the lock, if it is this one, this word.
+    /// Whether the slot is still at this operation or, if it was this lock that was waited for, the
+    /// lock still has this word.
     fn stands(&self, operation: Option<u64>, lock: Option<(usize, u64)>) -> bool {
         match (self.lock, lock) {
             (Some((then, word)), Some((now, seen))) if then == now && word != seen => false,
@@ -59,13 +61,14 @@ impl StalledHolders {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether none is remembered, which is so almost always.
+    /// Whether none is remembered, which is almost always the case.
     fn is_empty(&self) -> bool {
-        // Relaxed: a waiter that does not see the latest waits for itself.
+        // Relaxed: a waiter that does not see the latest entry waits itself.
         self.number.load(Relaxed) == 0
     }
 
-    /// When the wait for `slot` began, if one was in vain and the slot has made no progress since.
+    /// When the unsuccessful wait for `slot` began, if there was one and the slot has made no
+    /// progress since.
     fn began(
         &self,
         slot: SlotId,
@@ -95,8 +98,9 @@ impl StalledHolders {
 }
 
 impl Participants {
-    /// For how long the holder of a lock has made no progress, if this opening has waited for it in
-    /// vain: waiting again is of no use. It may be dead by now, which the caller asks first.
+    /// For how long a lock's holder has made no progress, if this opening has waited for it without
+    /// success: waiting again is useless. The holder may be dead by now, which the caller should
+    /// check first.
     #[must_use]
     pub fn stalled_for(&self, holder: SlotId) -> Option<Duration> {
         self.inner().stalled_for(holder, None)
@@ -108,8 +112,8 @@ impl Participants {
         self.inner().progress_of(holder)
     }
 
-    /// The holder of `lock`, if it is held, and what that is doing now. Its progress also changes
-    /// when the lock is taken again, whatever the holder has announced.
+    /// The holder of `lock`, if it is held, and what the holder is doing now. Its progress also
+    /// changes when the lock is taken again, whatever the holder has announced.
     #[must_use]
     pub fn holder_of(&self, lock: &RobustLock) -> Option<(SlotId, Progress)> {
         let seen = lock_word::look(lock.word());
@@ -119,8 +123,9 @@ impl Participants {
         Some((slot, Progress(Some(number))))
     }
 
-    /// Notes that the calling thread has waited so long for `holder` in vain. `then`: what that was
-    /// doing when the wait began. If it has made progress since, nothing is noted.
+    /// Records that the calling thread has waited this long for `holder` without success. `then` is
+    /// what the holder was doing when the wait began. If it has made progress since, nothing is
+    /// recorded.
     pub fn note_stalled(&self, holder: SlotId, then: Progress, waited: Duration) {
         self.inner().note_stalled(holder, None, then, waited);
     }
@@ -131,8 +136,8 @@ impl Participants {
 pub struct Progress(Option<u64>);
 
 impl Inner {
-    /// See [`Participants::stalled_for`]. `lock`: the address of the lock and its present word,
-    /// where the holder of such a lock need not have announced an intent.
+    /// See [`Participants::stalled_for`]. `lock` is the address of the lock and its current word,
+    /// for locks whose holders need not have announced an intent.
     pub(crate) fn stalled_for(
         &self,
         holder: SlotId,
@@ -174,7 +179,7 @@ impl Inner {
 }
 
 /// The operation that the thread of a slot has announced, as a number that changes when the thread
-/// comes to another one, or to another phase of it. `None`: it has announced none.
+/// begins another one, or another phase of it. `None` if it has announced none.
 fn operation(lines: &SlotLines) -> Option<u64> {
     let intents = lines.intents.iter();
     let stands = intents
@@ -183,14 +188,14 @@ fn operation(lines: &SlotLines) -> Option<u64> {
     stands.then(|| {
         let mut number = lines.owner.load(Acquire);
         for word in intents.flat_map(|line| std::iter::once(&line.head).chain(&line.words)) {
-            // SYNC: pairs with nothing: no more is concluded than that a word has changed.
+            // SYNC: pairs with nothing: only whether a word has changed matters.
             number = add_to(number, word.load(Acquire));
         }
         number
     })
 }
 
-/// The hash of what `number` is the hash of, and of `word`.
+/// Extends the hash `number` by `word`.
 const fn add_to(number: u64, word: u64) -> u64 {
     (number.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -241,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_are_remembered() {
+    fn the_latest_holders_are_remembered() {
         let holders = StalledHolders::default();
         for slot in 1..=2 * MOST as u16 {
             holders.note(holder(SlotId(slot), Some(1), None));

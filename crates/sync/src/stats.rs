@@ -1,4 +1,4 @@
-//! What a control region looks like from outside: cheap figures, and a walk that verifies.
+//! Statistics of a control region, and a check of its invariants.
 
 use crate::control_region::ControlRegion;
 use crate::epoch::{self, Epoch};
@@ -9,20 +9,20 @@ use crate::slot_owner::{self, SlotOwner};
 use crate::{Lane, SlotId, intent, lock_word};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// The pin that holds up reclamation most.
+/// The pin that delays reclamation most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OldestPin {
-    /// The epoch it entered in.
+    /// The epoch in which it began.
     pub epoch: Epoch,
     /// Its thread's slot.
     pub slot: SlotId,
     /// Its process.
     pub pid: u32,
-    /// Whether it can not be revoked.
+    /// Whether it cannot be revoked.
     pub firm: bool,
 }
 
-/// Figures of a control region, read without locks, each true at some moment of the reading.
+/// Statistics of a control region, read without locks; each is true at some moment of the call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The current epoch.
@@ -31,24 +31,24 @@ pub struct Stats {
     pub quiesced: u64,
     /// The oldest pin, if there is one.
     pub oldest_pin: Option<OldestPin>,
-    /// Slots that have an owner, alive or not yet reaped.
+    /// The number of slots with an owner, alive or not yet reaped.
     pub slots: u32,
-    /// Slots there are.
+    /// The number of slots.
     pub max_threads: u32,
-    /// Processes attached, alive or not yet reaped.
+    /// The number of processes attached, alive or not yet reaped.
     pub processes: u32,
-    /// Entries there are.
+    /// The number of process entries.
     pub max_processes: u32,
-    /// Attempts to revoke pins so far.
+    /// The number of attempts to revoke pins so far.
     pub revocations: u64,
-    /// How often the region was built or rebuilt; see [`Participants::incarnation`].
+    /// How often the region has been built or rebuilt; see [`Participants::incarnation`].
     pub incarnation: u64,
     /// Whether pins use the free side of an asymmetric barrier.
     pub asymmetric: bool,
 }
 
 impl Participants {
-    /// The region's figures: a look at every entry and every slot in use. All zero in a forked
+    /// The region's statistics; reads every entry and every slot in use. All zero in a forked
     /// child.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -82,8 +82,8 @@ impl Participants {
         }
     }
 
-    /// Verifies everything in the control region that has an invariant and reports what is wrong,
-    /// in words; nothing if all is well. May run while others work.
+    /// Checks all invariants of the control region and reports violations; empty if there are none.
+    /// May run while others work.
     #[must_use]
     pub fn check(&self) -> Vec<String> {
         let inner = self.inner();
@@ -101,7 +101,7 @@ impl Participants {
                 true => check_free_slot(id, lines),
                 false => check_owned_slot(control, id, lines, owner, highest),
             };
-            // What changed hands meanwhile is judged another time.
+            // A slot that got another owner meanwhile is not judged.
             if slot_owner::read(&lines.owner) == owner {
                 problems.append(&mut found);
             }
@@ -133,7 +133,7 @@ impl Participants {
     }
 }
 
-/// What is wrong with slot `id`, which has no owner.
+/// The violations in slot `id`, which has no owner.
 fn check_free_slot(id: u16, lines: &SlotLines) -> Vec<String> {
     let mut found = Vec::new();
     if lines.pin.load(Acquire) != epoch::UNPINNED {
@@ -156,7 +156,7 @@ fn check_free_slot(id: u16, lines: &SlotLines) -> Vec<String> {
     found
 }
 
-/// What is wrong with slot `id` of `owner`; `highest` is the mark below which slots have been used.
+/// The violations in slot `id` of `owner`; `highest` is the mark below which slots have been used.
 fn check_owned_slot(
     control: &ControlRegion,
     id: u16,
@@ -174,7 +174,7 @@ fn check_owned_slot(
             "slot {id} belongs to process entry {}, which does not exist",
             owner.process
         )),
-        // An orphan, of an earlier incarnation, waits for its reaper.
+        // An orphan, whose owner is an earlier incarnation, waits for its reaper.
         Some(status)
             if status.state == SlotState::Free && status.incarnation == owner.incarnation =>
         {

@@ -1,14 +1,15 @@
-//! What a thread knows of its slots without asking shared memory, and how it finds it in about a
-//! nanosecond.
+//! A thread's own record of its slots, which lets it find one in about a nanosecond without reading
+//! shared memory.
 //!
-//! Each thread keeps one [`Local`] for each control region it has a slot in, and a cache of the
-//! last one used: two words of const-initialised thread-local storage without a destructor, which
-//! cost one segment-relative load. The list behind it has a destructor, by which an ending thread
-//! gives its slots back.
+//! Each thread keeps one [`Local`] for each control region in which it has a slot, and a cache of
+//! the last one used: two words of const-initialised thread-local storage without a destructor,
+//! which cost one segment-relative load. The list behind it has a destructor, which releases the
+//! slots of an ending thread.
 //!
 //! A `Local` never moves and is freed only when no handle to it ([`Slot`](crate::Slot),
-//! [`Pin`](crate::Pin), guards) is left: one that outlives the thread's list (a handle kept in
-//! another thread-local) keeps its slot too, until the region is closed or the process ends.
+//! [`Pin`](crate::Pin), guards) is left. If a handle outlives the thread's list (because it is kept
+//! in another thread-local), its slot stays taken too, until the region is closed or the process
+//! ends.
 
 use crate::epoch::{self, PinKind};
 use crate::layout::{GATES, LANES, SlotLines};
@@ -20,16 +21,16 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Once, Weak};
 
-/// In [`Local::pins`]: pins look whether this is a forked child and whether the slot is abandoned,
-/// and pass the barrier in the way that the region needs. Others need not ask: a comparison less
-/// for each.
+/// A flag in [`Local::pins`]. If it is set, pins check whether this is a forked child and whether
+/// the slot is abandoned, and pass the barrier that the region needs. Otherwise they need no check,
+/// which saves each a comparison.
 pub(crate) const UNUSUAL: usize = 1 << (usize::BITS - 1);
 
-/// One thread's part in one opening of a control region.
+/// One thread's state in one opening of a control region.
 pub(crate) struct Local {
-    /// Identity of the opening; never reused.
+    /// The identity of the opening; never reused.
     pub(crate) opening: u64,
-    /// Generation of forks in which the slot was claimed.
+    /// The fork generation in which the slot was claimed.
     pub(crate) fork_generation: u32,
     pub(crate) barrier: Machine,
     pub(crate) slot: SlotId,
@@ -37,23 +38,23 @@ pub(crate) struct Local {
     lines: NonNull<SlotLines>,
     epoch: NonNull<AtomicU64>,
     inner: Weak<Inner>,
-    /// How many pins nest, and [`UNUSUAL`].
+    /// The number of nested pins, and the flag [`UNUSUAL`].
     pub(crate) pins: Cell<usize>,
     /// The pin word that the outermost pin wrote.
     pub(crate) entered: Cell<u64>,
-    /// How many revocations this thread has noticed.
+    /// The number of revocations that this thread has noticed.
     pub(crate) lost: Cell<u32>,
-    /// Handles other than pins.
+    /// The number of handles other than pins.
     pub(crate) handles: Cell<usize>,
     /// How often this thread is inside each gate.
     pub(crate) inside: [Cell<usize>; GATES],
-    /// Whether a panic has ended an operation of this slot that outer handles survive. It then
-    /// counts one pin more: what the operation has left must not be freed before its repair.
+    /// Whether a panic has ended an operation of this slot that outer handles survive. The slot
+    /// then counts one more pin: what the operation has left must not be freed before its repair.
     abandoned: Cell<bool>,
-    /// Lanes whose intent is withdrawn by a destructor.
+    /// The lanes whose intents a destructor withdraws.
     pub(crate) withdrawn: [Cell<bool>; LANES],
-    /// Handles that were made while the thread unwound, and the lanes whose intents stood when the
-    /// first of them was.
+    /// The number of handles that were created while the thread unwound, and the lanes that had
+    /// intents when the first of them was created.
     in_destructor: Cell<usize>,
     stood: Cell<[bool; LANES]>,
 }
@@ -62,10 +63,10 @@ impl Local {
     /// The slot's lines.
     ///
     /// # Safety
-    /// The opening must still be alive: a handle with the opening's lifetime exists.
+    /// The opening must still be alive: a handle with the opening's lifetime must exist.
     #[inline(always)]
     pub(crate) unsafe fn lines<'a>(&self) -> &'a SlotLines {
-        // SAFETY: leads into the opening's region, which lives by the caller's promise.
+        // SAFETY: it leads into the opening's region, which lives by the caller's promise.
         unsafe { self.lines.as_ref() }
     }
 
@@ -79,13 +80,13 @@ impl Local {
         unsafe { self.epoch.as_ref() }
     }
 
-    /// Whether this process is a forked child of the one that claimed the slot.
+    /// Whether this process was forked from the one that claimed the slot.
     #[inline(always)]
     pub(crate) fn is_forked(&self) -> bool {
         self.pins.get() & UNUSUAL != 0 && self.fork_generation != mneme_sys::fork::generation()
     }
 
-    /// How many pins nest.
+    /// The number of nested pins.
     #[inline(always)]
     pub(crate) fn depth(&self) -> usize {
         self.pins.get() & !UNUSUAL
@@ -99,7 +100,7 @@ impl Local {
         self.depth() != usize::from(self.abandoned.get()) || self.handles.get() != 0
     }
 
-    /// The lanes in which an intent stands, in the slot's `lines`, that no destructor withdraws.
+    /// The lanes that have an intent, in the slot's `lines`, which no destructor withdraws.
     fn announced(&self, lines: &SlotLines) -> [bool; LANES] {
         std::array::from_fn(|lane| {
             let stands = || intent::standing(&lines.intents[lane].head).is_some();
@@ -107,7 +108,7 @@ impl Local {
         })
     }
 
-    /// A handle was made while the thread unwinds.
+    /// Called when a handle is created while the thread unwinds.
     #[cold]
     pub(crate) fn begin_in_destructor(&self, lines: &SlotLines) {
         let others = self.in_destructor.get();
@@ -117,10 +118,10 @@ impl Local {
         self.in_destructor.set(others + 1);
     }
 
-    /// A handle that was made while the thread unwound is dropped. Returns whether a panic has
-    /// ended the operations of a destructor, which has caught it or will. The thread unwinds either
-    /// way; but when all such handles are gone, an operation that has ended by itself has left no
-    /// intent.
+    /// Called when a handle that was created while the thread unwound is dropped. Returns whether a
+    /// panic has ended operations of a destructor, which has caught it or will. The thread is
+    /// unwinding either way; but when all such handles are gone, an operation that has ended
+    /// normally has left no intent.
     #[cold]
     pub(crate) fn ends_in_destructor(&self, lines: &SlotLines) -> bool {
         let others = self.in_destructor.get().saturating_sub(1);
@@ -136,22 +137,23 @@ impl Local {
     }
 }
 
-/// Has forked children know that their thread's slots are their parent's.
+/// Makes forked children notice that their thread's slots belong to their parent.
 pub(crate) fn watch_forks() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| mneme_sys::fork::in_children(in_child));
 }
 
-/// Nothing of this thread takes the short way any more: that would write where its parent pins.
+/// In the child, marks this thread's locals, so that the fast path is not taken any more: it would
+/// write where the parent pins.
 ///
-/// A list is in use, and its slots are not marked, only if a signal's handler has forked while this
-/// thread claimed or gave back one.
+/// A list is in use here, and its slots are not marked, only if a signal handler has forked while
+/// this thread claimed or released a slot.
 extern "C" fn in_child() {
     CACHE.with(|cache| {
         cache.opening.set(0);
         cache.local.set(None);
     });
-    // SAFETY: the lists hold live boxes of this thread only.
+    // SAFETY: the lists hold only live boxes of this thread.
     let mark = |local: &NonNull<Local>| unsafe { local.as_ref() }.set_unusual();
     let _ = CLAIMS.try_with(|claims| {
         let claims = claims.0.try_borrow().ok()?;
@@ -169,12 +171,12 @@ struct Cache {
     local: Cell<Option<NonNull<Local>>>,
 }
 
-/// The thread's locals, each with its opening, by which they are sorted: a thread that goes round
-/// many openings finds each without touching the others. The boxes are owned as raw pointers, for
-/// handles point to them.
+/// The thread's locals, each with its opening, by which they are sorted: a thread that uses many
+/// openings in turn finds each without touching the others. The boxes are owned as raw pointers,
+/// because handles point to them.
 struct Claims(RefCell<Vec<(u64, NonNull<Local>)>>);
 
-/// The locals that panics have taken off that list, and that handles still point to.
+/// Locals that panics have removed from that list, and that handles still point to.
 struct Abandoned(RefCell<Vec<NonNull<Local>>>);
 
 thread_local! {
@@ -183,7 +185,7 @@ thread_local! {
     static ABANDONED: Abandoned = const { Abandoned(RefCell::new(Vec::new())) };
 }
 
-/// This thread's part in the opening, if it was the last one used. `opening` must be alive.
+/// This thread's local for the opening, if it was the last one used. `opening` must be alive.
 #[inline(always)]
 pub(crate) fn cached(opening: u64) -> Option<NonNull<Local>> {
     CACHE.with(|cache| {
@@ -195,7 +197,7 @@ pub(crate) fn cached(opening: u64) -> Option<NonNull<Local>> {
     })
 }
 
-/// This thread's part in the opening, if it has one. `opening` must be alive.
+/// This thread's local for the opening, if it has one. `opening` must be alive.
 pub(crate) fn find(opening: u64) -> Option<NonNull<Local>> {
     CLAIMS
         .try_with(|claims| find_in(&claims.0.borrow(), opening))
@@ -207,7 +209,8 @@ fn find_in(claims: &[(u64, NonNull<Local>)], opening: u64) -> Option<NonNull<Loc
     at.ok().map(|at| claims[at].1)
 }
 
-/// This thread's part in the opening; claims a slot if it has none, for `reaping` one kept back.
+/// This thread's local for the opening. Claims a slot if it has none; with `reaping`, if necessary
+/// one reserved for reapers.
 #[inline(never)]
 pub(crate) fn find_or_claim(
     inner: &std::sync::Arc<Inner>,
@@ -229,7 +232,7 @@ pub(crate) fn find_or_claim(
                 }
                 claimed => claimed?,
             };
-            // The slot exists, for it was just claimed.
+            // The slot exists, because it was just claimed.
             let lines = inner.control().slot(slot).ok_or(SlotError::ThreadEnding)?;
             let local = Box::new(Local {
                 opening: inner.opening(),
@@ -260,7 +263,7 @@ pub(crate) fn find_or_claim(
             Ok(local)
         })
         .map_err(|_| SlotError::ThreadEnding)??;
-    // As long as a slot is to be given back, each operation comes by here.
+    // As long as a slot has yet to be released, each operation takes this path.
     if !release_abandoned() {
         CACHE.with(|cache| {
             cache.opening.set(inner.opening());
@@ -270,8 +273,8 @@ pub(crate) fn find_or_claim(
     Ok(found)
 }
 
-/// Has the dead repaired, which frees their slots, by a thread that gives the slot that it needs
-/// back at its end. False: nobody can.
+/// Lets a separate thread, which releases its own slot at the end, repair dead threads' slots and
+/// so free them. Returns false if that is impossible.
 #[cold]
 fn reap_apart(inner: &std::sync::Arc<Inner>) -> bool {
     let Some(reaper) = inner.reaper.get() else {
@@ -288,12 +291,12 @@ fn reap_apart(inner: &std::sync::Arc<Inner>) -> bool {
     })
 }
 
-/// Gives back the slots of abandoned locals without handles. Returns whether others are left.
+/// Releases the slots of abandoned locals without handles. Returns whether others are left.
 #[cold]
 pub(crate) fn release_abandoned() -> bool {
     let released = ABANDONED.try_with(|abandoned| {
         let mut abandoned = abandoned.0.try_borrow_mut().ok()?;
-        // SAFETY: the list holds live boxes of this thread only.
+        // SAFETY: the list holds only live boxes of this thread.
         let is_kept = |local: &NonNull<Local>| unsafe { local.as_ref() }.has_handles();
         let released: Vec<_> = abandoned.extract_if(.., |local| !is_kept(local)).collect();
         Some((released, !abandoned.is_empty()))
@@ -308,10 +311,10 @@ pub(crate) fn release_abandoned() -> bool {
     others
 }
 
-/// Gives the slot of a local back, and frees the local.
+/// Releases the slot of a local, and frees the local.
 ///
 /// # Safety
-/// It is a box of the calling thread, without a handle, and in no list.
+/// It must be a box of the calling thread, without a handle, and in no list.
 unsafe fn release(local: NonNull<Local>) {
     // SAFETY: alive by the caller's promise.
     let known = unsafe { local.as_ref() };
@@ -323,36 +326,36 @@ unsafe fn release(local: NonNull<Local>) {
             false => inner.release_slot(known.slot),
         }
     }
-    // SAFETY: no handle is left, and no list has it.
+    // SAFETY: no handle is left, and no list contains it.
     drop(unsafe { Box::from_raw(local.as_ptr()) });
 }
 
 /// Frees the locals of openings that are closed.
 fn forget_closed(claims: &mut Vec<(u64, NonNull<Local>)>) {
     claims.retain(|(_, local)| {
-        // SAFETY: the list holds live boxes of this thread only.
+        // SAFETY: the list holds only live boxes of this thread.
         let known = unsafe { local.as_ref() };
         if known.inner.strong_count() > 0 {
             return true;
         }
         uncache(known.opening);
         if !known.has_handles() {
-            // SAFETY: no handle is left, and it leaves the list with this.
+            // SAFETY: no handle is left, and this removes it from the list.
             drop(unsafe { Box::from_raw(local.as_ptr()) });
         }
         false
     });
 }
 
-/// To be called when a thread that unwinds has dropped a handle. If an intent stands, a panic has
+/// To be called when a thread that unwinds has dropped a handle. If there is an intent, a panic has
 /// ended the operation that announced it. If it was the last handle, a panic has ended an operation
-/// that may have claimed something before its intent. The thread gets another slot for what it does
-/// next. This one is left to the reapers once it has no handle: as a rule at once. Of handles that
-/// the caller of the operation had before, a pin gives it back as it is dropped, any other with the
-/// thread's next operation.
+/// that may have claimed something before its intent. The thread gets another slot for its next
+/// operation. This slot is left to the reapers once it has no handle, which usually is at once. If
+/// the caller of the operation had handles before, a pin releases the slot when it is dropped, and
+/// any other handle does so with the thread's next operation.
 ///
 /// # Safety
-/// `local` is a live one of the calling thread, which the caller uses no more.
+/// `local` must be alive and belong to the calling thread, which must not use it any more.
 #[cold]
 pub(crate) unsafe fn unwound(local: NonNull<Local>) {
     // SAFETY: alive by the caller's promise.
@@ -378,7 +381,7 @@ pub(crate) unsafe fn unwound(local: NonNull<Local>) {
         let at = claims.binary_search_by_key(&known.opening, |(opening, _)| *opening);
         at.ok().map(|at| claims.remove(at))
     });
-    // If the list is gone or in use, the slot stays the thread's until the opening is closed.
+    // If the list is gone or in use, the slot stays with the thread until the opening is closed.
     if let Ok(Some(_)) = unlisted {
         uncache(known.opening);
         if announces && epoch::pinned_epoch(lines.pin.load(Relaxed)).is_none() {
@@ -388,7 +391,7 @@ pub(crate) unsafe fn unwound(local: NonNull<Local>) {
         known.pins.set(known.pins.get() + 1);
         known.abandoned.set(true);
         known.set_unusual();
-        // If the list is gone or in use, the slot stays this thread's as well.
+        // If the list is gone or in use, the slot stays with this thread as well.
         let _ = ABANDONED.try_with(|list| list.0.try_borrow_mut().map(|mut l| l.push(local)));
         release_abandoned();
     }
@@ -406,11 +409,11 @@ fn uncache(opening: u64) {
 impl Drop for Claims {
     fn drop(&mut self) {
         for (_, local) in self.0.take() {
-            // SAFETY: the list held live boxes of this thread only.
+            // SAFETY: the list held only live boxes of this thread.
             let known = unsafe { local.as_ref() };
             uncache(known.opening);
-            // Otherwise it will still be used in a later destructor, and keeps its slot. In no
-            // list, it looks for forks itself.
+            // Otherwise it will still be used in a later destructor, and keeps its slot. Since it
+            // is in no list, it checks for forks itself.
             known.set_unusual();
             if !known.has_handles() {
                 // SAFETY: no handle is left, and the list is gone.
@@ -423,7 +426,7 @@ impl Drop for Claims {
 impl Drop for Abandoned {
     fn drop(&mut self) {
         for local in self.0.take() {
-            // SAFETY: the list held live boxes of this thread only.
+            // SAFETY: the list held only live boxes of this thread.
             let known = unsafe { local.as_ref() };
             known.set_unusual();
             if !known.has_handles() {

@@ -1,10 +1,11 @@
-//! Undo areas: space in a thread's slot for what does not fit an intent line.
+//! Undo areas: space in a thread's slot for data that do not fit into an intent line.
 //!
-//! An operation on several keys writes the old locations here, an overwrite in place the new
-//! bytes; then the intent that says so; then it begins. The reaper of the thread finds both.
+//! An operation on several keys writes the old locations here, and an overwrite in place the new
+//! bytes. Then it announces the intent that refers to them, and then it begins. The thread's reaper
+//! finds both.
 //!
-//! The bytes are words of shared memory: all access is by atomics, so that a reader that races
-//! with a writer gets torn content at worst.
+//! The bytes are words of shared memory. All access is atomic, so a reader that races with a writer
+//! gets torn content at worst.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -22,13 +23,13 @@ impl<'a> UndoArea<'a> {
         UndoArea { offset, words }
     }
 
-    /// Where the area lies in the control region, in bytes.
+    /// The area's offsets in the control region, in bytes.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.len()
     }
 
-    /// Bytes in the area.
+    /// The length of the area in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.words.len() * 8
@@ -40,7 +41,7 @@ impl<'a> UndoArea<'a> {
         self.words.is_empty()
     }
 
-    /// The first `bytes` (a multiple of 8, at most all) and the others, as areas of their own.
+    /// Splits the area after `bytes` bytes (a multiple of 8, at most all).
     #[must_use]
     pub fn split_at(self, bytes: usize) -> (UndoArea<'a>, UndoArea<'a>) {
         let words = (bytes / 8).min(self.words.len());
@@ -58,16 +59,16 @@ impl<'a> UndoArea<'a> {
         self.words
     }
 
-    /// Writes `bytes` at `at` (a multiple of 8); the rest of the last word becomes zero. `false`,
-    /// and nothing is written, if they do not fit. They are visible to others before the intent
-    /// that is declared afterwards.
+    /// Writes `bytes` at `at` (a multiple of 8); the rest of the last word becomes zero. Returns
+    /// `false`, and writes nothing, if they do not fit. Others see the bytes before an intent that
+    /// is announced afterwards.
     #[must_use]
     pub fn write(&self, at: usize, bytes: &[u8]) -> bool {
         let Some(words) = self.part(at, bytes.len()) else {
             return false;
         };
         let (chunks, rest) = bytes.as_chunks::<8>();
-        // Relaxed: the intent's Release store publishes it.
+        // Relaxed: the intent's Release store publishes the bytes.
         for (word, chunk) in words.iter().zip(chunks) {
             word.store(u64::from_le_bytes(*chunk), Relaxed);
         }
@@ -79,7 +80,7 @@ impl<'a> UndoArea<'a> {
         true
     }
 
-    /// Reads bytes from `at` (a multiple of 8) on; `false` if the area ends before.
+    /// Reads bytes from offset `at` (a multiple of 8); `false` if the area ends before.
     #[must_use]
     pub fn read(&self, at: usize, bytes: &mut [u8]) -> bool {
         let Some(words) = self.part(at, bytes.len()) else {

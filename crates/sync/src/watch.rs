@@ -1,17 +1,17 @@
-//! Watch registrations: **if a writer announces a change and then asks whether it is watched,
-//! either the answer is yes, or a watcher that registers sees the announcement.**
+//! Watch registrations: **a writer announces a change and then asks whether it is watched. Either
+//! the answer is yes, or a watcher that registers sees the announcement.**
 //!
 //! So writers need not count their changes while no process watches, and no change is missed. A
 //! writer announces (it takes the lock of what it changes), asks, counts the change if it is
-//! watched, changes, and unlocks. A watcher registers, reads what was counted, and *then* waits for
-//! the writers that have announced a change of what it watches: their changes have happened then,
-//! and any later change is counted. (A watcher that waited first could read a count whose change is
-//! not made yet.)
+//! watched, changes, and unlocks. A watcher registers, reads the count, and *then* waits for the
+//! writers that have announced a change of what it watches: those changes are then done, and any
+//! later change is counted. (A watcher that waited first could read a count whose change has not
+//! been made yet.)
 //!
 //! A word of the control region has a bit for each process entry with a registration. The watcher
 //! passes the heavy barrier after its store to the word, the writer the light one before its load,
-//! as with pins. A reaper clears the bit of the dead, and so does a process that takes over their
-//! entry. Entries that the word has no bit for share the last one, which is cleared when a process
+//! as with pins. A reaper clears a dead process's bit, and so does a process that takes over its
+//! entry. Entries beyond the word's bits share the last one, which is cleared when a process
 //! attaches that is alone.
 
 use crate::SlotError;
@@ -23,10 +23,10 @@ use mneme_sys::barrier::BarrierRefused;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-/// While one lives, [`Participants::is_watched`] says `true` to every process.
+/// While one exists, [`Participants::is_watched`] returns true in every process.
 ///
-/// `Send` and `Sync`, and many may live at once. It keeps its opening alive. In a forked child it
-/// is nothing.
+/// `Send` and `Sync`, and many may exist at once. It keeps its opening alive. In a forked child it
+/// has no effect.
 #[must_use = "dropping it ends the registration"]
 pub struct WatchRegistration {
     participants: Participants,
@@ -36,11 +36,11 @@ impl Participants {
     /// Registers this process as a watcher. Costs a barrier between processes, 2 to 10 us, if this
     /// opening has no registration yet.
     ///
-    /// A writer that announced a change before, and found that it is not watched, is seen by
-    /// looking for announcements now.
+    /// To find a writer that announced a change before, and found that it is not watched, look for
+    /// announcements after this call.
     ///
     /// # Errors
-    /// [`SlotError::Forked`]; [`SlotError::Barrier`], and then nothing is registered.
+    /// [`SlotError::Forked`]; [`SlotError::Barrier`], in which case nothing is registered.
     pub fn register_watch(&self) -> Result<WatchRegistration, SlotError> {
         let inner = self.inner();
         if inner.is_forked() {
@@ -61,7 +61,7 @@ impl Participants {
         })
     }
 
-    /// Whether any process has a registration; not in a forked child. A load of a line that seldom
+    /// Whether any process has a registration; false in a forked child. Loads a line that seldom
     /// changes.
     ///
     /// Ask after the change was announced by an exchange or a store, and before it is made.
@@ -74,7 +74,7 @@ impl Participants {
 }
 
 impl Inner {
-    /// The bit of a process entry, and whether it is that entry's alone.
+    /// The bit of a process entry, and whether it belongs to that entry alone.
     fn watch_bit(&self, process: u16) -> (u64, bool) {
         const LAST: u32 = u64::BITS - 1;
         let at = u32::from(process.saturating_sub(1)).min(LAST);
@@ -82,8 +82,8 @@ impl Inner {
         (1 << at, at < LAST || all_have_one)
     }
 
-    /// The entry's process has no registration any more: called by it, or with its liveness lock
-    /// held.
+    /// Records that the entry's process has no registration any more. Called by that process, or
+    /// with its liveness lock held.
     pub(crate) fn end_watches(&self, process: u16) {
         if let (bit, true) = self.watch_bit(process) {
             end(&self.control().header().watched, bit);
@@ -101,7 +101,7 @@ impl Drop for WatchRegistration {
         *kept -= 1;
         let me = inner.me();
         let entry = inner.control().process(me.process);
-        // Of a process that was declared dead, by a script, the entry may be another's.
+        // If this process was declared dead, by a script, another process may have the entry.
         let mine = entry.is_some_and(|e| process::read(&e.state).incarnation == me.incarnation);
         if *kept == 0 && mine {
             inner.end_watches(me.process);
@@ -128,8 +128,8 @@ pub(crate) fn begin<W: Word>(
     bit: u64,
     barrier: &impl Barrier,
 ) -> Result<(), BarrierRefused> {
-    // SYNC: the barrier pairs with that in `is_watched`: the announcement of a writer that does not
-    // find the bit is seen by what the caller loads from here on.
+    // SYNC: the barrier pairs with that in `is_watched`: if a writer does not find the bit, the
+    // caller's loads from here on see its announcement.
     change(watched, |word| word | bit);
     mneme_sys::fault!("sync.watch.registered");
     barrier.heavy()

@@ -130,7 +130,7 @@ fn described(segment: &Segment, found: Condition) -> String {
     match found {
         Condition::Whole => format!("{name} is whole, and nobody is in a section of it"),
         Condition::Poisoned => format!(
-            "{name} is poisoned: somebody died or panicked while changing it. `--from CLONE` gives it a clone's content, \
+            "{name} is poisoned: a process died or panicked while changing it. `--from CLONE` gives it a clone's content, \
              `--rebuild` makes it empty, `--accept` declares it whole as it is"
         ),
         Condition::Held { pid, alone } => {

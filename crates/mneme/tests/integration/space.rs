@@ -70,7 +70,7 @@ fn what_cannot_be_done_is_refused_in_words() {
         (&["create", "w"][..], "already"),
         (&["create", "a/b"], "slashes"),
         (&["add", "w", "a"], "member already"),
-        (&["add", "w", "a@monday"], "lies where the member"),
+        (&["add", "w", "a@monday"], "overlaps the member"),
         (&["add", "w", "f"], "no address"),
         (&["add", "w", "b"], "no segment"),
         (&["add", "x", "a"], "no space"),

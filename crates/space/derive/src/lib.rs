@@ -1,4 +1,4 @@
-//! `#[derive(Stored)]`: for the trait of that name in mneme-space.
+//! `#[derive(Stored)]` for mneme-space's trait of that name.
 
 mod representation;
 
@@ -9,12 +9,11 @@ use representation::Representation;
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Fields, GenericParam, Lifetime, Type, parse_quote, parse2};
 
-/// Lets values of the type lie in a segment. Each field must be `Stored`; at most one lifetime is
-/// allowed, the brand.
+/// Lets values of the type lie in a segment. Each field must be `Stored`; the type may have at most
+/// one lifetime, the brand.
 ///
-/// A type that is generic over its allocator says which parameter that is:
-/// `#[stored(allocator = A)]`. Then it is `Stored` where the allocator is the segment's `Heap`, and
-/// nowhere else.
+/// A type that is generic over its allocator names that parameter: `#[stored(allocator = A)]`. It
+/// is then `Stored` only if the allocator is the segment's `Heap`.
 #[proc_macro_derive(Stored, attributes(stored))]
 pub fn stored(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as DeriveInput);
@@ -23,7 +22,7 @@ pub fn stored(input: TokenStream) -> TokenStream {
         .into()
 }
 
-/// The crate that the derived code uses, in the program where it is put; this crate does not.
+/// The crate that the derived code uses where it is expanded; this crate does not depend on it.
 const SPACE: &str = "mneme_space";
 
 fn derive(mut input: DeriveInput) -> Result<Tokens, Error> {
@@ -66,7 +65,7 @@ fn derive(mut input: DeriveInput) -> Result<Tokens, Error> {
             let integer = representation.discriminant();
             for variant in &data.variants {
                 let name = variant.ident.to_string();
-                // As a value: the same words may come to mean another one.
+                // As a value: the same tokens may come to mean another value.
                 let value = variant.discriminant.as_ref().map(|(_, value)| {
                     quote! {
                         shape.text("=");
@@ -96,8 +95,8 @@ fn derive(mut input: DeriveInput) -> Result<Tokens, Error> {
     };
     let (impls, _, clauses) = generics.split_for_impl();
     Ok(quote! {
-        // SAFETY: all that it consists of is `Stored` under the same brand, as the shape's brand
-        // demands, and described.
+        // SAFETY: all parts are `Stored` under the same brand, as the shape's brand demands, and
+        // are described.
         #[automatically_derived]
         unsafe impl #impls ::#space::Stored<#brand> for #ident #types #clauses {
             fn describe(shape: &mut ::#space::Shape<#brand>) {
@@ -117,7 +116,7 @@ struct Allocator {
 }
 
 impl Allocator {
-    /// The one that the attribute names, if there is one.
+    /// The parameter that the attribute names, if there is one.
     fn of(input: &DeriveInput, heap: &Tokens) -> Result<Option<Self>, Error> {
         let mut found = None;
         for attribute in &input.attrs {
@@ -148,7 +147,7 @@ impl Allocator {
         Ok(Some(Self { parameter, heap }))
     }
 
-    /// Takes the parameter out of those that the implementation is generic over.
+    /// Removes the parameter from those that the implementation is generic over.
     fn remove(&self, generics: &mut syn::Generics) -> Result<(), Error> {
         let others = std::mem::take(&mut generics.params).into_iter().filter(
             |parameter| !matches!(parameter, GenericParam::Type(of) if of.ident == self.parameter),
@@ -167,7 +166,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Puts the heap into the fields' types.
+    /// Substitutes the heap for the parameter in the fields' types.
     fn fill(&self, data: &mut Data) -> Result<(), Error> {
         let fields: Vec<&mut Fields> = match data {
             Data::Struct(data) => vec![&mut data.fields],
@@ -193,8 +192,7 @@ impl Allocator {
     }
 }
 
-/// Tells how many fields there are and of each; of its offset too, where it has one that can be
-/// asked for.
+/// Describes the number of fields and each field, with its offset where `offset_of!` supports it.
 fn fields(fields: &Fields, offsets: bool) -> Result<Tokens, Error> {
     let count = fields.len() as u64;
     let mut body = quote!(shape.number(#count););
@@ -205,8 +203,7 @@ fn fields(fields: &Fields, offsets: bool) -> Result<Tokens, Error> {
         let offset =
             offsets.then(|| quote!(shape.number(::core::mem::offset_of!(Self, #member) as u64);));
         let of = &field.ty;
-        // Errors point to the field; names mean what they mean here, also if a macro was given the
-        // field.
+        // Errors point to the field, and names resolve here even if a macro produced the field.
         let place = Span::call_site().located_at(of.span());
         body.extend(quote_spanned! {place=>
             shape.text(#name);
@@ -217,7 +214,7 @@ fn fields(fields: &Fields, offsets: bool) -> Result<Tokens, Error> {
     Ok(body)
 }
 
-/// Says plainly of what can be seen to be no stored type why it is none.
+/// Refuses types that evidently cannot be stored, and says why.
 fn refuse(of: &Type) -> Result<(), Error> {
     let why = match of {
         Type::Reference(_) => {
@@ -238,10 +235,9 @@ fn refuse(of: &Type) -> Result<(), Error> {
     Err(Error::new(of.span(), why))
 }
 
-/// Refuses a type that a macro makes, wholly or in part. The derived code would ask for it a second
-/// time: with other tokens, where the allocator was put in for its parameter, and a procedural
-/// macro may answer differently each time. Then the type that is judged is not the type of the
-/// field.
+/// Refuses a type that is wholly or partly a macro invocation. The derived code mentions a field's
+/// type a second time, with other tokens where the allocator is substituted, and a procedural macro
+/// may expand differently each time. Then the type that is checked would not be the field's type.
 fn refuse_macros(of: Tokens) -> Result<(), Error> {
     let tokens: Vec<TokenTree> = of.into_iter().collect();
     for window in tokens.windows(3) {

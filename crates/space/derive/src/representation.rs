@@ -1,4 +1,4 @@
-//! What `#[repr]` says of a type's layout.
+//! What `#[repr]` determines about a type's layout.
 
 use proc_macro2::{Ident, Span, TokenStream as Tokens};
 use quote::{ToTokens, quote};
@@ -9,7 +9,7 @@ const INTEGERS: [&str; 12] = [
     "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize",
 ];
 
-/// All that a type's `#[repr]` attributes say, in an order that is not theirs.
+/// The contents of all of a type's `#[repr]` attributes, in a canonical order.
 pub struct Representation {
     said: Vec<String>,
 }
@@ -21,7 +21,8 @@ impl Representation {
             let words =
                 attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated)?;
             said.extend(words.iter().map(|word| match word {
-                // How tokens are spaced is up to the compiler; it must not be in a shape.
+                // The compiler chooses how tokens are spaced, so the spacing must not enter the
+                // shape.
                 Meta::List(list) => {
                     format!("{}({})", list.path.to_token_stream(), list.tokens)
                 }
@@ -33,12 +34,12 @@ impl Representation {
         Ok(Self { said })
     }
 
-    /// One text for the same representation, however it was written.
+    /// A text that is equal for equal representations, however they were written.
     pub fn text(&self) -> String {
         self.said.join(",")
     }
 
-    /// Whether the language says how an enum lies, and not its compiler.
+    /// Whether the language, rather than the compiler, determines an enum's layout.
     pub fn decrees_enums(&self) -> bool {
         self.said.iter().any(|word| word == "C") || self.integer().is_some()
     }

@@ -1,5 +1,5 @@
-//! One segment of an attachment: its lock, and the word in its header that says whether it is
-//! whole.
+//! One segment of an attachment: its lock, and the word in its header that says whether its
+//! contents are consistent.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -16,15 +16,15 @@ use crate::segment::data::word::{self, state};
 use crate::segment::{control, durable, grow_region};
 use crate::{EnterError, Segment, heap};
 
-/// A segment with its lock held exclusively. Dropped in unwinding, it poisons the segment.
+/// A segment whose lock is held exclusively. Dropped during a panic, it poisons the segment.
 pub(super) struct ExclusiveSegment<'a> {
     changing: Changing<'a>,
-    /// Given back last.
+    /// Released last.
     lock: Sole<'a>,
 }
 
 impl ExclusiveSegment<'_> {
-    /// Leaves the segment whole.
+    /// Ends the change; the segment is consistent.
     #[inline]
     pub(super) fn end(self) {
         mneme_sys::fault!("space.enter.done");
@@ -33,7 +33,7 @@ impl ExclusiveSegment<'_> {
         drop(self.lock);
     }
 
-    /// Leaves the segment in the middle of a change.
+    /// Ends in the middle of a change; the segment is poisoned.
     pub(super) fn abandon(self) {
         self.changing.abandon();
         drop(self.lock);
@@ -45,9 +45,10 @@ pub(super) struct AttachedSegment {
     pub(super) placed: Arc<Placed>,
     pub(super) gate: FencedGate,
     pub(super) access: Access,
-    /// Its bytes outlive the machine.
+    /// Whether the segment's bytes outlive the machine.
     pub(super) durable: bool,
-    /// Growth ahead of need was refused once. From then on it grows by what its heap needs.
+    /// Set once growing ahead of need was refused. From then on the segment grows only by what its
+    /// heap needs.
     pub(super) growth_refused: AtomicBool,
 }
 
@@ -56,7 +57,8 @@ impl AttachedSegment {
         self.placed.segment()
     }
 
-    /// The segment as sections have it: exclusively, if they may change it and this attachment may.
+    /// The segment for a section: exclusively held if the section may change it and this attachment
+    /// may too.
     pub(super) fn present(&self, alone: bool) -> ProcessMapping {
         ProcessMapping {
             name: self.segment().name().as_str().into(),
@@ -68,8 +70,8 @@ impl AttachedSegment {
         }
     }
 
-    /// Takes its lock exclusively; from now on the header says that the segment is being changed.
-    /// The slot is the thread's.
+    /// Takes the segment's lock exclusively and marks its header as being changed. The slot belongs
+    /// to the calling thread.
     #[inline]
     pub(super) fn alone<'a>(
         &'a self,
@@ -77,7 +79,7 @@ impl AttachedSegment {
         timeout: Duration,
     ) -> Result<ExclusiveSegment<'a>, EnterError> {
         let lock = self.gate.sole_within(slot, timeout)?;
-        // `OwnerDied` is in the segment's header too, where it outlives the control file.
+        // The segment's header also records `OwnerDied`, and keeps it if the control file is lost.
         let died = lock.owner_died();
         let lock = lock.into_inner();
         let changing = self.begin(&lock, died)?;
@@ -85,8 +87,8 @@ impl AttachedSegment {
         Ok(ExclusiveSegment { changing, lock })
     }
 
-    /// With the lock held exclusively, of which owners may have died: begins to change the segment,
-    /// unless it is poisoned.
+    /// Begins to change the segment, unless it is poisoned. The lock must be held exclusively;
+    /// `died` says whether a previous owner died.
     pub(super) fn begin(&self, alone: &Sole<'_>, died: bool) -> Result<Changing<'_>, EnterError> {
         if died || alone.met_dead() {
             control::reap(self.placed.participants());
@@ -95,8 +97,8 @@ impl AttachedSegment {
         // SYNC: pairs with the Release stores of the last exclusive section.
         match word.load(Acquire) {
             state::WHOLE if self.is_of_this_boot()? => {}
-            // The section that wrote it is gone, for this thread has the lock; or the machine went
-            // down.
+            // This thread has the lock, so the section that wrote `CHANGING` is gone; for `WHOLE`,
+            // the machine went down.
             state::CHANGING | state::WHOLE => {
                 word.store(state::DIED, Release);
                 return Err(poisoned(self.segment()));
@@ -104,17 +106,18 @@ impl AttachedSegment {
             _ => return Err(poisoned(self.segment())),
         }
         if died {
-            // The owner died before it began to change the segment, or after the end.
+            // The owner died before it began to change the segment, or after it had ended.
             alone.repaired();
         }
         self.grow_ahead()?;
         self.note_unsynced()?;
-        // An error before anything was changed leaves it whole.
+        // If an error occurs before anything was changed, the segment is still consistent.
         Ok(Changing::begin(word, state::WHOLE))
     }
 
-    /// Takes memory for a heap that has little left, while the segment is still called whole: the
-    /// kernel may kill the process for it, and a death inside the section would poison the segment.
+    /// Grows the segment if its heap has little memory left, while its header still says that it is
+    /// consistent. The kernel may kill the process for lack of memory, and a death inside the
+    /// section would poison the segment.
     #[inline]
     fn grow_ahead(&self) -> Result<(), RegionError> {
         let region = self.placed.region();
@@ -125,7 +128,7 @@ impl AttachedSegment {
         // SAFETY: mapped over this length, at its address, which is a multiple of 1 GiB.
         let wanted = unsafe { heap::growth_ahead(region.first_byte(), len) };
         match wanted {
-            // Relaxed: a hint.
+            // Relaxed: the flag is a hint.
             Some(bytes) if !self.growth_refused.load(Relaxed) => {
                 let refused = grow_region(region, bytes).is_err();
                 self.growth_refused.store(refused, Relaxed);
@@ -135,13 +138,13 @@ impl AttachedSegment {
         }
     }
 
-    /// With the lock held exclusively, whatever state the segment is in: begins to mend it.
+    /// Begins to repair the segment, whatever state it is in. The lock must be held exclusively.
     pub(super) fn begin_mending(&self) -> Result<Changing<'_>, EnterError> {
         self.note_unsynced()?;
         Ok(Changing::begin(self.state()?, state::DIED))
     }
 
-    /// Notes that what is on the medium is not all, before anything is changed.
+    /// Before anything is changed, records that the medium will not have all changes.
     #[inline]
     fn note_unsynced(&self) -> Result<(), RegionError> {
         if self.durable {
@@ -150,8 +153,8 @@ impl AttachedSegment {
         Ok(())
     }
 
-    /// Writes all of the segment through to its medium, where it has one, and notes that all is
-    /// there. Nobody changes it meanwhile.
+    /// Writes the whole segment through to its medium, if it has one, and records that everything
+    /// is on it. Nobody may change the segment meanwhile.
     pub(super) fn sync(&self) -> Result<(), RegionError> {
         if self.durable {
             durable::write_through(self.placed.region())?;
@@ -159,7 +162,8 @@ impl AttachedSegment {
         Ok(())
     }
 
-    /// Whether the machine has not gone down since with changes that nobody had written through.
+    /// Whether no changes were lost, because the machine has not gone down since they were made or
+    /// they had been written through.
     #[inline]
     fn is_of_this_boot(&self) -> Result<bool, RegionError> {
         if !self.durable {
@@ -169,13 +173,13 @@ impl AttachedSegment {
         Ok(durable::is_of_this_boot(word, self.segment().meta()))
     }
 
-    /// Takes the lock shared with other readers, if the segment is whole.
+    /// Takes the lock shared with other readers, if the segment is consistent.
     pub(super) fn beside<'a>(
         &'a self,
         slot: &Slot<'a>,
         timeout: Duration,
     ) -> Result<OpPin<'a>, EnterError> {
-        // With the lock held, or the answer is of a moment.
+        // Checked with the lock held; otherwise the answer could be outdated at once.
         let is_whole = || {
             let word = RegionHeader::client_word(self.placed.region(), word::POISON)?;
             Ok(word == state::WHOLE && self.is_of_this_boot()?)
@@ -190,7 +194,7 @@ impl AttachedSegment {
         )
     }
 
-    /// Follows growth by others. With the lock held.
+    /// Extends the mapping if others have grown the segment. The lock must be held.
     #[inline]
     pub(super) fn follow(&self, present: &ProcessMapping) -> Result<(), RegionError> {
         let region = self.placed.region();
@@ -202,7 +206,7 @@ impl AttachedSegment {
         Ok(())
     }
 
-    /// The header's word that says whether the segment is whole.
+    /// The header's word that says whether the segment is consistent.
     fn state(&self) -> Result<&AtomicU64, RegionError> {
         Ok(&RegionHeader::client(self.placed.region())?[word::POISON])
     }
@@ -217,8 +221,8 @@ fn poisoned(segment: &Segment) -> EnterError {
 /// Takes a segment's lock shared with other readers, if `is_whole` says that no process has left
 /// the segment half changed.
 ///
-/// Where a writer died inside, the segment's header says so. The lock's own `OwnerDied` is cleared
-/// once that header was examined.
+/// If a writer died inside the segment, the segment's header says so. The lock's own `OwnerDied` is
+/// cleared once the header has been examined.
 #[inline]
 pub(crate) fn beside<'a>(
     participants: &Participants,
@@ -240,7 +244,8 @@ pub(crate) fn beside<'a>(
                 alone.repaired();
             }
             Err(GateError::Stalled(stalled)) => return Err(stalled.into()),
-            // The slot is of the gate's own control region, and this process its participant.
+            // The slot belongs to the gate's own control region, of which this process is a
+            // participant.
             Err(GateError::Foreign | GateError::Forked) => return Err(SlotError::Forked.into()),
         }
     };
@@ -251,15 +256,16 @@ pub(crate) fn beside<'a>(
     }
 }
 
-/// A segment whose header says that it is being changed. Dropped in unwinding, it poisons the
+/// A segment whose header says that it is being changed. Dropped during a panic, it poisons the
 /// segment.
 pub(crate) struct Changing<'a> {
     word: &'a AtomicU64,
-    /// What it is called if this is dropped before the end.
+    /// The state to store if this is dropped before the end.
     unfinished: u64,
-    /// Of forks: a child that is born meanwhile has no part in it, and nothing where the word was.
+    /// Counts forks: a child that is forked meanwhile must not store the state, and no longer has
+    /// the word mapped.
     generation: u32,
-    /// The thread was panicking already when it began.
+    /// Whether the thread was already panicking at the beginning.
     unwinding: bool,
 }
 
@@ -267,8 +273,8 @@ impl<'a> Changing<'a> {
     pub(crate) fn begin(word: &'a AtomicU64, unfinished: u64) -> Self {
         // SYNC: pairs with the Acquire loads of the next holder of the lock.
         word.store(state::CHANGING, Release);
-        // A death between two instructions shows all stores before it: the compiler keeps the
-        // order.
+        // If the process dies between two instructions, all stores before that point are visible,
+        // because the compiler keeps their order.
         compiler_fence(SeqCst);
         Self {
             word,
@@ -283,7 +289,7 @@ impl<'a> Changing<'a> {
         std::mem::forget(self);
     }
 
-    /// Ends it in the middle.
+    /// Ends in the middle of the change.
     fn abandon(self) {
         self.leave(state::PANICKED);
         std::mem::forget(self);

@@ -1,4 +1,4 @@
-//! What an attachment consists of at a moment.
+//! The segments of an attachment at one moment.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,27 +14,28 @@ use crate::segment::{durable, grow_region};
 use crate::space::version::VersionWord;
 use crate::{AttachError, Segment};
 
-/// Segments with an access each, as sections have them. Never changed; another takes its place.
+/// Segments with the access to each, in the form in which sections use them. Never changed; a new
+/// list replaces it.
 pub(super) struct Members {
-    /// Which the space's are, if they are a space's.
+    /// The version of the space's members, if the attachment follows a space.
     version: Option<MembersVersion>,
-    /// All of them, for the map.
+    /// All segments, for the map.
     pub(super) set: Set,
-    /// In the order of the segments' identities, which is that of locking.
+    /// In the order of the segments' identities, which is the locking order.
     pub(super) places: Vec<AttachedSegment>,
-    /// For sections that may change what is attached for writing.
+    /// For sections that may change the segments attached for writing.
     pub(super) write: Vec<ProcessMapping>,
     /// For sections that only read.
     pub(super) read: Vec<ProcessMapping>,
 }
 
-/// A version of a space's members, and the word that says whether there is a later one.
+/// A version of a space's members, and the word that shows whether there is a later one.
 pub(super) struct MembersVersion {
     pub(super) word: VersionWord,
     pub(super) number: u64,
 }
 
-/// Growth of a mapped segment, for its heap.
+/// Grows a mapped segment on behalf of its heap.
 pub(super) struct GrowingSegment(pub(super) Arc<Placed>);
 
 impl Grow for GrowingSegment {
@@ -47,7 +48,7 @@ impl Grow for GrowingSegment {
 }
 
 impl Members {
-    /// Maps each, unless the process has it mapped.
+    /// Maps each segment that the process has not mapped yet.
     pub(super) fn gather(
         map: &ProcessMap,
         version: Option<MembersVersion>,
@@ -92,25 +93,25 @@ impl Members {
         })
     }
 
-    /// Whether the space has no other members by now.
+    /// Whether the space still has these members.
     #[inline]
     pub(super) fn are_of_now(&self) -> bool {
         let version = self.version.as_ref();
         version.is_none_or(|version| version.word.load() <= version.number)
     }
 
-    /// Makes them known to the map, which can say which threads visit them.
+    /// Registers the set with the map, so that the map can say which threads visit it.
     pub(super) fn enlisted(self, map: &ProcessMap) -> *mut Self {
         let members = Box::into_raw(Box::new(self));
-        // SAFETY: made above.
+        // SAFETY: created above.
         map.enlist(unsafe { &(*members).set });
         members
     }
 
-    /// Frees them.
+    /// Frees the list.
     ///
     /// # Safety
-    /// They were enlisted, nobody visits them, and nobody can find them any more.
+    /// The set must have been registered; nobody visits the list or can find it any more.
     pub(super) unsafe fn free(members: *mut Self, map: &ProcessMap) {
         // SAFETY: the caller's promise.
         unsafe {

@@ -1,9 +1,9 @@
 //! [`SectionGuard`]: a section that begins with one call and ends with another, for bindings to
 //! languages without closures.
 //!
-//! The section is that of [`Attachment::enter`]: locks of the segments in the order of identities,
-//! the header's word about changes, and the thread's current section. A closure cannot forget to
-//! leave; here the caller promises to drop the guard.
+//! Such a section is the same as one of [`Attachment::enter`]: it takes the segments' locks in the
+//! order of identities, marks their headers as being changed, and sets the thread's current
+//! section. A closure cannot forget to leave; here the caller promises to drop the guard.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -19,21 +19,21 @@ use crate::process_mapping::{self, ProcessMapping, SectionMark};
 use crate::segment::control;
 use crate::{EnterError, Uuid};
 
-/// The calling thread inside of an attachment's segments. Dropping it leaves, and calls what may
-/// have been changed whole, or poisoned if the thread is panicking.
+/// Keeps the calling thread inside an attachment's segments. Dropping it leaves them. The segments
+/// that may have been changed are then marked consistent, or poisoned if the thread is panicking.
 #[must_use = "dropping it leaves at once"]
 pub struct SectionGuard<'a> {
     attachment: &'a Attachment,
     present: &'a [ProcessMapping],
-    /// The parts of being inside, given up in this order.
+    /// The resources of the section, released in this order.
     marked: Option<SectionMark<'a>>,
-    /// From the last to the first; the first apart, so that a section of one segment allocates
-    /// nothing.
+    /// Released from the last to the first. The first is separate, so that a section of one segment
+    /// allocates nothing.
     locks: Vec<Lock<'a>>,
     first: Option<Lock<'a>>,
     visit: Option<SetVisit<'a>>,
     left: Left,
-    /// The thread was panicking already when it came in.
+    /// Whether the thread was already panicking when it entered.
     unwinding: bool,
 }
 
@@ -43,25 +43,25 @@ enum Lock<'a> {
     Beside { _pin: OpPin<'a> },
 }
 
-/// What is said of the segments that may have been changed, at the end.
+/// The state to store, at the end, for the segments that may have been changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Left {
     Whole,
     Poisoned,
 }
 
-/// A segment that a thread is inside of.
+/// A segment that a thread is inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entered<'a> {
-    /// Its name.
+    /// The segment's name.
     pub name: &'a str,
-    /// Its identity.
+    /// The segment's identity.
     pub uuid: Uuid,
-    /// Its first byte.
+    /// The address of its first byte.
     pub base: NonNull<u8>,
-    /// Bytes mapped there at this moment.
+    /// The length mapped at this moment, in bytes.
     pub len: usize,
-    /// Whether it may be changed: nobody else is inside of it then.
+    /// Whether this thread may change it; nobody else is inside it then.
     pub writable: bool,
 }
 
@@ -74,17 +74,17 @@ impl fmt::Debug for SectionGuard<'_> {
 }
 
 impl Attachment {
-    /// Begins a section that ends when the result is dropped: one like [`enter`](Self::enter)'s, or
-    /// for [`Access::ReadOnly`] one like [`read`](Self::read)'s. Costs what those cost, and an
-    /// allocation if there are several segments.
+    /// Begins a section that ends when the result is dropped: with [`Access::ReadOnly`] one like
+    /// [`read`](Self::read)'s, otherwise one like [`enter`](Self::enter)'s. Costs as much as those,
+    /// plus an allocation if there are several segments.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
     ///
     /// # Safety
-    /// The result must be dropped, not forgotten, before the attachment is; the thread is believed
-    /// to be inside as long as it is not. A thread that ends before should
-    /// [`abandon`](SectionGuard::abandon) it.
+    /// The result must be dropped, not leaked, before the attachment is dropped; until then the
+    /// thread counts as inside. A thread that ends earlier should
+    /// [`abandon`](SectionGuard::abandon) the guard.
     pub unsafe fn switch_in(&self, access: Access) -> Result<SectionGuard<'_>, EnterError> {
         let (mut visit, members) = self.visit()?;
         self.map.show(&mut visit, self.timeout)?;
@@ -117,8 +117,8 @@ impl Attachment {
                 guard.locks.push(lock);
             }
         }
-        // SAFETY: each is mapped over the length noted and locked as it says until the mark is
-        // taken back, in `drop`, which happens by the caller's promise.
+        // SAFETY: each segment is mapped over the length noted and locked as noted until the mark
+        // is cleared in `drop`, which the caller promises will run.
         guard.marked = Some(unsafe { process_mapping::mark(present) }.ok_or(EnterError::Nested)?);
         Ok(guard)
     }
@@ -136,7 +136,7 @@ impl SectionGuard<'_> {
         })
     }
 
-    /// The heap of the segment in which an address lies; `None` if it is in none of these.
+    /// The heap of the segment that contains an address; `None` if none of these segments does.
     #[must_use]
     pub fn heap(&self, address: usize) -> Option<UntypedHeap> {
         let lies_in = |present: &&ProcessMapping| {
@@ -147,7 +147,8 @@ impl SectionGuard<'_> {
         Some(UntypedHeap::new(found.base))
     }
 
-    /// Leaves in the middle of something: what may have been changed is poisoned, as by a panic.
+    /// Leaves in the middle of a change: the segments that may have been changed are poisoned, as
+    /// by a panic.
     pub fn abandon(mut self) {
         self.left = Left::Poisoned;
     }
@@ -160,12 +161,12 @@ impl Drop for SectionGuard<'_> {
             match lock {
                 Lock::Alone(alone) if self.left == Left::Poisoned => alone.abandon(),
                 Lock::Alone(alone) if self.unwinding || !std::thread::panicking() => alone.end(),
-                // Poisoned by being dropped now.
+                // Dropping it poisons the segment.
                 Lock::Alone(_) | Lock::Beside { .. } => {}
             }
         }
         self.visit = None;
-        // A forked child gives back nothing of its parent's.
+        // A forked child must not release its parent's locks.
         if !self.attachment.map.is_forked() {
             self.attachment.sweep_if_needed();
         }

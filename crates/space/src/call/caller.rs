@@ -1,4 +1,4 @@
-//! The calling side.
+//! The caller's side.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -12,21 +12,22 @@ use super::{CallError, number, request_state};
 use crate::Space;
 use crate::segment::control;
 
-/// The first and the longest time after which a waiting caller asks whether the resident lives.
+/// The first and the longest interval at which a waiting caller checks whether the resident is
+/// alive.
 const FIRST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(20);
 
-/// A space's mailbox as this process has it open. `Send + Sync`; a forked child opens its own.
+/// A space's mailbox, opened by this process. `Send + Sync`; a forked child must open it again.
 pub struct Calls(Mailbox);
 
-/// A slot of the mailbox, which its thread has until this is dropped, or the process dies.
+/// A slot of the mailbox. Its thread owns it until this is dropped or the process dies.
 pub struct Caller<'a> {
     mailbox: &'a Mailbox,
     index: usize,
     head: &'a SlotHead,
     slot: Slot<'a>,
     _held: Guard<'a>,
-    /// The thread's.
+    /// Makes the type `!Send`: the slot belongs to a thread.
     here: PhantomData<*mut ()>,
 }
 
@@ -46,19 +47,19 @@ impl std::fmt::Debug for Caller<'_> {
 
 impl Calls {
     pub(super) fn open(space: &Space) -> Result<Self, CallError> {
-        // Of another space, or gone.
+        // The mailbox belongs to another space, or the space is gone.
         space.info()?;
         Mailbox::open(space)?.map(Self).ok_or(CallError::NoResident)
     }
 
-    /// Takes a slot for the calling thread; one that a dead caller left is cleared.
+    /// Takes a slot for the calling thread; a slot that a dead caller left is cleared first.
     ///
     /// # Errors
     /// [`CallError::Busy`]; [`CallError::Slot`].
     pub fn caller(&self) -> Result<Caller<'_>, CallError> {
         let slot = control::slot(&self.0.participants)?;
         let heads = self.0.heads()?;
-        // The free ones first: to judge the others is dearer.
+        // Tries the free slots first, because checking whether an owner is alive costs more.
         for ask in [false, true] {
             for (index, head) in heads.iter().enumerate() {
                 let held = match ask {
@@ -85,10 +86,10 @@ impl Calls {
     }
 }
 
-/// Clears what the last caller left; `false` if a living resident is at it still.
+/// Clears what the last caller left; `false` if a living resident is still working on it.
 fn is_cleared(head: &SlotHead, slot: &Slot<'_>) -> bool {
     if request_state::give_up(&head.state) == request_state::ABANDONED {
-        // The resident has this from before it takes a request until after its answer.
+        // The resident holds this lock from before it takes a request until after its answer.
         let Some(dead) = head.resident.try_lock(slot) else {
             return false;
         };
@@ -101,14 +102,14 @@ fn is_cleared(head: &SlotHead, slot: &Slot<'_>) -> bool {
 }
 
 impl Caller<'_> {
-    /// Runs a function in a process that lives in the space, and returns its reply. Some
-    /// microseconds, of which most is waking.
+    /// Runs a function in a process that resides in the space, and returns its reply. Takes some
+    /// microseconds, most of them for waking the other process.
     ///
     /// # Errors
     /// [`CallError::NoResident`], [`Died`](CallError::Died), [`Stalled`](CallError::Stalled) after
     /// `timeout`; [`Unknown`](CallError::Unknown), [`Panicked`](CallError::Panicked),
     /// [`Refused`](CallError::Refused), [`TooLong`](CallError::TooLong). After `Stalled` this slot
-    /// serves again when the resident has answered; until then it says `Busy`.
+    /// returns `Busy` until the resident has answered, and can then be used again.
     pub fn call(
         &mut self,
         function: &str,
@@ -120,7 +121,7 @@ impl Caller<'_> {
         Ok(reply)
     }
 
-    /// A call with a vector for the reply, whose capacity is used again.
+    /// As [`call`](Self::call), with the reply written to a vector whose capacity is reused.
     ///
     /// # Errors
     /// As [`call`](Self::call).
@@ -183,8 +184,8 @@ impl Caller<'_> {
         let began = SystemClock.now_ns();
         let waited = || Duration::from_nanos(SystemClock.now_ns().saturating_sub(began));
         let mut slice = FIRST;
-        // SYNC: SeqCst with the resident's exchange and look: either the resident sees that this
-        // sleeps, or this sees its answer.
+        // SYNC: SeqCst, as are the resident's exchange of the state and its load of `waits`: either
+        // the resident sees that this thread sleeps, or this thread sees its answer.
         self.head.waits.store(1, SeqCst);
         let answer = loop {
             let seen = state.load(SeqCst);
@@ -198,7 +199,7 @@ impl Caller<'_> {
             let asleep_at = waited();
             futex::wait(state, seen, slice.min(left));
             if request_state::look(state) == seen && waited() - asleep_at >= slice.min(left) {
-                // Nothing happened for a whole slice.
+                // Nothing happened for a whole interval.
                 match self.judge(seen) {
                     Ok(None) => {}
                     Ok(Some(answered)) => break Ok(answered),
@@ -211,7 +212,7 @@ impl Caller<'_> {
         answer
     }
 
-    /// The time is over, unless the answer came just now.
+    /// Gives the call up at its timeout, unless the answer has arrived just now.
     fn give_up(&self, waited: Duration) -> Result<u32, CallError> {
         let pid = self.head.pid.load(Relaxed);
         match request_state::give_up(&self.head.state) {
@@ -224,13 +225,13 @@ impl Caller<'_> {
         }
     }
 
-    /// The answer, if it came just now; `None`: wait on.
+    /// The answer, if it has arrived just now; `None` to go on waiting.
     ///
     /// # Errors
     /// The process that should answer is dead, or there is none.
     fn judge(&self, seen: u32) -> Result<Option<u32>, CallError> {
         if seen == request_state::ASKED {
-            // The resident that was woken may have died, or be stopped.
+            // The resident that was woken may have died or been stopped.
             self.mailbox.bell()?.ring(true);
             if self.mailbox.is_served(&self.slot)? {
                 return Ok(None);
@@ -245,7 +246,8 @@ impl Caller<'_> {
             return Ok(None);
         };
         let dead = dead.into_inner();
-        // With the lock: nobody is at it. It may have answered before it died.
+        // The lock is held, so no resident is working on the request. It may have answered before
+        // it died.
         let ended = match request_state::look(&self.head.state) {
             request_state::TAKEN => {
                 request_state::clear(&self.head.state);
@@ -260,7 +262,7 @@ impl Caller<'_> {
 
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
-        // A resident that runs a request clears it itself.
+        // A resident that runs the request clears the slot itself.
         if request_state::give_up(&self.head.state) > request_state::ABANDONED {
             request_state::clear(&self.head.state);
         }

@@ -1,4 +1,4 @@
-//! What can go wrong with a call.
+//! Errors of calls.
 
 use std::time::Duration;
 
@@ -7,27 +7,28 @@ use mneme_sys::{HeaderError, RegionError};
 
 use crate::{AttachError, FileError, MapError, SpaceChangeError, SpaceOpenError};
 
-/// Why there is no reply, or no residence.
+/// Why a call returned no reply, or a process could not become a resident.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// Nobody lives in the space.
-    #[error("no process lives in the space")]
+    /// The space has no resident.
+    #[error("no process resides in the space")]
     NoResident,
-    /// The resident died in the call, which may have run or not.
+    /// The resident died during the call; the function may or may not have run.
     #[error("process {pid}, which ran the call, died")]
     Died {
-        /// It.
+        /// The resident's process.
         pid: u32,
     },
-    /// The resident lives and does not answer. The call may run still, unless nobody has begun it.
+    /// The resident is alive but does not answer. The function may still be running, unless no
+    /// resident has begun it.
     #[error("process {pid} has not answered within {waited:?}")]
     Stalled {
-        /// The process that runs the call; 0: none has begun it, and none will.
+        /// The process that runs the call; 0 if no process has begun it, in which case none will.
         pid: u32,
-        /// How long was waited.
+        /// How long the caller waited.
         waited: Duration,
     },
-    /// The function panicked; what it was changing is poisoned.
+    /// The function panicked; the segments that it was changing are poisoned.
     #[error("the function panicked")]
     Panicked,
     /// The resident has no function of that name.
@@ -39,28 +40,28 @@ pub enum CallError {
     /// The resident could not enter the space, for instance because a segment is poisoned.
     #[error("the resident could not enter the space: {why}")]
     Refused {
-        /// Its error.
+        /// The resident's error.
         why: String,
     },
-    /// A request or a reply is longer than a mailbox can hold. A function whose reply is too
-    /// long has run.
+    /// A request or a reply is longer than a mailbox can hold. If the reply is too long, the
+    /// function has run.
     #[error("a message has at most {max} bytes, this one has {len}")]
     TooLong {
-        /// Its bytes.
+        /// Its length in bytes.
         len: usize,
-        /// Bytes allowed.
+        /// The maximum in bytes.
         max: usize,
     },
-    /// All slots are taken by living callers.
+    /// Living callers hold all slots.
     #[error("all {max} slots of the mailbox are taken")]
     Busy {
-        /// Slots there are.
+        /// The number of slots.
         max: usize,
     },
-    /// As many threads serve the space as can.
+    /// The maximum number of threads already serve the space.
     #[error("{max} threads serve the space already")]
     Full {
-        /// As many.
+        /// The maximum.
         max: usize,
     },
     /// The space cannot be opened.
@@ -69,22 +70,22 @@ pub enum CallError {
     /// The space cannot be attached.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// The mailbox cannot be made.
+    /// The mailbox cannot be created.
     #[error(transparent)]
     Make(#[from] SpaceChangeError),
-    /// This process cannot take part in the space.
+    /// This process cannot become a participant of the space.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// No thread slot in the space's control region.
+    /// The space's control region has no free thread slot.
     #[error(transparent)]
     Slot(#[from] SlotError),
-    /// The mailbox is damaged; the next one to live there makes it anew.
+    /// The mailbox is damaged; the next process that becomes a resident creates it again.
     #[error("the space's mailbox is not usable")]
     Header(#[from] HeaderError),
     /// The mailbox cannot be mapped.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// The file system refused something.
+    /// The file system refused an operation.
     #[error(transparent)]
     File(#[from] FileError),
 }

@@ -6,8 +6,8 @@
 //!  4096  Head x SLOTS          128 B each: state and locks of a request
 //!  8192  message x SLOTS       64 KiB each
 //! ```
-//! Every process that may take part in the space may write to it: nothing in it is believed that is
-//! not checked, lengths above all.
+//! Every process that may attach the space may write to the mailbox. So everything read from it is
+//! checked, lengths above all.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -32,26 +32,27 @@ const FORMAT: u32 = 1;
 const LAYOUT_HASH: u64 =
     (size_of::<Bell>() as u64) << 40 | (size_of::<SlotHead>() as u64) << 24 | SLOTS as u64;
 
-/// Requests that can be on their way.
+/// The maximum number of concurrent requests.
 pub(super) const SLOTS: usize = 16;
-/// Threads that can serve.
+/// The maximum number of threads that serve.
 pub(super) const SEATS: usize = 16;
-/// Bytes of a request or a reply.
+/// The maximum length of a request or a reply in bytes.
 pub(super) const MESSAGE: usize = 64 << 10;
 
 const HEADS: u64 = 4096;
 const MESSAGES: u64 = 8192;
 const LEN: usize = MESSAGES as usize + SLOTS * MESSAGE;
 
-/// Where residents wait.
+/// Residents wait here.
 #[repr(C, align(128))]
 pub(super) struct Bell {
     /// Changes whenever there is work.
     rung: AtomicU32,
-    /// Threads that sleep, and that died sleeping: never too few.
+    /// The number of sleeping threads. Threads that died asleep are still counted, so it is never
+    /// too low.
     asleep: AtomicU32,
     _rest: [AtomicU32; 30],
-    /// Each held by a thread that serves.
+    /// Each lock is held by a thread that serves.
     pub(super) seats: [RobustLock; SEATS],
 }
 
@@ -60,13 +61,13 @@ pub(super) struct Bell {
 pub(super) struct SlotHead {
     /// See [`super::request_state`].
     pub(super) state: AtomicU32,
-    /// The caller sleeps.
+    /// Whether the caller sleeps.
     pub(super) waits: AtomicU32,
     /// The process that runs the request, for the caller's error.
     pub(super) pid: AtomicU32,
     _pad: AtomicU32,
     pub(super) function: AtomicU64,
-    /// Bytes of the message.
+    /// The message's length in bytes.
     pub(super) len: AtomicU64,
     pub(super) caller: RobustLock,
     pub(super) resident: RobustLock,
@@ -77,7 +78,7 @@ const _: () = assert!(size_of::<Bell>() == 256 && size_of::<SlotHead>() == 128);
 const _: () = assert!(HEADER_LEN + size_of::<Bell>() <= HEADS as usize);
 const _: () = assert!(SLOTS * size_of::<SlotHead>() <= (MESSAGES - HEADS) as usize);
 
-// SAFETY: atomics without padding; a lock is a word.
+// SAFETY: atomics without padding; a lock is one word.
 unsafe impl InRegion for Bell {}
 // SAFETY: as above.
 unsafe impl InRegion for SlotHead {}
@@ -86,15 +87,15 @@ unsafe impl InRegion for SlotHead {}
 pub(super) struct Mailbox {
     region: Region,
     pub(super) participants: Participants,
-    /// Looks at a word before it sleeps: somebody else may run meanwhile.
+    /// How often to check a word before sleeping, so that short waits need no system call.
     pub(super) spins: u32,
 }
 
-/// Looks before sleeping: some microseconds.
+/// The number of checks before sleeping: some microseconds.
 const SPINS: u32 = 200;
 
 impl Mailbox {
-    /// Opens the mailbox of a space; `None` if there is none, or one of before a restart.
+    /// Opens the mailbox of a space; `None` if there is none, or only one from before a restart.
     pub(super) fn open(space: &Space) -> Result<Option<Self>, CallError> {
         let control = space.directory().join("control");
         let participants = control::open_control(&control, space.uuid())?;
@@ -111,7 +112,7 @@ impl Mailbox {
                 what: "it is too short, or another space's",
             }));
         }
-        // Its locks name slots of that control region.
+        // The mailbox's locks name slots of that control region.
         if header.client[0] != participants.incarnation() {
             return Ok(None);
         }
@@ -126,7 +127,7 @@ impl Mailbox {
         }))
     }
 
-    /// Opens the mailbox, and makes one if need be.
+    /// Opens the mailbox, and creates it if necessary.
     pub(super) fn open_or_make(space: &Space) -> Result<Self, CallError> {
         let usable = |opened| match opened {
             Ok(Some(mailbox)) => Some(Ok(mailbox)),
@@ -137,7 +138,7 @@ impl Mailbox {
             return opened;
         }
         let _locked = space.lock_members()?;
-        // Somebody was faster.
+        // Another process created it first.
         if let Some(opened) = usable(Self::open(space)) {
             return opened;
         }
@@ -153,16 +154,16 @@ impl Mailbox {
         self.region.slice_at(HEADS, SLOTS)
     }
 
-    /// Writes a message, which has been found short enough.
+    /// Writes a message, whose length has been checked.
     pub(super) fn write(&self, slot: usize, bytes: &[u8]) -> Result<(), RegionError> {
         let to = self.region.bytes_at(at(slot), bytes.len().min(MESSAGE))?;
-        // SAFETY: as many bytes are mapped there; a process that writes there too breaks the
-        // protocol and gets torn bytes.
+        // SAFETY: this many bytes are mapped there. A process that writes there at the same time
+        // breaks the protocol and only tears the bytes.
         unsafe { racy::store(&bytes[..bytes.len().min(MESSAGE)], to) };
         Ok(())
     }
 
-    /// Copies a message, of a length that is believed only as far as the mailbox reaches.
+    /// Copies a message. The recorded length is trusted only as far as the mailbox reaches.
     pub(super) fn read(
         &self,
         slot: usize,
@@ -173,21 +174,21 @@ impl Mailbox {
         into.clear();
         into.resize(len, 0);
         let from = self.region.bytes_at(at(slot), len)?;
-        // SAFETY: as many bytes are mapped there.
+        // SAFETY: this many bytes are mapped there.
         unsafe { racy::load(from, into) };
         Ok(())
     }
 
-    /// Whether a living thread serves. Asks the kernel for each that seems to.
+    /// Whether a living thread serves. Asks the kernel about each seat that seems to be taken.
     pub(super) fn is_served(&self, slot: &Slot<'_>) -> Result<bool, RegionError> {
         let seats = &self.bell()?.seats;
         Ok(seats.iter().any(|seat| {
-            // One of the dead's is given back by this.
+            // Trying the lock also releases a dead thread's seat.
             seat.owner().is_some() && seat.try_lock(slot).is_none()
         }))
     }
 
-    /// Whether some thread seems to serve, at the cost of some loads.
+    /// Whether some thread seems to serve; costs only a few loads.
     pub(super) fn seems_served(&self) -> Result<bool, RegionError> {
         Ok(self.bell()?.seats.iter().any(|seat| seat.owner().is_some()))
     }
@@ -198,21 +199,22 @@ fn at(slot: usize) -> u64 {
 }
 
 impl Bell {
-    /// There is work: wakes one sleeper or, if it was not taken up, all of them.
+    /// Signals that there is work: wakes one sleeper, or all of them if nobody took up the work.
     pub(super) fn ring(&self, all: bool) {
-        // SYNC: SeqCst with `sleep`: either the sleeper sees the work, or this sees that it sleeps.
+        // SYNC: SeqCst, with `sleep`: either the sleeper sees the work, or this thread sees that it
+        // sleeps.
         self.rung.fetch_add(1, SeqCst);
         if self.asleep.load(SeqCst) > 0 {
             futex::wake(&self.rung, if all { u32::MAX } else { 1 });
         }
     }
 
-    /// What `sleep` compares with, read before one looks for work.
+    /// The value to pass to `sleep`, read before looking for work.
     pub(super) fn rung(&self) -> u32 {
         self.rung.load(SeqCst)
     }
 
-    /// Sleeps unless it has rung since.
+    /// Sleeps unless the bell has been rung since.
     pub(super) fn sleep(&self, since: u32, limit: Duration) {
         // SYNC: pairs with the load in `ring`.
         self.asleep.fetch_add(1, SeqCst);
@@ -222,7 +224,7 @@ impl Bell {
     }
 }
 
-/// Makes an empty mailbox. The space is locked.
+/// Creates an empty mailbox. The space must be locked.
 fn make(space: &Space, path: &Path) -> Result<(), CallError> {
     let aside = path.with_extension("new");
     gone(&aside, fs::remove_file(&aside))?;

@@ -1,4 +1,4 @@
-//! The serving side.
+//! The resident's side.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
@@ -13,11 +13,11 @@ use super::{CallError, Functions, MemberEntry, request_state};
 use crate::segment::control;
 use crate::{Attachment, EnterError, Section, Space};
 
-/// How long a resident sleeps before it looks by itself: whether it shall stop, and whether
-/// somebody was woken and died of it.
+/// How long a resident sleeps before it checks by itself whether to stop, and whether a woken
+/// resident has died without taking up the work.
 const NAP: Duration = Duration::from_millis(100);
 
-/// A process that lives in a space. `Send + Sync`: several threads may serve.
+/// A process that resides in a space and serves calls. `Send + Sync`: several threads may serve.
 pub struct Residence {
     mailbox: Mailbox,
     attachment: Attachment,
@@ -44,7 +44,7 @@ impl Residence {
         })
     }
 
-    /// The space as it lives here.
+    /// This process's attachment of the space.
     #[must_use]
     pub fn attachment(&self) -> &Attachment {
         &self.attachment
@@ -54,7 +54,7 @@ impl Residence {
     /// second.
     ///
     /// # Errors
-    /// [`CallError::Full`]; [`CallError::Slot`]. The caller learns what fails in a call.
+    /// [`CallError::Full`]; [`CallError::Slot`]. Errors of a call are returned to the caller.
     pub fn serve(&self, stop: &AtomicBool) -> Result<(), CallError> {
         let slot = control::slot(&self.mailbox.participants)?;
         let bell = self.mailbox.bell()?;
@@ -98,7 +98,7 @@ impl Residence {
         Ok(())
     }
 
-    /// Takes a request, if it is there still, and answers it.
+    /// Takes a request, if there still is one, and answers it.
     fn serve_one(
         &self,
         index: usize,
@@ -107,7 +107,7 @@ impl Residence {
         request: &mut Vec<u8>,
         reply: &mut Vec<u8>,
     ) -> Result<bool, CallError> {
-        // Of a dead resident too: what it had taken is not ASKED.
+        // The lock may have a dead resident's request, which is not ASKED.
         let Some(held) = head.resident.try_lock(slot) else {
             return Ok(false);
         };
@@ -133,7 +133,7 @@ impl Residence {
         mneme_sys::fault!("space.serve.written");
         let is_awaited = request_state::answer(&head.state, how);
         mneme_sys::fault!("space.serve.answered");
-        // Before the caller is woken: it may ask again at once.
+        // Before the caller is woken: it may submit its next request at once.
         drop(held);
         if is_awaited && head.waits.load(SeqCst) != 0 {
             futex::wake(&head.state, 1);
@@ -141,12 +141,12 @@ impl Residence {
         Ok(true)
     }
 
-    /// Runs a function in a section; says how it ended.
+    /// Runs a function in a section; returns the resulting state.
     fn run(&self, function: u64, request: &[u8], reply: &mut Vec<u8>) -> u32 {
         let Some(MemberEntry { writes, function }) = self.functions.0.get(&function) else {
             return request_state::UNKNOWN;
         };
-        // What it leaves half changed of the segments is poisoned; of the reply nothing is kept.
+        // Segments that the function leaves half changed are poisoned, and its reply is discarded.
         let ended = catch_unwind(AssertUnwindSafe(|| {
             if *writes {
                 self.attachment
@@ -170,7 +170,7 @@ impl Residence {
     }
 }
 
-/// Tells the caller why there was no section.
+/// Tells the caller why the section could not begin.
 fn refuse(error: &EnterError, reply: &mut Vec<u8>) {
     reply.clear();
     reply.extend(error.to_string().into_bytes().into_iter().take(MESSAGE));

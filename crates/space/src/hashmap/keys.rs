@@ -1,10 +1,10 @@
-//! How keys are hashed, and how a table is laid out, in words that two programs can compare.
+//! How keys are hashed and how a table is laid out, as text that two programs can compare.
 //!
-//! SipHash 1-3, because what it computes is a standard's, whatever the processor and the version of
-//! a crate, and under secret keys nobody has found a way to make it collide at will. The quick
-//! hashes of the field promise less: `ahash` and `foldhash` may compute something else in each
-//! build, and so may the streaming hashers of `rapidhash`, whose stable functions take bytes alone;
-//! collisions are known that need no key.
+//! SipHash 1-3 is a standard: its results depend neither on the processor nor on a crate's version,
+//! and nobody has found a way to make it collide at will under secret keys. Faster hashes promise
+//! less. `ahash` and `foldhash` may differ between builds, and so may the streaming hashers of
+//! `rapidhash`, whose stable functions only take bytes; for these hashes, collisions are known that
+//! work without the key.
 
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -17,10 +17,10 @@ use siphasher::sip::SipHasher13;
 
 use crate::heap::{Heap, HeapError};
 
-/// What a program must agree on to find what another has put in.
+/// The hash that programs must agree on to find each other's entries.
 pub(super) const HASH: &str = "SipHash-1-3, two keys";
 
-/// The keys of a map's hash. They lie in the map.
+/// The keys of a map's hash, stored in the map.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct HashKeys {
@@ -29,8 +29,8 @@ pub(super) struct HashKeys {
 }
 
 impl HashKeys {
-    /// The heap's, and one for each map: entries that are put from one map into another in the
-    /// order of their hashes would otherwise pile up there.
+    /// Combines the heap's seed with a value of the map's own. With equal keys, entries that are
+    /// moved from one map to another in hash order would pile up in it.
     pub(super) fn new(heap: Heap<'_>) -> Result<Self, HeapError> {
         Ok(Self {
             of_heap: heap.seed()?,
@@ -48,13 +48,13 @@ impl BuildHasher for HashKeys {
     }
 }
 
-/// The bytes that a table of four buckets of 64 bytes takes: buckets, a byte for each, and a group
-/// of such bytes. The group's width is the one thing in a table that differs between processors (16
-/// with SSE2, 8 without).
+/// The size in bytes of a table with four buckets of 64 bytes: the buckets, a byte for each, and a
+/// group of such bytes. Only the group's width differs between processors (16 with SSE2, 8
+/// without).
 pub(super) fn smallest_table() -> usize {
-    /// Gives nothing, and notes what was asked for.
+    /// An allocator that refuses every request and records its size.
     struct Asked(Cell<usize>);
-    // SAFETY: no block is ever handed out.
+    // SAFETY: it never hands out a block.
     unsafe impl Allocator for &Asked {
         fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
             self.0.set(layout.size());
@@ -74,12 +74,12 @@ pub(super) fn smallest_table() -> usize {
 mod tests {
     use super::*;
 
-    /// What was stored yesterday is found tomorrow: these numbers are for ever, or the name of the
-    /// hash changes.
+    /// Stored maps must stay readable: if these numbers ever change, the name of the hash must
+    /// change too.
     #[test]
     fn the_hash_is_the_standards() {
-        // The key of the reference implementation's vectors, and of the paper's example: the bytes
-        // 00 to 0f.
+        // The key of the reference implementation's test vectors and of the paper's example: the
+        // bytes 00 to 0f.
         let keys = HashKeys {
             of_heap: 0x0706_0504_0302_0100,
             of_map: 0x0f0e_0d0c_0b0a_0908,
@@ -93,7 +93,8 @@ mod tests {
         assert_eq!(of(&[0]), 0xc9f4_9bf3_7d57_ca93);
         let fifteen: Vec<u8> = (0..15).collect();
         assert_eq!(of(&fifteen), 0xd320_d86d_2a51_9956);
-        // Of keys: their bytes, low ones first; of a string, with one that no string has behind it.
+        // A number is hashed as its bytes, low byte first; a string is followed by a byte that no
+        // string contains.
         assert_eq!(
             keys.hash_one(0x0706_0504_0302_0100_u64),
             of(&[0, 1, 2, 3, 4, 5, 6, 7])
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_laid_out_as_the_processor_likes() {
+    fn a_tables_layout_depends_only_on_the_processors_group_width() {
         let group = smallest_table() - 4 * 64 - 4;
         let expected = if cfg!(all(target_arch = "x86_64", not(miri))) {
             16

@@ -46,7 +46,7 @@ pub enum HeapProblem {
         /// The pages mapped.
         mapped: u64,
     },
-    /// The entry of a page cannot be located.
+    /// The page's entry cannot be located.
     #[error("page {page} has no entry: the directory of leaves is damaged")]
     NoEntry {
         /// The page.
@@ -54,7 +54,7 @@ pub enum HeapProblem {
     },
     /// The entry where a run should begin does not begin one, or the run's length is impossible.
     /// Pages after it are not examined.
-    #[error("no run begins at page {page}, where one ought to: {what}")]
+    #[error("no run begins at page {page}, where one should: {what}")]
     Run {
         /// The page.
         page: u32,
@@ -70,17 +70,17 @@ pub enum HeapProblem {
         what: &'static str,
     },
     /// Two free runs are adjacent.
-    #[error("the free run at page {page} should be one with that before it")]
+    #[error("the free run at page {page} should have been merged with the free run before it")]
     NotMerged {
         /// Its first page.
         page: u32,
     },
-    /// A list of free runs or of slabs with free blocks is broken.
+    /// The list of free runs, or of slabs with free blocks, is broken.
     #[error("the list of {list}: page {page} {what}")]
     List {
         /// The list.
         list: String,
-        /// The page in the list.
+        /// The page in the list at which it is broken.
         page: u32,
         /// What is wrong with it.
         what: &'static str,
@@ -96,13 +96,13 @@ pub enum HeapProblem {
         recorded: u64,
     },
     /// The root is not in a block.
-    #[error("the root at offset {at} is in no block that was handed out")]
+    #[error("the root at offset {at} is in no allocated block")]
     Root {
         /// The offset.
         at: u64,
     },
     /// Earlier operations met damage.
-    #[error("{times} operations met what cannot be")]
+    #[error("{times} operations met damage")]
     Met {
         /// The number of these operations.
         times: u64,
@@ -293,7 +293,7 @@ pub(super) fn has_blocks_within(raw: RawHeap, first: u32, last: u32) -> bool {
         .any(|kind| matches!(kind, PageUse::Large | PageUse::Slab))
 }
 
-/// Whether the run holds the headers, or a leaf that the directory names.
+/// Whether the run holds the headers, or a leaf that the directory lists.
 fn is_own(raw: RawHeap, page: u32, pages: u32) -> bool {
     let max = raw.header().max_pages.load(Relaxed) as usize;
     if page == 0 {

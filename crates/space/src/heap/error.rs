@@ -23,7 +23,7 @@ pub enum HeapError {
         asked: Box<str>,
     },
     /// Another part of this section works with the segment.
-    #[error("segment {asked:?} is worked on by another part of this section")]
+    #[error("another part of this section works on segment {asked:?}")]
     Taken {
         /// The segment.
         asked: Box<str>,
@@ -71,7 +71,7 @@ pub enum HeapError {
     Damaged,
     /// The damage cannot stem from a death during an operation, which could be repaired.
     #[error(
-        "the heap cannot be made whole: {problem}; restore the segment from a clone, or rebuild it empty"
+        "the heap cannot be repaired: {problem}; restore the segment from a clone, or rebuild it empty"
     )]
     NotMended {
         /// The first contradiction.

@@ -78,11 +78,11 @@ pub(super) struct HeapHeader {
     pub(super) max_pages: AtomicU64,
     /// The number of pages that belong to the heap.
     pub(super) pages: AtomicU64,
-    /// No page from this one on has been used, and all their bytes are zero.
+    /// The first page that has never been used. All bytes from it on are zero.
     pub(super) fresh: AtomicU64,
-    /// How many operations met damage.
+    /// The number of operations that met damage.
     pub(super) damage: AtomicU64,
-    /// The number of allocated runs and of their pages.
+    /// The number of allocated runs, followed by the number of their pages.
     pub(super) large_runs: AtomicU64,
     pub(super) large_pages: AtomicU64,
     /// The number of pages in free runs.
@@ -149,7 +149,7 @@ pub(super) enum PageUse {
     SlabRest = 6,
     /// First page of the headers or of a leaf.
     Own = 7,
-    /// Last page of these, if there are several.
+    /// Last page of such a run, if it has several.
     OwnEnd = 8,
 }
 

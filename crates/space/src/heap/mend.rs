@@ -18,7 +18,7 @@ use super::raw::{Damaged, HeapWord, RawHeap, add};
 use super::slabs;
 use super::untyped::{UNTYPED, usable};
 
-/// Repairs the heap. Nobody else uses the segment.
+/// Repairs the heap. Nobody else may use the segment meanwhile.
 pub(super) fn mend(raw: RawHeap) -> Result<(), HeapProblem> {
     let leaves = examine(raw)?;
     derive(raw, &leaves)
@@ -50,8 +50,8 @@ fn no_entry(page: u32) -> impl FnOnce(Damaged) -> HeapProblem {
     move |Damaged| HeapProblem::NoEntry { page }
 }
 
-/// Fails if the heap has damage that no death leaves. Returns the leaves that the directory names.
-/// Changes nothing.
+/// Fails if the heap has damage that a death cannot leave. Returns the leaves that the directory
+/// lists. Changes nothing.
 fn examine(raw: RawHeap) -> Result<BTreeSet<u32>, HeapProblem> {
     let header = raw.header();
     let (pages, max) = (header.pages.load(Relaxed), header.max_pages.load(Relaxed));
@@ -79,7 +79,7 @@ fn examine(raw: RawHeap) -> Result<BTreeSet<u32>, HeapProblem> {
                 false => wrong("the headers have another length"),
             },
             _ if page == 0 => wrong("the headers are not marked as such"),
-            // A leaf that the directory does not name was about to be added, or has just been
+            // A leaf that the directory does not list was about to be added, or has just been
             // removed.
             PageUse::Own if state.pages == LEAF_PAGES => {
                 met += usize::from(leaves.contains(&page));
@@ -148,7 +148,7 @@ fn derive(raw: RawHeap, leaves: &BTreeSet<u32>) -> Result<(), HeapProblem> {
     ] {
         count.put(0);
     }
-    // They belong to an interrupted growth; the next one makes them anew.
+    // These leaves belong to an interrupted growth; the next growth creates them again.
     let known = raw.pages().div_ceil(LEAF_ENTRIES);
     let unknown = (known..raw.mapped().div_ceil(LEAF_ENTRIES)).map_while(|leaf| raw.leaf(leaf));
     unknown.for_each(|word| word.put(0));

@@ -51,7 +51,7 @@ pub(super) fn growth_ahead(raw: RawHeap) -> Option<usize> {
     usize::try_from(wanted.min(most) << PAGE_SHIFT).ok()
 }
 
-/// Makes the segment longer: takes the number of bytes wanted and returns the number mapped.
+/// Extends the segment.
 pub(super) trait Extend {
     fn extend(&self, wanted: usize) -> Option<usize>;
 }
@@ -152,14 +152,14 @@ impl<'a> PageRuns<'a> {
         }
     }
 
-    /// The view, with the segment's current length.
+    /// The heap's words, up to the segment's current length.
     #[inline]
     pub(super) fn raw(&self) -> RawHeap {
         self.raw.get()
     }
 
-    /// Allocates a run of `pages` pages, which the caller marks; `None`: there is no free space,
-    /// and the segment cannot grow. The second value: all its bytes are zero.
+    /// Allocates a run of `pages` pages, which the caller marks; `None` if there is no free space
+    /// and the segment cannot grow. The second value says whether all its bytes are zero.
     pub(super) fn take(&self, pages: u32) -> Result<Option<(u32, bool)>, Damaged> {
         loop {
             if let Some(first) = self.take_free(pages)? {
@@ -191,18 +191,18 @@ impl<'a> PageRuns<'a> {
         let base = self.raw().base().addr().get() >> PAGE_SHIFT;
         let aligned = ((base + first as usize).next_multiple_of(align as usize) - base) as u32;
         let behind = first + longer - (aligned + pages);
-        // Divide it into three free runs, from last to first, because the first entry leads to the
-        // others.
+        // Divides it into three free runs, from last to first, because the first entry of a run
+        // leads to the next run.
         let raw = self.raw();
         if behind > 0 {
             raw.mark(aligned + pages, behind, PageUse::Free, PageUse::FreeEnd)?;
         }
         if aligned > first {
             raw.mark(aligned, pages, PageUse::Free, PageUse::FreeEnd)?;
-            // No free run lies before it: it is the first part of one.
+            // No free run precedes it, because it was the first part of one.
             self.bin(first, aligned - first)?;
         }
-        // Marked before the part after it is freed, which examines it.
+        // Marked before the part after it is freed, because freeing examines it.
         raw.mark(aligned, pages, PageUse::Large, PageUse::LargeEnd)?;
         if behind > 0 {
             self.give(aligned + pages, behind)?;
@@ -326,7 +326,7 @@ impl<'a> PageRuns<'a> {
         Ok(false)
     }
 
-    /// Notes that pages are in use. Returns whether they had never been used.
+    /// Records that pages are in use. Returns whether they had never been used.
     fn handed_out(&self, first: u32, pages: u32) -> bool {
         let fresh = &self.raw().header().fresh;
         let was = fresh.load(Relaxed);
@@ -396,8 +396,8 @@ impl<'a> PageRuns<'a> {
             }
             if let Some(len) = self.ground.extend(wanted << PAGE_SHIFT) {
                 let mapped = (len >> PAGE_SHIFT).min(most);
-                // SAFETY: the ground says that the segment is mapped that far now; the rest as for
-                // `self.raw()`.
+                // SAFETY: `extend` returned that the segment is mapped that far now; the rest as
+                // for `self.raw()`.
                 let Some(raw) = (unsafe { RawHeap::new(self.raw().base(), mapped << PAGE_SHIFT) })
                 else {
                     continue;
@@ -473,7 +473,7 @@ impl<'a> PageRuns<'a> {
         let bytes = pages as usize * PAGE;
         let at = self.raw().block(first, 0, bytes)?;
         step();
-        // SAFETY: mapped, as `block` found, and in nobody's use: the run was just taken.
+        // SAFETY: mapped, as `block` found, and unused: the run was just taken.
         unsafe { at.write_bytes(0, bytes) };
         Ok(())
     }
@@ -490,8 +490,8 @@ fn next_set(header: &HeapHeader, from: usize) -> Option<usize> {
     })
 }
 
-/// Makes an empty heap of the mapped pages, whatever they hold; `zero`: they are zero except page
-/// 0.
+/// Creates an empty heap in the mapped pages, whatever they contain; `zero` says that they are zero
+/// except page 0.
 ///
 /// Returns false if there is no free space for its tables.
 pub(super) fn format(
@@ -510,8 +510,8 @@ pub(super) fn format(
     let runs = PageRuns::new(raw, &Nowhere);
     // Zero the headers' words and the directory, but not the region's header.
     let at = raw.block(0, HEAP_AT, front as usize * PAGE - HEAP_AT)?;
-    // SAFETY: mapped, as `block` found; the caller has the segment for itself, and of a heap that
-    // was here nothing is used any more.
+    // SAFETY: mapped, as `block` found; the caller has exclusive use of the segment, and nothing of
+    // an earlier heap is used any more.
     unsafe { at.write_bytes(0, front as usize * PAGE - HEAP_AT) };
     if !zero {
         runs.clear(front, LEAF_PAGES)?;
@@ -526,7 +526,8 @@ pub(super) fn format(
         pages as u32
     };
     header.fresh.put(u64::from(fresh));
-    // First the first leaf's pages, then the rest of its range, then the other pages as in growth.
+    // First the first leaf's own pages, then the other pages in the first leaf's range, then all
+    // further pages as in growth.
     let first = pages.min(LEAF_ENTRIES);
     raw.leaf(0).ok_or(Damaged)?.put(front);
     header.pages.put(first as u64);
@@ -541,7 +542,7 @@ pub(super) fn format(
     Ok(true)
 }
 
-/// For a segment that does not grow.
+/// An [`Extend`] for a segment that does not grow.
 pub(super) struct Nowhere;
 
 impl Extend for Nowhere {
@@ -550,8 +551,8 @@ impl Extend for Nowhere {
     }
 }
 
-/// Marks every page of a slab. Its bits must be written already, because its first entry makes them
-/// valid.
+/// Marks every page of a slab. Its bits must have been written before, because its first entry
+/// makes them valid.
 pub(super) fn mark_slab(raw: RawHeap, first: u32, pages: u32, class: u8) -> Result<(), Damaged> {
     for back in 1..pages {
         let state = PageState::new(PageUse::SlabRest, class, back);

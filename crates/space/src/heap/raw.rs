@@ -1,5 +1,5 @@
-//! The heap's words in a mapped segment: every offset is checked against what is mapped before it
-//! becomes an address, so that **no content of the segment leads outside of it**.
+//! Access to the heap's words in a mapped segment. Every offset is checked against the mapped
+//! length before it becomes an address, so **no content of the segment leads outside it**.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -10,10 +10,10 @@ use super::layout::{
     PageEntry, PageState, PageUse,
 };
 
-/// A word of the heap's own.
+/// A word of the heap's tables.
 ///
-/// **Words are stored in the order in which the program does so**: a death leaves the first so many
-/// stores and none of the others, from which `mend` makes the heap whole.
+/// **Words are stored in program order**: after a death, memory contains all stores up to some
+/// point and none after it, and `mend` repairs the heap from that.
 pub(super) trait HeapWord {
     type Value;
 
@@ -26,8 +26,8 @@ impl HeapWord for AtomicU64 {
     #[inline]
     fn put(&self, value: u64) {
         step();
-        // SYNC: pairs with no load of this process. Whichever has the lock next sees what the
-        // processor has done of it; Release keeps the compiler from another order.
+        // SYNC: pairs with no load of this process. The next holder of the lock sees the stores
+        // that the processor has executed; Release keeps the compiler from reordering them.
         self.store(value, Release);
     }
 }
@@ -43,34 +43,37 @@ impl HeapWord for AtomicU32 {
     }
 }
 
-/// Before each store: here a test has the process die.
+/// Called before each store, so that a test can simulate a death there.
 #[inline]
 pub(super) fn step() {
     #[cfg(test)]
     super::tests::deaths::step();
 }
 
-/// Something stood where it cannot stand. The operation that met it did nothing.
+/// A word had an impossible value. The operation that found it did nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Damaged;
 
-/// A mapped segment with space for a heap.
+/// A mapped segment that is large enough for a heap.
 ///
-/// Copies and holds no reference; the mapping outlives it by the promise of [`RawHeap::new`].
+/// A plain copyable view that holds no reference; by the promise of [`RawHeap::new`], the mapping
+/// outlives it.
 #[derive(Clone, Copy)]
 pub(super) struct RawHeap {
     base: NonNull<u8>,
-    /// Mapped bytes, in whole pages; [`PAGE`] at least.
+    /// The mapped length, in whole pages; at least [`PAGE`].
     len: usize,
 }
 
 impl RawHeap {
-    /// A view of `len` bytes at `base`, cut down to whole pages; `None` where that is not one.
+    /// A view of `len` bytes at `base`, rounded down to whole pages; `None` if that is less than
+    /// one.
     ///
     /// # Safety
-    /// The bytes must be mapped readable and writable (or only read from by what is called on the
-    /// view) as long as the view and its copies are used, at an address that is a multiple of 2
-    /// MiB, and a process that writes to the heap's own words meanwhile does so by atomic accesses.
+    /// As long as the view and its copies are used, the bytes must be mapped for reading and
+    /// writing (or only for reading, if only reading functions are called), at an address that is a
+    /// multiple of 2 MiB. A process that meanwhile writes to the heap's own words must do so
+    /// atomically.
     #[inline]
     pub(super) unsafe fn new(base: NonNull<u8>, len: usize) -> Option<Self> {
         let len = len & !(PAGE - 1);
@@ -82,7 +85,7 @@ impl RawHeap {
         self.base
     }
 
-    /// Mapped pages.
+    /// The number of mapped pages.
     #[inline]
     pub(super) fn mapped(self) -> usize {
         self.len >> PAGE_SHIFT
@@ -90,29 +93,29 @@ impl RawHeap {
 
     #[inline]
     pub(super) fn header<'a>(self) -> &'a HeapHeader {
-        // SAFETY: page 0 is mapped, it holds the header, aligned since the base is; atomics take
-        // any bits. The lifetime ends with the view's use, by the promise of `new`.
+        // SAFETY: page 0 is mapped and holds the header, which is aligned because the base is;
+        // atomics accept any bits. The lifetime ends with the view's use, by the promise of `new`.
         unsafe { self.base.add(HEAP_AT).cast().as_ref() }
     }
 
-    /// Pages that the heap says it has, as far as they are mapped.
+    /// The number of pages recorded in the heap's header, at most those mapped.
     #[inline]
     pub(super) fn pages(self) -> usize {
         (self.header().pages.load(Relaxed) as usize).min(self.mapped())
     }
 
-    /// The directory's word of a leaf.
+    /// The directory's word for a leaf.
     #[inline]
     pub(super) fn leaf<'a>(self, leaf: usize) -> Option<&'a AtomicU32> {
         let at = DIRECTORY_AT + leaf * 4;
         if at + 4 > self.len {
             return None;
         }
-        // SAFETY: mapped, as just seen, and aligned.
+        // SAFETY: mapped, as just checked, and aligned.
         Some(unsafe { self.base.add(at).cast().as_ref() })
     }
 
-    /// What is known of `page`.
+    /// The entry of `page`.
     #[inline]
     pub(super) fn entry<'a>(self, page: u32) -> Result<&'a PageEntry, Damaged> {
         let page = page as usize;
@@ -120,26 +123,26 @@ impl RawHeap {
             return Err(Damaged);
         }
         let at = DIRECTORY_AT + (page >> LEAF_SHIFT) * 4;
-        // SAFETY: mapped, since `page` is: the directory begins in the middle of page 0, and from
-        // there to the word of the last mapped page are 4 bytes for each 4096 pages. Aligned.
+        // SAFETY: mapped, because `page` is: the directory begins in the middle of page 0, and
+        // there are 4 bytes for each 4096 pages up to the word of the last mapped page. Aligned.
         let word: &AtomicU32 = unsafe { self.base.add(at).cast().as_ref() };
         let leaf = word.load(Relaxed) as usize;
         if leaf == 0 || leaf + LEAF_PAGES as usize > self.mapped() {
             return Err(Damaged);
         }
         let at = (leaf << PAGE_SHIFT) + (page & (LEAF_ENTRIES - 1)) * size_of::<PageEntry>();
-        // SAFETY: the leaf's pages are mapped, as just seen; entries are aligned within pages.
+        // SAFETY: the leaf's pages are mapped, as just checked; entries are aligned within pages.
         Ok(unsafe { self.base.add(at).cast().as_ref() })
     }
 
-    /// What an entry's first word says.
+    /// The decoded first word of an entry.
     #[inline]
     pub(super) fn state(self, page: u32) -> Result<PageState, Damaged> {
         Ok(self.entry(page)?.state())
     }
 
-    /// Marks the ends of a run. Its first entry says what it is from the first store on; what
-    /// follows the run must be marked before.
+    /// Marks the ends of a run. The first store sets the first entry, which determines the run, so
+    /// the run after it must have been marked before.
     pub(super) fn mark(
         self,
         first: u32,
@@ -170,7 +173,7 @@ impl RawHeap {
         Ok(unsafe { self.base.add(at).cast().as_ref() })
     }
 
-    /// The address of `offset` bytes into the run at `page`, of which `bytes` follow.
+    /// The address of the byte at `offset` in the run at `page`, if `bytes` bytes follow there.
     #[inline]
     pub(super) fn block(
         self,
@@ -187,14 +190,14 @@ impl RawHeap {
         Ok(unsafe { self.base.add(at) })
     }
 
-    /// The page of an address and the offset in it; `None` outside of the segment.
+    /// The page that contains an address, and the offset in it; `None` outside the segment.
     #[inline]
     pub(super) fn place(self, at: NonNull<u8>) -> Option<(u32, u32)> {
         let offset = at.addr().get().wrapping_sub(self.base.addr().get());
         (offset < self.len).then_some(((offset >> PAGE_SHIFT) as u32, (offset & (PAGE - 1)) as u32))
     }
 
-    /// Counts damage that an operation met.
+    /// Counts the damage that an operation found.
     #[cold]
     pub(super) fn note(self) {
         let damage = &self.header().damage;
@@ -202,14 +205,14 @@ impl RawHeap {
     }
 }
 
-/// Adds to a counter that only the holder of the segment's lock changes; stays defined where one
-/// lies.
+/// Adds to a counter that only the holder of the segment's lock changes. The addition wraps, so it
+/// stays defined if the counter is damaged.
 #[inline]
 pub(super) fn add(counter: &AtomicU64, by: u64) {
     counter.put(counter.load(Relaxed).wrapping_add(by));
 }
 
-/// Takes from such a counter.
+/// Subtracts from such a counter.
 #[inline]
 pub(super) fn sub(counter: &AtomicU64, by: u64) {
     counter.put(counter.load(Relaxed).wrapping_sub(by));

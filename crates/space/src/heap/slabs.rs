@@ -1,12 +1,11 @@
 //! Small blocks: a bit each, in slabs of one size class, in constant time.
 //!
 //! Each class keeps a list of its slabs with free blocks. A block is taken from the first slab, and
-//! from the next one when that is full. A full slab is in no list; when one of its blocks is freed
-//! it returns to the second position, so that nearly full slabs are filled up and others can become
-//! empty. The pages of an empty slab are freed, unless it is the class' only slab with free blocks.
-//! A set bit in the slab's entry or bitmap, apart from the blocks, marks a free block. So freeing a
-//! free block, or an address that is no block, is detected.
-//! what is free already, or what never was a block, is noticed.
+//! from the next one when that is full. A full slab is in no list; when one of its blocks is freed,
+//! the slab returns to the second position, so that nearly full slabs are filled up and others can
+//! become empty. The pages of an empty slab are freed, unless it is the class's only slab with free
+//! blocks. A free block is marked by a set bit in the slab's entry or bitmap, which lie apart from
+//! the blocks. So freeing a block that is free, or an address where no block begins, is detected.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -80,7 +79,7 @@ pub(super) fn take(runs: &PageRuns<'_>, class: u8) -> Result<Option<NonNull<u8>>
         .map(Some)
 }
 
-/// Makes a new slab: the head of the list of its class, which is empty.
+/// Creates a new slab, which becomes the head of its class's empty list.
 #[cold]
 fn new_slab(runs: &PageRuns<'_>, class: u8) -> Result<Option<u32>, Damaged> {
     let shape = &TABLE[class as usize];
@@ -164,13 +163,13 @@ pub(super) fn give(runs: &PageRuns<'_>, found: &FoundBlock<'_>) -> Result<(), Da
         if head != 0 {
             let first = raw.entry(head)?;
             if first.used.load(Relaxed) > 0 {
-                // At the head it would be full again after the next allocation, and leave the list.
+                // As the head it would be full again after the next allocation, and leave the list.
                 return link_behind(raw, (found.page, entry), (head, first));
             }
         }
         link_before(raw, found.page, head)?;
         state.head.put(found.page);
-        // The empty slab that was kept because there was no other.
+        // The previous head may be an empty slab that was kept because there was no other.
         if head != 0 {
             release(runs, state, head, shape.pages)?;
         }
@@ -231,8 +230,8 @@ pub(super) fn is_empty(raw: RawHeap, page: u32, class: u8) -> Result<bool, Damag
     Ok(count_free(raw, page, shape)? == Some(shape.blocks))
 }
 
-/// Writes everything that follows from the bits of a slab, and links the slab if it has free
-/// blocks. The list and counts of its class were cleared before.
+/// Recomputes everything that follows from the bits of a slab, and links the slab if it has free
+/// blocks. The list and the counts of its class must have been cleared before.
 pub(super) fn recount(raw: RawHeap, page: u32, class: u8) -> Result<(), Damaged> {
     let shape = TABLE.get(class as usize).ok_or(Damaged)?;
     let entry = raw.entry(page)?;
@@ -257,7 +256,7 @@ pub(super) fn recount(raw: RawHeap, page: u32, class: u8) -> Result<(), Damaged>
     Ok(())
 }
 
-/// Removes an empty slab from its class' list and frees its pages.
+/// Removes an empty slab from its class's list and frees its pages.
 #[cold]
 fn release(runs: &PageRuns<'_>, state: &ClassState, page: u32, pages: u32) -> Result<(), Damaged> {
     let raw = runs.raw();
@@ -276,7 +275,7 @@ pub(super) fn trim(runs: &PageRuns<'_>) -> Result<bool, Damaged> {
     for (class, shape) in TABLE.iter().enumerate() {
         let state = &runs.raw().header().classes[class];
         let page = state.head.load(Relaxed);
-        // Only a class' first slab may be empty, and only while it is the only one with free
+        // Only a class's first slab may be empty, and only while it is the only one with free
         // blocks.
         if page != 0 && runs.raw().entry(page)?.used.load(Relaxed) == 0 {
             release(runs, state, page, shape.pages)?;

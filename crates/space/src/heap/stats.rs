@@ -24,7 +24,7 @@ pub struct HeapStats {
     pub free_bytes: u64,
     /// The bytes of the heap's own tables.
     pub own_bytes: u64,
-    /// How many operations met damage.
+    /// The number of operations that met damage.
     pub damage: u64,
 }
 

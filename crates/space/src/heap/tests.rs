@@ -1,4 +1,4 @@
-//! The heap against a model, on damaged words, and at its end.
+//! The heap is compared with a model, run on damaged words, and filled up.
 
 use super::layout::HEAP_AT;
 use super::*;
@@ -51,7 +51,7 @@ impl Rig {
 
     /// Runs `f` with the heap, and checks it afterwards.
     fn with<R>(&self, f: impl FnOnce(Heap<'_>) -> R) -> R {
-        // SAFETY: mapped, and this thread alone has it.
+        // SAFETY: mapped, and only this thread uses it.
         let _marked = unsafe { process_mapping::mark(&self.present) }.unwrap();
         let heap = Heap::new(self.present[0].base);
         let result = f(heap);
@@ -127,7 +127,7 @@ impl Block {
         }
     }
 
-    /// The first `len` bytes are as they were painted, or as `from` has them.
+    /// Checks that the first `len` bytes at `from` have the values that `paint` wrote.
     fn verify(&self, from: NonNull<u8>, len: usize) {
         for i in touched(len) {
             // SAFETY: within a live block.
@@ -140,7 +140,7 @@ impl Block {
     }
 }
 
-/// Which blocks there are, by address.
+/// The blocks that should exist, by address.
 #[derive(Default)]
 struct Model {
     live: BTreeMap<usize, Block>,
@@ -198,7 +198,7 @@ impl Model {
             return;
         };
         if !self.live.contains_key(&at.addr().get()) {
-            // SAFETY: no live block begins there, so that nobody uses one.
+            // SAFETY: no live block begins there, so nobody uses one.
             assert!(!unsafe { UntypedHeap::new(heap.base).free(at) });
         }
     }
@@ -234,7 +234,8 @@ impl Model {
     }
 }
 
-/// Blocks hold what was written to them, never overlap, and whatever the history, nothing is lost.
+/// Checks that blocks hold what was written to them, never overlap, and that after any history no
+/// memory is lost.
 fn against_model(ops: Vec<Op>, max: usize) {
     let rig = Rig::new(2 * MIB, max);
     rig.with(|heap| {
@@ -273,14 +274,14 @@ proptest! {
     })]
 
     #[test]
-    fn blocks_hold_what_was_written_and_nothing_is_lost(
+    fn blocks_hold_their_content_and_no_memory_is_lost(
         ops in prop::collection::vec(op(), 1..if cfg!(miri) { 40 } else { 400 }),
     ) {
         against_model(ops, 16 * MIB);
     }
 
     #[test]
-    fn a_full_heap_refuses_and_stays_whole(
+    fn a_full_heap_refuses_allocations_and_stays_consistent(
         ops in prop::collection::vec(op(), 1..if cfg!(miri) { 20 } else { 400 }),
     ) {
         against_model(ops, 4 * MIB);
@@ -290,7 +291,7 @@ proptest! {
 /// Inside a section the segment grows by what is needed and 16 MiB at most, however large it is.
 #[test]
 #[cfg_attr(miri, ignore = "512 MiB")]
-fn growth_inside_a_section_takes_little_beyond_the_need() {
+fn a_segment_grows_little_beyond_the_need_inside_a_section() {
     let rig = Rig::new(512 * MIB, 1024 * MIB);
     rig.with(|heap| {
         while rig.region.len() == 512 * MIB {
@@ -332,10 +333,10 @@ fn a_large_block_cannot_be_freed_twice() {
     });
 }
 
-/// All that was given back can be had again in one piece.
+/// After everything was freed, all memory can be allocated again as one block.
 #[test]
 #[cfg_attr(miri, ignore = "fills 8 MiB with small blocks")]
-fn what_is_given_back_merges_to_one_run() {
+fn freed_blocks_merge_to_one_run() {
     let rig = Rig::new(8 * MIB, 8 * MIB);
     rig.with(|heap| {
         let free = heap.stats().unwrap().free_bytes as usize;
@@ -345,14 +346,14 @@ fn what_is_given_back_merges_to_one_run() {
                 blocks.push(block.cast::<u8>());
             }
             assert!(blocks.len() * size > free * 6 / 7, "{size}");
-            // Evens first, so that nothing merges before the end.
+            // Even blocks first, so that nothing merges before the end.
             for half in [0, 1] {
                 for block in blocks.iter().skip(half).step_by(2) {
-                    // SAFETY: allocated just so.
+                    // SAFETY: allocated with this layout.
                     unsafe { heap.deallocate(*block, layout(size, 8)) };
                 }
             }
-            // The classes' kept slabs go where they are needed.
+            // The empty slabs that classes keep are freed when the memory is needed.
             let whole = heap.allocate(layout(free, 1)).unwrap().cast();
             // SAFETY: as above.
             unsafe { heap.deallocate(whole, layout(free, 1)) };
@@ -360,7 +361,7 @@ fn what_is_given_back_merges_to_one_run() {
     });
 }
 
-/// A vector that doubles at the segment's end is never copied: it grows where it lies, past several
+/// A vector that doubles at the segment's end is never copied: it grows in place, across several
 /// leaves.
 #[test]
 #[cfg_attr(miri, ignore = "a quarter of a GiB")]
@@ -378,23 +379,24 @@ fn the_last_block_grows_in_place_as_the_segment_does() {
             at = grown.unwrap().cast();
             size *= 2;
         }
-        // A leaf may come to lie before it while there is no free space for it elsewhere.
+        // A leaf may be placed after it while there is no free space for the leaf elsewhere.
         assert!(moves <= 2, "{moves}");
     });
     assert!(rig.region.len() < 420 * MIB, "{}", rig.region.len());
 }
 
-/// What was never a block, or is none any more, is not given back; nothing breaks.
+/// Freeing an address where no block begins, or a block that is already free, is refused and does
+/// no harm.
 #[test]
-fn giving_back_twice_or_what_is_no_block_is_noticed() {
+fn freeing_twice_or_at_a_wrong_address_is_detected() {
     let rig = Rig::new(2 * MIB, 2 * MIB);
-    // SAFETY: mapped, and this thread alone has it.
+    // SAFETY: mapped, and only this thread uses it.
     let _marked = unsafe { process_mapping::mark(&rig.present) }.unwrap();
     let heap = Heap::new(rig.present[0].base);
     let keep = heap.allocate(layout(100, 8)).unwrap().cast::<u8>();
     let small = heap.allocate(layout(100, 8)).unwrap().cast::<u8>();
     let large = heap.allocate(layout(100_000, 8)).unwrap().cast::<u8>();
-    // SAFETY: not sound for a client; the heap looks at the address alone.
+    // SAFETY: not sound for a client; the heap only looks at the address.
     unsafe {
         heap.deallocate(small, layout(100, 8));
         heap.deallocate(small, layout(100, 8));
@@ -408,7 +410,7 @@ fn giving_back_twice_or_what_is_no_block_is_noticed() {
     assert_eq!(report.stats.blocks, 1);
 }
 
-/// Outside of a section, in a read-only section, and in another thread a heap allocates nothing.
+/// Outside a section, in a read-only section and in another thread, a heap allocates nothing.
 #[test]
 fn a_heap_works_only_where_the_segment_is_held_exclusively() {
     let mut rig = Rig::new(2 * MIB, 2 * MIB);
@@ -429,34 +431,34 @@ fn a_heap_works_only_where_the_segment_is_held_exclusively() {
     rig.with(|_| {
         let heap = Heap::new(heap.base);
         assert!(heap.allocate(layout(8, 8)).is_err());
-        // SAFETY: allocated so.
+        // SAFETY: allocated with this layout.
         unsafe { heap.deallocate(block, layout(8, 8)) };
         assert!(Heap::lost() > lost);
         assert_eq!(heap.stats().unwrap().blocks, 1);
     });
 }
 
-/// Formatting makes a heap of whatever bytes are there, and gives zeros where zeros are asked for.
+/// Formatting creates a heap from any bytes, and allocating zeroed blocks returns zeros.
 #[test]
 fn a_segment_full_of_garbage_can_be_formatted_anew() {
     let rig = Rig::new(2 * MIB, 4 * MIB);
     let base = rig.present[0].base;
-    // SAFETY: within the region, nobody else's.
+    // SAFETY: within the region, which nobody else uses.
     unsafe { base.write_bytes(0xa5, 2 * MIB) };
     // SAFETY: as above.
     unsafe { format(base, 2 * MIB, 4 * MIB, false) }.unwrap();
     rig.with(|heap| {
         let free = heap.stats().unwrap().free_bytes as usize;
         let block = heap.allocate_zeroed(layout(free, 1)).unwrap();
-        // SAFETY: allocated so long.
+        // SAFETY: allocated with this length.
         assert!(touched(free).all(|i| unsafe { block.cast::<u8>().add(i).read() } == 0));
     });
 }
 
-/// Any word of the heap's own pages overwritten: every call returns, nothing outside of the segment
-/// is touched.
+/// After any word of the heap's own pages is overwritten, every call returns, and nothing outside
+/// the segment is touched.
 #[test]
-fn damaged_words_lead_to_errors_and_nowhere_else() {
+fn damaged_words_lead_to_errors_inside_the_segment() {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {
         seed ^= seed << 13;
@@ -468,7 +470,7 @@ fn damaged_words_lead_to_errors_and_nowhere_else() {
     let rounds = if cfg!(miri) { 3 } else { 3000 };
     for round in 0..rounds {
         let rig = Rig::new(2 * MIB, 4 * MIB);
-        // SAFETY: mapped, and this thread alone has it.
+        // SAFETY: mapped, and only this thread uses it.
         let _marked = unsafe { process_mapping::mark(&rig.present) }.unwrap();
         let heap = Heap::new(rig.present[0].base);
         let mut blocks = Vec::new();
@@ -477,7 +479,7 @@ fn damaged_words_lead_to_errors_and_nowhere_else() {
             blocks.push((heap.allocate(layout).unwrap().cast::<u8>(), layout));
             if random().is_multiple_of(3) {
                 let (block, layout) = blocks.swap_remove(random() as usize % blocks.len());
-                // SAFETY: allocated so.
+                // SAFETY: allocated with this layout.
                 unsafe { heap.deallocate(block, layout) };
             }
         }
@@ -490,10 +492,10 @@ fn damaged_words_lead_to_errors_and_nowhere_else() {
                 (9 * PAGE as u64, 16 * PAGE as u64),
             ][random() as usize % 4];
             let at = from + random() % len / 8 * 8;
-            // Not atomic, for some words are two to the heap, and Miri knows no atomics that
-            // overlap.
+            // Not atomic: the heap uses some of these words as two halves, and Miri does not
+            // support overlapping atomics.
             let word = rig.region.base().wrapping_add(at as usize).cast::<u64>();
-            // SAFETY: in the region, which this thread alone has.
+            // SAFETY: in the region, which only this thread uses.
             let was = unsafe { word.read() };
             let now = match random() % 5 {
                 0 => 0,
@@ -519,14 +521,14 @@ fn damaged_words_lead_to_errors_and_nowhere_else() {
                 _ if blocks.is_empty() => {}
                 1 => {
                     let (block, layout) = blocks.swap_remove(random() as usize % blocks.len());
-                    // SAFETY: the heap may have handed it out twice by now; it looks at the address
-                    // alone.
+                    // SAFETY: the heap may have handed it out twice by now; it only looks at the
+                    // address.
                     unsafe { heap.deallocate(block, layout) };
                 }
                 _ => {
                     let (block, old) = blocks.swap_remove(random() as usize % blocks.len());
                     let new = Layout::from_size_align(old.size() * 2, 8).unwrap();
-                    // The contents may be wrong by now, but lie in the segment.
+                    // The contents may be wrong by now, but they lie in the segment.
                     if block.addr().get() - rig.region.base().addr() + new.size() < 2 * MIB {
                         // SAFETY: as above.
                         if let Ok(grown) = unsafe { heap.grow(block, old, new) } {
@@ -538,17 +540,17 @@ fn damaged_words_lead_to_errors_and_nowhere_else() {
         }
         let _ = (heap.check(), heap.stats());
     }
-    // Most words matter; some of the damaged ones are of pages not in use.
+    // Most words matter; some of the damaged ones belong to unused pages.
     assert!(cfg!(miri) || found > rounds as usize / 4, "{found}");
 }
 
-/// Deaths at a store.
+/// Simulates a death before a store.
 pub(super) mod deaths {
     use std::cell::Cell;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
     thread_local! {
-        /// Stores until the thread dies.
+        /// The number of stores that are left until the thread "dies".
         static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
     }
 
@@ -564,7 +566,7 @@ pub(super) mod deaths {
         }
     }
 
-    /// Runs `f`, which dies before the store after that many; `None` if it did.
+    /// Runs `f`, which "dies" after that many stores; `None` if it did.
     pub(super) fn after<R>(stores: u32, f: impl FnOnce() -> R) -> Option<R> {
         LEFT.set(Some(stores));
         let ended = catch_unwind(AssertUnwindSafe(f));
@@ -588,10 +590,11 @@ impl Dice {
     }
 }
 
-/// Makes the heap whole, dying some times; then nothing is wrong with it, and every block is there.
+/// Repairs the heap, "dying" several times on the way; afterwards the heap is consistent, and every
+/// block is there.
 fn mend_by_dying(rig: &Rig, heap: &Heap<'_>, model: &Model, dice: &mut Dice) {
     let base = rig.present[0].base;
-    // SAFETY: mapped, and this thread alone has it.
+    // SAFETY: mapped, and only this thread uses it.
     let mend = || unsafe { mend(base, rig.region.len()) };
     while dice.below(4) == 0 {
         if let Some(mended) = deaths::after(dice.below(300) as u32, mend) {
@@ -606,7 +609,7 @@ fn mend_by_dying(rig: &Rig, heap: &Heap<'_>, model: &Model, dice: &mut Dice) {
     }
 }
 
-/// Blocks so long that growth puts tables between them.
+/// Sizes so large that growth puts tables between the blocks.
 fn long(dice: &mut Dice) -> usize {
     let most = [100, 5_000, 40_000, 3 * MIB, 40 * MIB][dice.below(5)];
     1 + dice.below(most)
@@ -617,9 +620,8 @@ fn short(dice: &mut Dice) -> usize {
     1 + dice.below(most)
 }
 
-/// A process is killed before any store of any operation. The heap that is made whole has every
-/// block that was handed out and not given back, with what was written to it, gives none of them
-/// out again, and nothing is wrong with it.
+/// A process is killed before any store of any operation. The repaired heap has every block that
+/// was allocated and not freed, with its content, allocates none of them again, and is consistent.
 fn deaths_against_model(seed: u64, max: usize, size: fn(&mut Dice) -> usize, steps: u32) -> u32 {
     let rig = Rig::new(2 * MIB, max);
     let mut dice = Dice(seed);
@@ -693,7 +695,7 @@ fn deaths_against_model(seed: u64, max: usize, size: fn(&mut Dice) -> usize, ste
 }
 
 #[test]
-fn a_heap_is_made_whole_after_a_death_at_any_store() {
+fn a_heap_is_repaired_after_a_death_at_any_store() {
     let (seeds, steps) = if cfg!(miri) { (1, 20) } else { (40, 400) };
     let mut died = 0;
     for seed in 1..=seeds {
@@ -704,17 +706,17 @@ fn a_heap_is_made_whole_after_a_death_at_any_store() {
 
 #[test]
 #[cfg_attr(miri, ignore = "hundreds of MiB")]
-fn a_heap_is_made_whole_after_a_death_while_it_grows() {
+fn a_heap_is_repaired_after_a_death_during_growth() {
     for seed in 1..=5 {
         deaths_against_model(seed * 0x9e37_79b9, 512 * MIB, long, 150);
     }
 }
 
-/// What no death leaves is refused with its place, and the heap stays as it was.
+/// Damage that a death cannot leave is refused with its place, and the heap stays as it was.
 #[test]
-fn damage_that_no_death_leaves_is_refused() {
+fn damage_that_a_death_cannot_leave_is_refused() {
     let rig = Rig::new(4 * MIB, 4 * MIB);
-    // SAFETY: mapped, and this thread alone has it.
+    // SAFETY: mapped, and only this thread uses it.
     let _marked = unsafe { process_mapping::mark(&rig.present) }.unwrap();
     let (heap, base) = (Heap::new(rig.present[0].base), rig.present[0].base);
     let small = heap.allocate(layout(100, 8)).unwrap().cast::<u8>();

@@ -1,8 +1,7 @@
-//! The heap for programs without types: blocks of bytes, and a root that is the address of one.
+//! The heap for programs without types: blocks of bytes, and a root that is a block's address.
 //!
-//! **An untyped root is never taken for a typed one, nor a typed root for an untyped one**: an
-//! untyped root has a layout hash of its own, which no schema has, and requesting the other kind is
-//! an error.
+//! **An untyped root is never mistaken for a typed one, nor a typed root for an untyped one**: an
+//! untyped root has a layout hash that no schema has, and requesting the other kind is an error.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -16,10 +15,10 @@ use crate::heap::layout::PageUse;
 use crate::heap::raw::RawHeap;
 use crate::process_mapping::{self, ProcessMapping};
 
-/// Replaces the layout hash of a root without a type.
+/// The layout hash of a root without a type.
 pub(super) const UNTYPED: u64 = u64::from_le_bytes(*b"untyped\0");
 
-/// The heap of a segment that the calling thread has entered, for untyped blocks. Made by
+/// The heap of a segment that the calling thread has entered, for untyped blocks. Created by
 /// [`SectionGuard::heap`](crate::SectionGuard::heap).
 ///
 /// Like [`Heap`], it works in the thread that entered the segment until that thread leaves; in
@@ -58,7 +57,7 @@ impl UntypedHeap {
     /// Frees a block. Returns whether it was an allocated one.
     ///
     /// # Safety
-    /// The block is not used any more.
+    /// The block must not be used any more.
     pub unsafe fn free(self, block: NonNull<u8>) -> bool {
         let Some(size) = self.usable(block).filter(|_| self.is_writable()) else {
             return false;
@@ -66,16 +65,17 @@ impl UntypedHeap {
         let Ok(layout) = Layout::from_size_align(size, 1) else {
             return false;
         };
-        // SAFETY: a block that is handed out; nobody uses it, by the caller's promise.
+        // SAFETY: an allocated block; nobody uses it, by the caller's promise.
         unsafe { self.0.deallocate(block, layout) };
         true
     }
 
-    /// Resizes a block in place or elsewhere; the common part of its content stays. `None` if
-    /// `block` is not allocated or there is no memory: then nothing has changed.
+    /// Resizes a block, in place or by moving it; its content is kept up to the smaller of the two
+    /// sizes. Returns `None`, with nothing changed, if `block` is not allocated or there is no
+    /// memory.
     ///
     /// # Safety
-    /// If the block has moved, its old address is not used any more.
+    /// If the block has moved, its old address must not be used any more.
     #[must_use]
     pub unsafe fn resize(self, block: NonNull<u8>, layout: Layout) -> Option<NonNull<u8>> {
         let size = self.usable(block).filter(|_| self.is_writable())?;
@@ -83,7 +83,7 @@ impl UntypedHeap {
             Layout::from_size_align(size, layout.align()).ok()?,
             not_empty(layout)?,
         );
-        // SAFETY: a block that is handed out, with that many bytes, and the caller's promise.
+        // SAFETY: an allocated block of that size, and the caller's promise.
         let moved = unsafe {
             if new.size() > size {
                 self.0.grow(block, old, new)
@@ -185,7 +185,7 @@ pub(super) fn usable(raw: RawHeap, at: u64) -> Option<usize> {
     if !in_block(raw, at) {
         return None;
     }
-    // As `in_block` found.
+    // Both fit, as `in_block` has checked.
     let (page, offset) = ((at / PAGE as u64) as u32, (at % PAGE as u64) as u32);
     let entry = raw.entry(page).ok()?;
     let state = entry.state();

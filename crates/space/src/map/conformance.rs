@@ -1,4 +1,4 @@
-//! What every map of segments must do, whatever it is made of. [`conforms`] runs all of it.
+//! What every implementation of [`Map`] must do. [`conforms`] runs all of it.
 #![allow(clippy::unwrap_used)] // clippy spares `#[test]` functions, not what they call
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::Placed;
 use super::{Map, ProcessMap, Set, SetVisit};
 use crate::{MapError, Mapping, Registry, Segment};
 
-/// A registry of its own directory and window, removed at the end.
+/// A registry with a directory and a window of its own, removed at the end.
 struct Scene {
     registry: Registry,
     root: std::path::PathBuf,
@@ -21,7 +21,7 @@ impl Scene {
     fn new(name: &str, number: usize) -> Self {
         let root = format!("/dev/shm/mneme-map-{name}-{}", std::process::id());
         let options = crate::RegistryOptions {
-            // Windows that no other test of this process has.
+            // Windows that no other test of this process uses.
             window_base: 0x2300_0000_0000 + number * (64 << 30),
             window_slots: 64,
             shared_directory: None,
@@ -57,7 +57,7 @@ fn set(segments: &[&Arc<Placed>]) -> Set {
     Set::new(segments.collect()).unwrap_or_else(|names| panic!("{names:?} overlap"))
 }
 
-/// Runs `f` as a visitor of the set.
+/// Runs `f` during a visit to the set.
 fn inside<R>(
     map: &impl Map,
     set: &Set,
@@ -69,23 +69,23 @@ fn inside<R>(
     Ok(f())
 }
 
-/// Where each segment has a word that its heap has not yet handed out.
+/// The offset of a word that each segment's heap has not handed out yet.
 const WORD: usize = (2 << 20) - 8;
 
 fn word(placed: &Placed) -> &AtomicU64 {
     let address = placed.addresses().start + WORD;
-    // SAFETY: the segment is visited, so that it lies there, and nobody writes this word but by
-    // atomics.
+    // SAFETY: the segment is visited, so it lies there, and this word is only accessed atomically.
     unsafe { &*std::ptr::with_exposed_provenance::<AtomicU64>(address) }
 }
 
-/// That word of a segment that is mapped for good.
+/// That word, in a segment that stays mapped.
 fn second_word(mapping: &Mapping) -> u64 {
     // SAFETY: nobody is in a section of it.
     unsafe { mapping.region() }.load_u64(WORD as u64).unwrap()
 }
 
-/// The suite. `map` may be asked to enlist and strike what is visited by the closures.
+/// Runs the suite. `enlist` and `strike` register and unregister, with the map, the sets that the
+/// closures visit.
 fn conforms<M: Map + Sync>(map: &M, enlist: impl Fn(&Set), strike: impl Fn(&Set), number: usize) {
     let scene = Scene::new("conforms", number);
     let first = scene.segment("first");
@@ -102,7 +102,7 @@ fn conforms<M: Map + Sync>(map: &M, enlist: impl Fn(&Set), strike: impl Fn(&Set)
     let placed = [&a, &b, &c];
     sets.iter().for_each(&enlist);
 
-    // Each finds its own content at the one address, whatever was there before.
+    // Each visit finds its own segment's content at the shared address, whatever was there before.
     for round in 1..4 {
         for (number, set) in sets.iter().enumerate() {
             let own = 10 * number as u64;
@@ -115,7 +115,8 @@ fn conforms<M: Map + Sync>(map: &M, enlist: impl Fn(&Set), strike: impl Fn(&Set)
         }
     }
 
-    // One that another process lets grow, here through its file, is whole when it comes back.
+    // A segment that was grown meanwhile, here through its file as another process would, is
+    // complete when it returns.
     second.grow(8 << 20).unwrap();
     inside(map, &sets[1], LONG, || {
         assert_eq!(b.region().refresh().unwrap(), 8 << 20);
@@ -123,7 +124,8 @@ fn conforms<M: Map + Sync>(map: &M, enlist: impl Fn(&Set), strike: impl Fn(&Set)
     })
     .unwrap();
 
-    // While a thread is inside, nobody takes its addresses; others of its own set come in.
+    // While a thread is inside, nobody takes the addresses; other visitors of the same set may
+    // enter.
     inside(map, &sets[0], LONG, || {
         std::thread::scope(|threads| {
             let refused = threads.spawn(|| inside(map, &sets[1], SOON, || ()).unwrap_err());
@@ -137,7 +139,7 @@ fn conforms<M: Map + Sync>(map: &M, enlist: impl Fn(&Set), strike: impl Fn(&Set)
     })
     .unwrap();
 
-    // Many threads, each wanting what the others have: every one sees its own, and all get on.
+    // Many threads compete for the same addresses: each sees its own segment, and all finish.
     std::thread::scope(|threads| {
         for (number, set) in sets.iter().enumerate() {
             let mine = placed[number];
@@ -155,13 +157,13 @@ fn conforms<M: Map + Sync>(map: &M, enlist: impl Fn(&Set), strike: impl Fn(&Set)
         }
     });
 
-    // The last user of a segment gives its addresses back.
+    // The last user of a segment releases its addresses.
     sets.iter().for_each(&strike);
     drop(sets);
     drop((a, b, c, d));
     let mapping = second.map(Access::ReadOnly).unwrap();
     assert_eq!(second_word(&mapping), 13);
-    // For good: nobody else comes there.
+    // A segment that stays mapped excludes all others from its addresses.
     let a = admit(&first);
     let set = set(&[&a]);
     enlist(&set);

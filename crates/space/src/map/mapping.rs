@@ -1,4 +1,4 @@
-//! Segments as this process has them mapped.
+//! Segments that this process has mapped.
 
 use std::io::ErrorKind;
 use std::mem::ManuallyDrop;
@@ -15,21 +15,21 @@ use crate::segment::presence::{Presence, Way};
 use crate::segment::{data, grow_region};
 use crate::{GrowError, MapError, Segment};
 
-/// A segment that this process has mapped: shared by all that use it here. It ends with the last of
-/// them, and gives the addresses back.
+/// A segment that this process has mapped, shared by all its users in the process. When the last
+/// user drops it, the addresses are released.
 ///
-/// Its region's memory may be used while a section is inside of it, or while it is kept.
+/// Its memory may be used while a section is inside it, or while it is kept at its address.
 pub(crate) struct Placed {
     segment: Segment,
-    /// Dropped under the map's lock, so that the place is free once the map says so.
+    /// Dropped under the map's lock, so that the addresses are free once the map says so.
     region: ManuallyDrop<Region>,
     participants: Participants,
-    /// Says on the data that this process takes part.
+    /// Records on the data file that this process is a participant.
     _presence: Presence,
     map: &'static ProcessMap,
-    /// It lies at its address. Changes under the map's lock.
+    /// Whether it lies at its address. Changed only under the map's lock.
     home: AtomicBool,
-    /// How many need it there for good. Changes under the map's lock.
+    /// The number of users that need it to stay at its address. Changed only under the map's lock.
     kept: AtomicUsize,
 }
 
@@ -63,7 +63,7 @@ impl Placed {
         &self.participants
     }
 
-    /// Where it belongs.
+    /// The addresses that the segment belongs at.
     pub(crate) fn addresses(&self) -> Range<usize> {
         let base = self.region.base().addr();
         base..base + self.region.max()
@@ -71,8 +71,8 @@ impl Placed {
 
     #[inline]
     pub(crate) fn is_home(&self) -> bool {
-        // SYNC: pairs with the Release store in `set_home`: a thread that sees it there sees all of
-        // it.
+        // SYNC: pairs with the Release store in `set_home`: a thread that sees the flag sees the
+        // whole mapping.
         self.home.load(Ordering::Acquire)
     }
 
@@ -92,7 +92,7 @@ impl Placed {
             .store(kept.saturating_add_signed(by), Ordering::Relaxed);
     }
 
-    /// Allows stores too, if that is wanted.
+    /// Makes the mapping writable too, if that is wanted.
     pub(crate) fn permit(&self, access: Access) -> Result<(), MapError> {
         if access == Access::ReadOnly {
             return Ok(());
@@ -111,20 +111,21 @@ impl Placed {
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        // In a forked child the table is the parent's, perhaps locked, and the memory was withheld.
+        // In a forked child the table is the parent's and may be locked, and the memory was not
+        // inherited.
         if self.map.is_forked() {
             return;
         }
         let (uuid, base) = (self.segment.uuid(), self.region.base().addr());
-        // SAFETY: dropped here and nowhere else; nobody has the mapping any more.
+        // SAFETY: dropped only here; nobody uses the mapping any more.
         self.map.end(uuid, base, || unsafe {
             ManuallyDrop::drop(&mut self.region)
         });
     }
 }
 
-/// A segment that lies at its address in this process for as long as this lives, for code that uses
-/// its memory without sections. `Send + Sync`; a forked child may not touch the memory.
+/// A segment that stays at its address in this process as long as this value exists, for code that
+/// uses its memory without sections. `Send + Sync`; a forked child must not touch the memory.
 pub struct Mapping(Arc<Placed>);
 
 impl std::fmt::Debug for Mapping {
@@ -150,66 +151,68 @@ impl Mapping {
         self.0.region.base()
     }
 
-    /// Nothing is committed: never so, for a segment has a header.
+    /// Whether nothing is committed, which is never so: a segment has a header.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.region.is_empty()
     }
 
-    /// Committed bytes that are mapped here. [`refresh`](Self::refresh) follows others' growth.
+    /// The committed length that is mapped here, in bytes. [`refresh`](Self::refresh) follows
+    /// growth by others.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.region.len()
     }
 
-    /// Whether stores are possible. Once they are, they stay so while anybody in the process has
-    /// the segment mapped.
+    /// Whether stores are possible. Once they are, they remain possible as long as anything in the
+    /// process has the segment mapped.
     #[must_use]
     pub fn access(&self) -> Access {
         self.0.region.access()
     }
 
-    /// Figures of the segment's control region: how many processes and threads take part. All are 0
-    /// in a forked child.
+    /// Statistics of the segment's control region: the numbers of participating processes and
+    /// threads. All are 0 in a forked child.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.participants.stats()
     }
 
-    /// The segment's participants and locks, for code that lays the segment out itself.
+    /// The segment's participants and locks, for code that lays out the segment's contents itself.
     ///
     /// # Safety
-    /// Gate 0 is the lock that sections take, and [`Participants::region`] leads to its words. Code
-    /// that changes these words, or takes the lock of a dead owner without repairing what that
-    /// owner was changing, lets a section of the segment run beside a writer: two `&mut` to one
-    /// value.
+    /// Gate 0 is the lock that sections take, and [`Participants::region`] gives access to its
+    /// words. Code that changes these words, or takes over a dead owner's lock without repairing
+    /// what the owner was changing, allows a section of the segment to run at the same time as a
+    /// writer: two `&mut` to one value.
     #[must_use]
     pub unsafe fn participants(&self) -> &Participants {
         &self.0.participants
     }
 
-    /// The mapped data, of which nothing is known: for crates that lay it out themselves.
+    /// The mapped data as bytes without a type, for crates that lay them out themselves.
     ///
     /// # Safety
-    /// A segment with an address has a heap, whose contents have types. What is read or written of
-    /// them without the segment's lock, or against their types, is undefined behaviour in sections.
-    /// Of a [floating](crate::SegmentBuilder::floating) one everything beyond the header is the
-    /// caller's, and the bytes are to be read and written by the caller alone.
+    /// A segment with an address has a heap, whose contents have types. Reading or writing them
+    /// without the segment's lock, or against their types, is undefined behaviour in sections. In a
+    /// [floating](crate::SegmentBuilder::floating) segment everything beyond the header belongs to
+    /// the caller, and only the caller may read and write the bytes.
     #[must_use]
     pub unsafe fn region(&self) -> &Region {
         &self.0.region
     }
 
-    /// Brings the bytes of `range` into memory now, and into this process' page tables: threads
-    /// that enter later meet no faults. Costs as [`Region::prefault`].
+    /// Brings the bytes of `range` into memory and into this process's page tables, so that threads
+    /// that enter later have no page faults. Costs as much as [`Region::prefault`].
     ///
     /// # Errors
-    /// There is no memory for it; the range is not committed.
+    /// There is not enough memory; the range is not committed.
     pub fn prefault(&self, range: Range<usize>) -> Result<(), RegionError> {
         self.0.region.prefault(range)
     }
 
-    /// Follows growth by others; returns the length. A forked child follows nobody.
+    /// Extends the mapping if others have grown the segment; returns the length. Does nothing in a
+    /// forked child.
     ///
     /// # Errors
     /// The data file was truncated.
@@ -220,10 +223,10 @@ impl Mapping {
         self.0.region.refresh()
     }
 
-    /// Makes the segment at least `bytes` long, in place; returns its length.
+    /// Makes the segment at least `bytes` long, in place; returns its new length.
     ///
     /// # Errors
-    /// As [`Segment::grow`]; it is mapped for reading only; [`MapError::Forked`].
+    /// As [`Segment::grow`]; the segment is mapped for reading only; [`MapError::Forked`].
     pub fn grow(&self, bytes: usize) -> Result<usize, GrowError> {
         if self.0.map.is_forked() {
             return Err(MapError::Forked.into());
@@ -242,19 +245,19 @@ impl Drop for Mapping {
 
 impl Segment {
     /// Maps the segment into this process, at its address or, if it floats, anywhere, and makes the
-    /// process a participant. What is mapped already is shared, and becomes writable in place if
-    /// that is asked. Nothing of the data is touched: 15 us, whatever
-    /// the size, and 0.3 us where it is mapped already.
+    /// process a participant. An existing mapping is shared, and becomes writable in place if
+    /// requested. Takes 15 us for any size, because the data are not touched, and 0.3 us if the
+    /// segment is already mapped.
     ///
-    /// This takes no lock: others may be changing what the segment holds. As long as the result
-    /// lives, no other segment can have the address in this process; those of an
-    /// [`Attachment`](crate::Attachment) can.
+    /// This takes no lock: others may be changing the segment's contents. As long as the result
+    /// exists, no other segment can use the addresses in this process. Segments of an
+    /// [`Attachment`](crate::Attachment), in contrast, can take turns.
     ///
     /// # Errors
-    /// [`MapError::Occupied`] if another segment lies there in this process for good,
-    /// [`MapError::Busy`] if threads are in a section of it; [`MapError::Contents`] if another
-    /// crate lays it out, which [`parts`](Segment::parts) are for; the permissions of the data, or
-    /// of `control`, forbid it; a part is damaged or gone.
+    /// [`MapError::Occupied`] if another segment is mapped there in this process and cannot be
+    /// moved, [`MapError::Busy`] if threads are in a section of it; [`MapError::Contents`] if
+    /// another crate lays the segment out (use [`parts`](Segment::parts)); the permissions of the
+    /// data or of `control` forbid it; a part is damaged or gone.
     pub fn map(&self, access: Access) -> Result<Mapping, MapError> {
         let map = ProcessMap::get();
         let placed = map.admit(self, access)?;
@@ -267,9 +270,9 @@ impl Segment {
 
 /// This process as a participant of a segment.
 pub(crate) enum Participation {
-    /// By the mapping that it has.
+    /// Through an existing mapping.
     Mapped(Arc<Placed>),
-    /// Once more, without a mapping.
+    /// Separately, without a mapping.
     Apart(
         Participants,
         #[expect(dead_code, reason = "held, not read")] Presence,
@@ -277,8 +280,8 @@ pub(crate) enum Participation {
 }
 
 impl Participation {
-    /// Takes part in a segment. A process that has it mapped stays one participant, so that a
-    /// search for other processes does not find this one.
+    /// Becomes a participant of a segment. A process that has it mapped remains one participant, so
+    /// that a search for other processes does not find this one.
     pub(crate) fn begin(segment: &Segment) -> Result<Self, MapError> {
         if let Some(placed) = ProcessMap::get().placed(segment.uuid()) {
             return Ok(Self::Mapped(placed));
@@ -297,15 +300,16 @@ impl Participation {
     }
 }
 
-/// Where a segment's data is to be mapped.
+/// Where to map a segment's data.
 pub(crate) enum Location {
-    /// At any free address, for it floats.
+    /// At any free address, because the segment floats.
     Anywhere,
-    /// At its address, now or later.
+    /// At the segment's address, now or later.
     Window { window: Window, home: bool },
 }
 
-/// Maps the data of a segment, and says on them that this process takes part, having come that way.
+/// Maps the data of a segment, and records on the data file that this process participates through
+/// `way`'s control file.
 pub(crate) fn map_data(
     segment: &Segment,
     access: Access,
@@ -313,13 +317,14 @@ pub(crate) fn map_data(
     way: Way,
 ) -> Result<(Region, Presence), MapError> {
     let meta = segment.meta();
-    // For reading too, if that is allowed: it may become a writer in place.
+    // Open a mapping for reading with write permission too if that is allowed, so that it can
+    // become writable in place.
     let file = match (data::open_for(meta, Access::ReadWrite), access) {
         (Ok(file), _) => file,
         (Err(_), Access::ReadOnly) => data::open_for(meta, Access::ReadOnly)?,
         (Err(refused), Access::ReadWrite) => return Err(refused),
     };
-    // Before it is mapped: a header that is gone would be found by a fault.
+    // Checked before the file is mapped: a missing header would cause a fault.
     data::examine_file(&file, meta)?;
     let presence = Presence::announce(&file, &meta.data, way)?;
     let (max, pages) = (meta.max_size, meta.pages);

@@ -1,9 +1,10 @@
 //! Visits and moves under a model checker: [loom](https://docs.rs/loom) runs every schedule of two
-//! or three threads, and every value that C11 lets a load return, up to a bound on preemptions.
+//! or three threads, and every value that C11 allows a load to return, up to a bound on
+//! preemptions.
 //!
-//! The steps are those of `visitors` and `process`, with one segment that is moved and a set that
-//! is freed for cells that the checker watches. Each model has twins with one ordering or one step
-//! broken, which must fail.
+//! The steps are those of `visitors` and `process`. The checker watches cells that stand for one
+//! segment that is moved, and for a set that is freed. Each model has twins in which one ordering
+//! or step is broken, and which must fail.
 #![allow(clippy::unwrap_used)] // clippy spares `#[test]` functions, not what they call
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -13,23 +14,24 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// What a visitor's cell says: nobody; a set with the segment; the same, but it may be moved;
-/// another set.
+/// The values of a visitor's cell: no visit; a set that has the segment; the same set while the
+/// segment may be moved; another set.
 const OUTSIDE: u64 = 0;
 const INSIDE: u64 = 1;
 const WAITING: u64 = 2;
 const ELSEWHERE: u64 = 3;
 
-/// Which of the steps are as they should be.
+/// Which steps are done correctly.
 #[derive(Clone, Copy)]
 struct Steps {
-    /// The visitor passes a fence between saying and looking.
+    /// The visitor passes a fence between announcing its visit and checking the segment.
     visitor_fences: bool,
-    /// The mover passes one between taking the segment's home away and looking for threads inside.
+    /// The mover passes a fence between withdrawing the segment's address and checking for
+    /// visitors.
     mover_fences: bool,
-    /// The mover takes it away before it looks.
+    /// The mover withdraws the address before it checks for visitors.
     first_away: bool,
-    /// What a visitor says is ordered after what the thread did in the visit before.
+    /// The announcement of a visit is ordered after the thread's accesses in its previous visit.
     says_in_order: bool,
 }
 
@@ -46,13 +48,13 @@ struct Shared {
     cell: AtomicU64,
     /// The map's lock.
     map: Mutex<()>,
-    /// Loom tries no schedules around a fence as such: each touches this.
+    /// Loom does not explore schedules around a bare fence, so each fence touches this.
     fences: AtomicU64,
-    /// The segment's bytes at its address: read by visitors, moved by movers.
+    /// The segment's bytes at its address: visitors read them, movers move them.
     bytes: UnsafeCell<u64>,
 }
 
-// SAFETY: loom's cells report what races; that is the test.
+// SAFETY: loom's cells report races; that is the purpose of the test.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
@@ -86,14 +88,15 @@ impl Shared {
         self.fence(self.steps.visitor_fences);
     }
 
-    /// Visits the segment, brings it home if it is away, and ends the visit.
+    /// Visits the segment, moves it to its address if it is elsewhere, and ends the visit.
     fn visit(&self) {
         self.say(INSIDE);
         if !self.home.load(Acquire) {
             self.say(WAITING);
             let _map = self.map.lock().unwrap();
             if !self.home.load(Acquire) {
-                // SAFETY: the protocol's claim; loom fails the model where it does not hold.
+                // SAFETY: the protocol claims exclusive access; loom fails the model if that is
+                // false.
                 self.bytes.with_mut(|bytes| unsafe { *bytes += 1 });
                 self.home.store(true, Release);
             }
@@ -104,7 +107,7 @@ impl Shared {
         self.cell.store(OUTSIDE, Release);
     }
 
-    /// Puts the segment aside, unless somebody is inside of it.
+    /// Moves the segment away, unless a thread is inside it.
     fn park(&self) {
         let _map = self.map.lock().unwrap();
         if !self.home.load(Acquire) {
@@ -143,7 +146,7 @@ fn fails(twin: impl Fn() + Send + Sync + 'static) {
     );
 }
 
-/// A visitor comes twice, the second time to another set; somebody wants the addresses.
+/// A visitor comes twice, the second time to another set, while another thread wants the addresses.
 fn moved(steps: Steps) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Shared::new(steps);
@@ -159,7 +162,7 @@ fn moved(steps: Steps) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// Two visitors would need two cells; one visitor and two movers show the rest.
+/// Two visitors would need two cells; one visitor and two movers cover the remaining cases.
 fn moved_twice(steps: Steps) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Shared::new(steps);
@@ -178,13 +181,13 @@ fn moved_twice(steps: Steps) -> impl Fn() + Send + Sync + 'static {
 }
 
 #[test]
-fn what_is_visited_is_not_moved() {
+fn a_visited_segment_is_not_moved() {
     holds(moved(SOUND));
     holds(moved_twice(SOUND));
 }
 
 #[test]
-fn without_either_fence_it_is() {
+fn without_either_fence_a_visited_segment_is_moved() {
     fails(moved(Steps {
         visitor_fences: false,
         ..SOUND
@@ -204,24 +207,24 @@ fn checking_for_visitors_before_withdrawing_moves_a_visited_segment() {
 }
 
 #[test]
-fn a_visit_said_out_of_order_hides_what_the_one_before_did() {
+fn a_visit_announced_out_of_order_hides_the_previous_visits_accesses() {
     fails(moved(Steps {
         says_in_order: false,
         ..SOUND
     }));
 }
 
-/// What an attachment consists of: found by visitors, replaced and freed by the thread that changes
-/// it.
+/// An attachment's member list: visitors find it; the thread that changes the attachment replaces
+/// and frees it.
 struct Members {
     current: AtomicU64,
     cell: AtomicU64,
     fences: AtomicU64,
-    /// The first members and those that take their place.
+    /// The first members and their replacements.
     sets: [UnsafeCell<u64>; 2],
 }
 
-// SAFETY: loom's cells report what races; that is the test.
+// SAFETY: loom's cells report races; that is the purpose of the test.
 unsafe impl Sync for Members {}
 // SAFETY: as above.
 unsafe impl Send for Members {}
@@ -235,7 +238,7 @@ impl Members {
     fn visit(&self, looks_again: bool) {
         let mut found = self.current.load(Acquire);
         loop {
-            // 0 is nobody.
+            // 0 means no visit.
             self.cell.store(found + 1, Release);
             self.fence();
             let now = self.current.load(Acquire);
@@ -244,7 +247,7 @@ impl Members {
             }
             found = now;
         }
-        // SAFETY: the protocol's claim; loom fails the model where it does not hold.
+        // SAFETY: the protocol claims that the set lives; loom fails the model if that is false.
         self.sets[found as usize].with(|set| unsafe { *set });
         self.cell.store(0, Release);
     }
@@ -253,7 +256,7 @@ impl Members {
         let old = self.current.swap(1, AcqRel);
         self.fence();
         if self.cell.load(Acquire) != old + 1 {
-            // SAFETY: as above. A write stands for the end of its memory.
+            // SAFETY: as above. A write stands for freeing the memory.
             self.sets[old as usize].with_mut(|set| unsafe { *set += 1 });
         }
     }
@@ -277,11 +280,11 @@ fn replaced(looks_again: bool) -> impl Fn() + Send + Sync + 'static {
 }
 
 #[test]
-fn what_is_visited_is_not_freed() {
+fn a_visited_set_is_not_freed() {
     holds(replaced(true));
 }
 
 #[test]
-fn without_a_second_look_freed_memory_is_used() {
+fn without_the_second_check_freed_memory_is_used() {
     fails(replaced(false));
 }

@@ -1,11 +1,12 @@
-//! [`ProcessMap`]: one table of what lies where, for all threads of the process.
+//! [`ProcessMap`]: one table of mapped segments for all threads of the process.
 //!
-//! **A segment is mapped at most once, however many attachments use it; it is at its address
-//! whenever a thread is inside of it, and whenever it is mapped for good; else another may have the
-//! address.** The process reserves the whole window of a registry at the first mapping, and maps
-//! every segment that has an address inside it (SpaceJMP keeps segments in ranges disjoint from the
-//! process' own, §4.1). Two that overlap are moved by their page tables (`mneme_sys`, parking),
-//! which all threads see: hence [`MapError::Busy`] while one of them is inside.
+//! **A segment is mapped at most once, however many attachments use it. It lies at its address
+//! whenever a thread is inside it or it must stay mapped; at other times another segment may have
+//! the address.** At the first mapping, the process reserves the whole window of a registry, and it
+//! maps every segment with an address inside it (SpaceJMP keeps segments in ranges disjoint from
+//! the process's own, §4.1). Two overlapping segments take turns: they are moved by
+//! changing page tables (`mneme_sys`, parking), which affects all threads: hence [`MapError::Busy`]
+//! while a thread is inside one of them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -22,17 +23,17 @@ use crate::registry::GIB;
 use crate::segment::control::{open_way, reap};
 use crate::{MapError, Segment, Uuid};
 
-/// How long before one looks again whether a thread has left.
+/// How long to wait before checking again whether a thread has left.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// What this process has mapped. A forked child begins with an empty one.
+/// The segments that this process has mapped. A forked child begins with an empty table.
 pub(crate) struct ProcessMap {
     generation: u32,
-    /// The parent of this process had a table, and with it perhaps a window, which this process has
-    /// inherited with holes where memory was withheld.
+    /// Whether the parent of this process had a table, and with it perhaps a window. This process
+    /// has then inherited the window, with holes where mappings were not inherited.
     inherited: bool,
     mapped: Mutex<Mapped>,
-    /// A mapping that was ending has ended.
+    /// Signals that a mapping has been removed.
     freed: Condvar,
 }
 
@@ -40,14 +41,14 @@ pub(crate) struct ProcessMap {
 struct Mapped {
     windows: Vec<Window>,
     segments: HashMap<Uuid, MemberEntry>,
-    /// The segments that lie at their addresses, by the first one: no two overlap.
+    /// The segments that lie at their addresses, by first address: no two overlap.
     home: BTreeMap<usize, Uuid>,
     /// The addresses of all sets that could be visited.
     sets: HashSet<usize>,
 }
 
 struct MemberEntry {
-    /// Dead while the mapping ends.
+    /// Dead while the mapping is being removed.
     placed: Weak<Placed>,
     addresses: Range<usize>,
 }
@@ -55,7 +56,7 @@ struct MemberEntry {
 static PROCESS: PerProcess<ProcessMap> = PerProcess::new();
 
 impl ProcessMap {
-    /// That of this process.
+    /// This process's table.
     pub(crate) fn get() -> &'static Self {
         PROCESS.get(|inherited| Self {
             generation: fork::generation(),
@@ -65,12 +66,13 @@ impl ProcessMap {
         })
     }
 
-    /// Whether this is a child of the process that made it.
+    /// Whether this process is a child of the one that created the table.
     pub(crate) fn is_forked(&self) -> bool {
         self.generation != fork::generation()
     }
 
-    /// Every change of the table is whole before anything can panic.
+    /// Every change of the table is complete before anything can panic, so a poisoned mutex is used
+    /// as it is.
     fn lock(&self) -> MutexGuard<'_, Mapped> {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,12 +82,12 @@ impl ProcessMap {
         woken.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on the set may be visited.
+    /// Registers a set; from now on it may be visited.
     pub(crate) fn enlist(&self, set: &Set) {
         self.lock().sets.insert((&raw const *set).addr());
     }
 
-    /// The set can be visited no more; after this, nobody looks at it either.
+    /// Unregisters a set that can no longer be visited; after this, the map does not access it.
     pub(crate) fn strike(&self, set: &Set) {
         self.lock().sets.remove(&(&raw const *set).addr());
     }
@@ -95,12 +97,13 @@ impl ProcessMap {
         self.lock().segments.get(&segment)?.placed.upgrade()
     }
 
-    /// Lets a segment lie at its address until as many [`release`](Self::release) it.
+    /// Keeps a segment at its address until [`release`](Self::release) has been called as often as
+    /// this.
     ///
     /// # Errors
     /// [`MapError::Occupied`], [`MapError::Busy`].
     pub(crate) fn keep(&self, placed: &Arc<Placed>) -> Result<(), MapError> {
-        // Given up after the table: the last user of a mapping locks it.
+        // Dropped after the table is unlocked: dropping the last user of a mapping locks the table.
         let mut others = Vec::new();
         let mut mapped = self.lock();
         while let Some(other) = mapped.at_home(&placed.addresses())
@@ -135,11 +138,12 @@ impl ProcessMap {
     fn bring_home(&self, visit: &mut SetVisit<'_>, timeout: Duration) -> Result<(), MapError> {
         let began = SystemClock.now_ns();
         loop {
-            // A thread that does not have the addresses yet keeps no other from them.
+            // While this thread waits for addresses, it does not prevent others from moving its
+            // segments.
             visit.wait();
             let mut others = Vec::new();
             let mut mapped = self.lock();
-            // SAFETY: the caller of `show` has looked.
+            // SAFETY: the caller of `show` has checked that the set lives.
             let set = unsafe { visit.set() };
             match mapped.bring_home(&set.placed, &mut others) {
                 Ok(()) => {
@@ -169,11 +173,12 @@ impl Map for ProcessMap {
         }
         let wanted = segment.base().map(|base| base..base + segment.max_size());
         let mut mapped = self.lock();
-        // After a wait everything is looked at again: other threads went on meanwhile.
+        // After a wait everything is checked again, because other threads have continued meanwhile.
         let home = loop {
             if let Some(entry) = mapped.segments.get(&segment.uuid()) {
                 if let Some(placed) = entry.placed.upgrade() {
-                    // Before anything could drop it: its last user would lock the table.
+                    // Unlocked before anything is dropped: dropping the last user would lock the
+                    // table.
                     drop(mapped);
                     placed.permit(access)?;
                     return Ok(placed);
@@ -218,7 +223,7 @@ impl Map for ProcessMap {
 
     #[inline]
     fn show(&self, visit: &mut SetVisit<'_>, timeout: Duration) -> Result<(), MapError> {
-        // SAFETY: the caller has looked.
+        // SAFETY: the caller has checked that the set lives.
         if unsafe { visit.set() }.is_home() {
             return Ok(());
         }
@@ -227,9 +232,9 @@ impl Map for ProcessMap {
 }
 
 impl Mapped {
-    /// A window with these addresses of the segment, reserved now if there is none yet: all of the
-    /// registry's, or, where something of this process lies in that or the kernel does not give so
-    /// much, the segment's own slots.
+    /// A window that contains the segment's addresses. If there is none yet, reserves one: the
+    /// registry's whole window, or only the segment's slots if part of the window is in use or the
+    /// kernel refuses to reserve so much.
     fn window(&mut self, segment: &Segment, addresses: &Range<usize>) -> Result<Window, MapError> {
         let (base, end) = (addresses.start, addresses.end.next_multiple_of(GIB));
         let lies_in = |start: usize, len: usize| start <= base && end <= start + len;
@@ -249,21 +254,21 @@ impl Mapped {
         Ok(window)
     }
 
-    /// Whether the last user of that mapping is gone, and it is about to be.
+    /// Whether the last user of that mapping is gone, so that it is about to be removed.
     fn is_ending(&self, segment: &Uuid) -> bool {
         let entry = self.segments.get(segment);
         entry.is_none_or(|entry| entry.placed.strong_count() == 0)
     }
 
-    /// The segment that lies in these addresses: of several, the last.
+    /// The segment that lies at these addresses; the last one if there are several.
     fn at_home(&self, addresses: &Range<usize>) -> Option<Uuid> {
         let (_, uuid) = self.home.range(..addresses.end).next_back()?;
         let end = self.segments.get(uuid)?.addresses.end;
         (end > addresses.start).then_some(*uuid)
     }
 
-    /// Brings all of these to their addresses, and parks what is there. `others` keeps that mapped
-    /// until the table is unlocked.
+    /// Moves all of these to their addresses, and parks the segments that are there. `others` keeps
+    /// those mapped until the table is unlocked.
     fn bring_home(
         &mut self,
         wanted: &[Arc<Placed>],
@@ -278,7 +283,7 @@ impl Mapped {
                     .get(&by)
                     .and_then(|entry| entry.placed.upgrade());
                 let Some(other) = other else {
-                    // It is ending; a moment later the place is free.
+                    // The mapping is being removed; the addresses will be free in a moment.
                     return Err(MapError::Busy { base, by });
                 };
                 let parked = self.park(&other, base);
@@ -293,24 +298,24 @@ impl Mapped {
         Ok(())
     }
 
-    /// Puts a segment aside, for one whose first address is `base`.
+    /// Parks a segment, for one whose first address is `base`.
     fn park(&mut self, placed: &Placed, base: usize) -> Result<(), MapError> {
         let by = placed.segment().uuid();
         if placed.is_kept() {
             return Err(MapError::Occupied { base, by });
         }
         placed.set_home(false);
-        // SYNC: pairs with the fence of a visit's beginning, in `visitors`.
+        // SYNC: pairs with the fence at the beginning of a visit, in `visitors`.
         fence(Ordering::SeqCst);
         let parked = {
             let lives = |set: *const Set| self.sets.contains(&set.addr());
-            // SAFETY: a set is struck off the list before it is freed, under the lock that is held
-            // here.
+            // SAFETY: a set is unregistered before it is freed, under the lock that is held here.
             if unsafe { visitors::is_inside(placed, lives) } {
                 Err(MapError::Busy { base, by })
             } else {
-                // SAFETY: no thread is inside of it. One that comes finds that it is not home and
-                // waits for the lock that is held here. No one has it mapped for good.
+                // SAFETY: no thread is inside it. A thread that enters now finds that it is not at
+                // its address, and waits for the lock that is held here. No user needs it to stay
+                // mapped.
                 unsafe { placed.region().park() }.map_err(MapError::from)
             }
         };

@@ -1,11 +1,11 @@
-//! Which thread of this process visits which set.
+//! Records which thread of this process visits which set.
 //!
-//! **What a thread visits is neither moved nor freed.** Each thread has a cell of its own, on a
-//! cache line of its own, and says there what it visits, passes a full fence, and only then looks
-//! whether that is still what it was to be. A thread that wants to move a segment, or to free a
-//! set, first makes that look fail, passes a full fence, and then reads all cells: one of the two
-//! sees the other. Hazard pointers (Michael, TPDS 2004) work so; one a thread is enough, since
-//! sections do not nest.
+//! **A visited segment is not moved, and a visited set is not freed.** Each thread has a cell on a
+//! cache line of its own. It announces there what it visits, passes a full fence, and only then
+//! checks that the set is still valid and each segment at its address. A thread that wants to move
+//! a segment or free a set first makes that check fail, passes a full fence, and then reads all
+//! cells: one of the two sees the other. This is how hazard pointers work (Michael, TPDS 2004); one
+//! a thread is enough, because sections do not nest.
 
 use std::cell::Cell as Plain;
 use std::marker::PhantomData;
@@ -17,16 +17,17 @@ use mneme_sync::SlotError;
 use super::{Placed, Set};
 use crate::EnterError;
 
-/// What one thread visits. Cells are never freed, and used again when their thread has ended.
+/// What one thread visits. Cells are never freed; when a thread has ended, another reuses its cell.
 #[repr(align(128))]
 struct Cell {
-    /// Null outside; with [`WAITS`] while the set is to be kept, but may be moved.
+    /// Null outside a visit; with [`WAITS`] set while the set must not be freed but its segments
+    /// may be moved.
     visits: AtomicPtr<Set>,
     taken: AtomicBool,
     next: *const Cell,
 }
 
-/// In the address of a set that is visited: its segments may be moved still.
+/// A bit in the address of a visited set: its segments may still be moved.
 const WAITS: usize = 1;
 
 static CELLS: AtomicPtr<Cell> = AtomicPtr::new(ptr::null_mut());
@@ -35,14 +36,14 @@ fn cells() -> impl Iterator<Item = &'static Cell> {
     // SYNC: pairs with the Release exchange in `claim`.
     let mut at = CELLS.load(Ordering::Acquire).cast_const();
     std::iter::from_fn(move || {
-        // SAFETY: null, or a cell, which lives for ever.
+        // SAFETY: null, or a cell, and cells live for ever.
         let cell = unsafe { at.as_ref() }?;
         at = cell.next;
         Some(cell)
     })
 }
 
-/// A cell for the calling thread.
+/// Claims a cell for the calling thread.
 fn claim() -> &'static Cell {
     let free = |cell: &&Cell| {
         // SYNC: Acquire, pairs with the Release store in `Own::drop`.
@@ -72,14 +73,14 @@ fn claim() -> &'static Cell {
     }
 }
 
-/// The thread's cell, once it has one; given back when the thread ends.
+/// The thread's cell, once it has one; released when the thread ends.
 struct Own(Plain<Option<&'static Cell>>);
 
 impl Drop for Own {
     fn drop(&mut self) {
         if let Some(cell) = self.0.get()
-            // Written by this thread alone. A visit that a later destructor ends keeps its cell,
-            // for good.
+            // Only this thread writes it. If a later destructor has a visit to end, the cell stays
+            // claimed for good.
             && cell.visits.load(Ordering::Relaxed).is_null()
         {
             // SYNC: pairs with the Acquire exchange in `claim`.
@@ -92,21 +93,21 @@ thread_local! {
     static OWN: Own = const { Own(Plain::new(None)) };
 }
 
-/// A thread's visit to a set. Dropping it ends it.
+/// A thread's visit to a set; ends when it is dropped.
 pub(crate) struct SetVisit<'a> {
     cell: &'static Cell,
     set: *const Set,
-    /// Of the thread that began it.
+    /// Belongs to the thread that began it.
     of: PhantomData<(&'a Set, *mut ())>,
 }
 
 impl<'a> SetVisit<'a> {
-    /// Begins a visit of the calling thread. The set may be gone already: that is to be looked at
-    /// now, before it is used.
+    /// Begins a visit of the calling thread. The set may already be gone: the caller must check
+    /// that before it uses the set.
     ///
     /// # Errors
-    /// [`EnterError::Nested`] if the thread is at a visit; [`SlotError::ThreadEnding`] in its last
-    /// destructors.
+    /// [`EnterError::Nested`] if the thread is already visiting a set; [`SlotError::ThreadEnding`]
+    /// in the thread's last destructors.
     #[inline]
     pub(crate) fn begin(set: *const Set) -> Result<Self, EnterError> {
         let cell = OWN.try_with(|own| match own.0.get() {
@@ -120,7 +121,7 @@ impl<'a> SetVisit<'a> {
         let Ok(cell) = cell else {
             return Err(SlotError::ThreadEnding.into());
         };
-        // Relaxed: this thread's own.
+        // Relaxed: only this thread writes it.
         if !cell.visits.load(Ordering::Relaxed).is_null() {
             return Err(EnterError::Nested);
         }
@@ -135,29 +136,30 @@ impl<'a> SetVisit<'a> {
 
     #[inline]
     fn say(&self, set: *const Set) {
-        // SYNC: pairs with the Acquire loads below, which may read this instead of the end of the
-        // visit before.
+        // SYNC: pairs with the Acquire loads below, which may read this store instead of the end of
+        // the previous visit.
         self.cell.visits.store(set.cast_mut(), Ordering::Release);
         // SYNC: pairs with the fences in `is_visited` and `is_inside`.
         fence(Ordering::SeqCst);
     }
 
-    /// The set.
+    /// The visited set.
     ///
     /// # Safety
-    /// After the visit began it was looked whether the set was to be freed, and it was not.
+    /// After the visit began, the caller must have checked that the set was not about to be freed.
     #[inline]
     pub(crate) unsafe fn set(&self) -> &'a Set {
-        // SAFETY: freeing it waits for the visit.
+        // SAFETY: the set is not freed before the visit ends.
         unsafe { &*self.set }
     }
 
-    /// The set is kept still, but its segments may be moved.
+    /// From now on the set is still not freed, but its segments may be moved.
     pub(super) fn wait(&mut self) {
         self.say(self.set.map_addr(|address| address | WAITS));
     }
 
-    /// They may no more. The caller keeps everybody from moving them meanwhile.
+    /// From now on its segments may not be moved. The caller keeps others from moving them during
+    /// this call.
     pub(super) fn stay(&mut self) {
         self.say(self.set);
     }
@@ -166,7 +168,8 @@ impl<'a> SetVisit<'a> {
 impl Drop for SetVisit<'_> {
     #[inline]
     fn drop(&mut self) {
-        // SYNC: pairs with the Acquire loads of threads that move or free what was visited.
+        // SYNC: pairs with the Acquire loads of threads that move a segment or free a set after the
+        // visit.
         self.cell.visits.store(ptr::null_mut(), Ordering::Release);
     }
 }
@@ -182,19 +185,19 @@ pub(crate) fn is_visited(set: &Set) -> bool {
     })
 }
 
-/// Whether a thread is inside of a set with this segment, which is no longer said to be home.
+/// Whether a thread is inside a set with this segment, whose flag `home` has been cleared.
 ///
 /// # Safety
-/// A set that `lives` says is one lives until this returns.
+/// A set for which `lives` returns true must live until this returns.
 pub(super) unsafe fn is_inside(placed: &Placed, lives: impl Fn(*const Set) -> bool) -> bool {
     // SYNC: pairs with the fence in `say`.
     fence(Ordering::SeqCst);
     cells().any(|cell| {
         // SYNC: pairs with the Release store of a visit's end.
         let visits = cell.visits.load(Ordering::Acquire).cast_const();
-        // A visit may name, for a moment, a set that was freed just before it began.
+        // For a moment, a visit may name a set that was freed just before the visit began.
         let inside = visits.addr() & WAITS == 0 && lives(visits);
-        // SAFETY: it lives, by the caller's promise.
+        // SAFETY: the set lives, by the caller's promise.
         inside && unsafe { &*visits }.contains(placed)
     })
 }

@@ -1,4 +1,4 @@
-//! Files and directories of a registry, below what gives them a meaning.
+//! Operations on the files and directories of a registry.
 
 use std::fs::{self, DirBuilder, Metadata};
 use std::io::ErrorKind;
@@ -9,7 +9,7 @@ use mneme_sys::files;
 
 use crate::{FileError, RegistryError};
 
-/// What lies in a directory; a missing one is empty.
+/// The entries of a directory; none if it does not exist.
 pub(crate) fn entries(directory: &Path) -> Result<Vec<PathBuf>, FileError> {
     let failed = || FileError::at("list", directory);
     let listed = match fs::read_dir(directory) {
@@ -22,8 +22,8 @@ pub(crate) fn entries(directory: &Path) -> Result<Vec<PathBuf>, FileError> {
         .collect()
 }
 
-/// A directory below one that everybody may write to: made if need be, and refused if another user
-/// was faster.
+/// A directory of this user inside one that everybody may write to. It is created if necessary, and
+/// refused if it belongs to another user.
 pub(crate) fn own_directory(path: &Path, mode: u32) -> Result<PathBuf, RegistryError> {
     match DirBuilder::new().mode(mode).create(path) {
         Ok(()) => files::set_mode(path, mode).map_err(FileError::at("share", path))?,
@@ -40,17 +40,17 @@ pub(crate) fn own_directory(path: &Path, mode: u32) -> Result<PathBuf, RegistryE
     Ok(path.to_owned())
 }
 
-/// Whether a name that anybody could have taken is a directory of this user.
+/// Whether a path that any user could have created is a directory of this user.
 pub(super) fn is_own_directory(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| is_own(&found))
 }
 
-/// Of the name itself: a link would lead wherever its maker likes.
+/// Examines the name itself and not the target of a link, whose creator could point it anywhere.
 fn is_own(found: &Metadata) -> bool {
     found.is_dir() && found.uid() == files::user()
 }
 
-/// Somebody else having removed it is as good.
+/// Treats a file that somebody else has already removed as removed.
 pub(crate) fn gone(path: &Path, removed: std::io::Result<()>) -> Result<(), FileError> {
     match removed {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(FileError::at("remove", path)(e)),

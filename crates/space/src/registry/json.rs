@@ -1,4 +1,5 @@
-//! Small descriptions in files: replaced whole or not at all, and refused in words.
+//! Descriptions: small JSON files that are replaced atomically, and refused with an explanation if
+//! they are invalid.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use super::files::gone;
 use crate::{DescriptionError, FileError};
 
-/// No description comes near this many bytes.
+/// Longer files are refused; no description comes near this size in bytes.
 const MOST: u64 = 1 << 20;
 
 /// Reads a description of the given format.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, expected: u32) -> Result<T, DescriptionError> {
-    // Enough for most at one read.
+    // Large enough to read most files at once.
     let mut text = Vec::with_capacity(2048);
     files::open_plain(path, File::options().read(true))
         .and_then(|file| file.take(MOST + 1).read_to_end(&mut text))
@@ -39,8 +40,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, expected: u32) -> Result<T,
     })
 }
 
-/// Reads a description that can contradict itself: `contradiction` says what cannot be true about
-/// it.
+/// Reads a description and refuses it if `contradiction` finds an inconsistency.
 pub(crate) fn read_sound<T: DeserializeOwned>(
     path: &Path,
     expected: u32,
@@ -61,7 +61,7 @@ pub(crate) enum JsonRefusal {
     Damaged(String),
 }
 
-/// The format comes first: what another version wrote is not damaged.
+/// Checks the format first: a file that another version wrote is not damaged.
 pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], expected: u32) -> Result<T, JsonRefusal> {
     #[derive(Deserialize)]
     struct Format {
@@ -82,14 +82,14 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], expected: u32) -> Result<T
     serde_json::from_slice(text).map_err(damaged)
 }
 
-/// Writes a description, or replaces it: a reader sees the old one or the new one, after a loss of
-/// power too. `mode` is the file's permissions.
+/// Writes or replaces a description atomically: a reader sees the old one or the new one, also
+/// after a power loss. `mode` is the file's permissions.
 pub(crate) fn write<T: Serialize>(path: &Path, value: &T, mode: u32) -> Result<(), FileError> {
     let mut text =
         serde_json::to_vec_pretty(value).map_err(|e| FileError::at("describe", path)(e.into()))?;
     text.push(b'\n');
-    // One writer at a time (a lock, or the maker alone); what a dead one left may be another
-    // user's.
+    // There is one writer at a time (it holds a lock, or is creating the directory). A file that a
+    // dead writer left may belong to another user.
     let aside = beside(path);
     gone(&aside, fs::remove_file(&aside))?;
     File::create_new(&aside)
@@ -107,14 +107,14 @@ pub(crate) fn write<T: Serialize>(path: &Path, value: &T, mode: u32) -> Result<(
     Ok(())
 }
 
-/// Where the next description is written, until it takes the place of the one at `path`.
+/// The temporary file for the next description, which is then renamed to `path`.
 pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
 }
 
-/// Makes what was created, renamed or removed in a directory durable.
+/// Makes creations, renames and removals in a directory durable.
 pub(crate) fn sync_directory(directory: &Path) -> Result<(), FileError> {
     File::open(directory)
         .and_then(|file| file.sync_all())

@@ -1,4 +1,4 @@
-//! Locks on files of the registry, which the kernel drops for the dead.
+//! Locks on files of the registry, which the kernel releases when a process dies.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,21 +8,21 @@ use mneme_sys::{Clock, Liveness, LivenessError, OfdLiveness, SystemClock, files}
 
 use crate::{FileError, RegistryError};
 
-/// How long a process waits for the registry. Its holder chooses an address or removes leftovers,
-/// which takes milliseconds: a process that waits in vain meets a stopped holder.
+/// How long a process waits for the registry's lock. The holder chooses an address or removes
+/// leftovers, which takes milliseconds; if the time runs out, the holder is probably stopped.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long before the file is asked again.
+/// How long to wait between attempts.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// A lock on a whole file, in this process against its other threads too. Dropping it, and dying,
-/// let go.
+/// A lock on a whole file, which also excludes this process's other threads. It is released when it
+/// is dropped or the process dies.
 pub(crate) struct Lock {
     _held: OfdLiveness,
 }
 
 impl Lock {
-    /// Waits for the lock, at most two seconds.
+    /// Waits for the lock, for at most two seconds.
     pub(crate) fn take(path: &Path) -> Result<Self, RegistryError> {
         Self::within(path, TIMEOUT)
     }
@@ -44,13 +44,13 @@ impl Lock {
         }
     }
 
-    /// The lock, if nobody alive has it.
+    /// Takes the lock, if no living process has it.
     pub(crate) fn attempt(path: &Path) -> Result<Option<Self>, RegistryError> {
         let failed = |source| RegistryError::Lock {
             path: path.to_owned(),
             source,
         };
-        // An opening each, so that threads exclude one another as processes do.
+        // The file is opened for each lock, so that threads exclude one another as processes do.
         let file = OfdLiveness::open_plain(path, 0).map_err(failed)?;
         match file.claim(0) {
             Ok(()) => Ok(Some(Self { _held: file })),
@@ -59,7 +59,7 @@ impl Lock {
         }
     }
 
-    /// Makes the file if need be, and takes the lock if nobody alive has it.
+    /// Creates the file if necessary, and takes the lock if no living process has it.
     pub(crate) fn create(path: &Path) -> Result<Option<Self>, RegistryError> {
         let mut options = File::options();
         options.write(true).create(true).truncate(false);

@@ -1,4 +1,4 @@
-//! Which addresses are free: computed from all descriptions, never kept.
+//! Finds free addresses. They are computed from all descriptions and stored nowhere.
 
 use std::ops::Range;
 
@@ -8,10 +8,11 @@ use crate::segment::meta::SegmentMeta;
 use crate::{CreateError, Registry, RegistryError};
 
 impl Registry {
-    /// The addresses that segments have, being made and being removed included. The registry is
-    /// locked, so that nothing is added meanwhile; where one looks in the order in which things
-    /// move, none is missed. What cannot be read claims nothing: if it is repaired later, two
-    /// segments may have one place, and mapping the second says so.
+    /// The addresses that segments have, including those being created or removed. The registry
+    /// must be locked, so that nothing is added meanwhile. Directories are read in the order in
+    /// which segments move between them, so none is missed. An unreadable description claims no
+    /// addresses; if it is repaired later, two segments may have the same ones, and mapping the
+    /// second returns an error.
     fn taken(&self) -> Result<Vec<Range<usize>>, RegistryError> {
         let mut taken = Vec::new();
         for part in ["making", "segments", "dying"] {
@@ -27,7 +28,7 @@ impl Registry {
     }
 }
 
-/// A place for `max_size` bytes: the one asked for, or the lowest that is free.
+/// An address for `max_size` bytes: the requested one, or the lowest that is free.
 pub(crate) fn choose_base(
     registry: &Registry,
     wanted: Option<usize>,
@@ -51,7 +52,7 @@ pub(crate) fn choose_base(
     lowest(start..start + len, slots * GIB, registry.taken()?).ok_or(CreateError::NoSlot { slots })
 }
 
-/// The lowest place in the window that overlaps nothing; first fit, so that addresses stay close.
+/// The lowest free addresses in the window; first fit, so that addresses stay close together.
 fn lowest(window: Range<usize>, bytes: usize, mut taken: Vec<Range<usize>>) -> Option<usize> {
     taken.sort_by_key(|range| range.start);
     let mut at = window.start;
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_gap_that_is_long_enough_is_taken() {
+    fn the_lowest_sufficient_gap_is_chosen() {
         let window = 10 * GIB..20 * GIB;
         let place = |slots, taken: &[Range<usize>]| {
             let taken = taken.iter().map(|r| r.start * GIB..r.end * GIB).collect();
@@ -82,11 +83,12 @@ mod tests {
         assert_eq!(place(2, &[11..12, 14..15]), Some(12));
         assert_eq!(place(3, &[11..12, 14..15]), Some(15));
         assert_eq!(place(6, &[11..12, 14..15]), None);
-        // Overlapping ones, as a clone and its original; some beyond either end.
+        // Overlapping segments, such as a clone and its original, and some beyond either end of the
+        // window.
         assert_eq!(place(1, &[10..14, 10..14, 12..13]), Some(14));
         assert_eq!(place(1, &[0..5, 19..30]), Some(10));
         assert_eq!(place(1, &[0..15, 15..30]), None);
-        // Not whole: 1 byte takes its slot.
+        // A part of a slot occupies the whole slot, even 1 byte.
         let odd = vec![10 * GIB..10 * GIB + 1, 12 * GIB..13 * GIB];
         assert_eq!(lowest(window.clone(), GIB, odd), Some(11 * GIB));
     }

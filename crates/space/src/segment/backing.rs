@@ -1,4 +1,4 @@
-//! What a segment's bytes are kept in, and where that is on this machine.
+//! Where a segment's bytes are kept, and which directory of this machine that is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,34 +9,35 @@ use serde::{Deserialize, Serialize};
 use crate::registry::files::own_directory;
 use crate::{CreateError, FileError, Registry, RegistryError};
 
-/// What a segment's bytes are kept in.
+/// Where a segment's bytes are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Backing {
-    /// Memory (tmpfs): shared by processes, gone with the machine's next start. Not sealed against
-    /// shrinking, which Linux offers for files without a name only: who may write the file may
-    /// truncate it, and visitors die of that.
+    /// Memory (tmpfs): shared by processes, lost at the next boot. The file is not sealed against
+    /// shrinking, because Linux allows that only for files without a name: a user who may write the
+    /// file may truncate it, which kills visitors (`SIGBUS`).
     #[default]
     Shared,
-    /// Memory in pages of 2 MiB: the hugetlb pool where a hugetlbfs is mounted and can hold the
-    /// segment's first size, else a tmpfs mounted with `huge=`. Mappings of the pool cannot be
-    /// moved, so that of two such segments with the same addresses one process can have one.
+    /// Memory in pages of 2 MiB: the hugetlb pool if a hugetlbfs is mounted and can hold the
+    /// segment's initial size, otherwise a tmpfs mounted with `huge=`. Mappings of the pool cannot
+    /// be moved, so a process cannot have two such segments with the same addresses mapped in
+    /// turns.
     Huge,
-    /// A file in that directory, on any file system; durable where that is.
+    /// A file in the given directory, on any file system; as durable as that file system.
     File {
-        /// An existing directory; its absolute path is kept.
+        /// An existing directory; its absolute path is recorded.
         directory: PathBuf,
     },
     /// A file on persistent memory, in a file system mounted with `dax`: stores are durable once
     /// the CPU's caches are written back.
     Dax {
-        /// An existing directory; its absolute path is kept.
+        /// An existing directory; its absolute path is recorded.
         directory: PathBuf,
     },
 }
 
 impl Backing {
-    /// Whether it is gone after a reboot.
+    /// Whether the data are lost at a reboot.
     pub(crate) fn is_memory(&self) -> bool {
         matches!(self, Self::Shared | Self::Huge)
     }
@@ -75,12 +76,13 @@ impl Backing {
                 ))),
                 _ => Ok(directory.clone()),
             },
-            // Whether it is direct is known only of a file: `Backing::accepts`.
+            // Whether access is direct (DAX) can be determined only for a file: see
+            // `Backing::accepts`.
             Self::Dax { directory } => Ok(directory.clone()),
         }
     }
 
-    /// Whether a file that was just made is of this kind.
+    /// Checks that a file that was just created is of this kind.
     pub(super) fn accepts(&self, file: &fs::File, path: &Path) -> Result<(), CreateError> {
         if !matches!(self, Self::Dax { .. }) {
             return Ok(());
@@ -96,11 +98,11 @@ impl Backing {
 }
 
 impl Registry {
-    /// Bytes that segments of that backing may still take: what is free where their data would lie.
-    /// Others may take it meanwhile.
+    /// The number of bytes that segments of that backing may still take: the free space where their
+    /// data would be stored. Others may take it meanwhile.
     ///
     /// # Errors
-    /// As creating a segment there: [`CreateError::Backing`], [`CreateError::File`].
+    /// As for creating a segment there: [`CreateError::Backing`], [`CreateError::File`].
     pub fn free_space(&self, backing: &Backing) -> Result<u64, CreateError> {
         let directory = backing.directory(self, 0)?;
         let free = files::free_space(&directory).map_err(FileError::at("examine", &directory))?;
@@ -116,7 +118,7 @@ fn fs_kind(directory: &Path) -> Result<FsKind, CreateError> {
     Ok(files::fs_kind(directory).map_err(FileError::at("examine", directory))?)
 }
 
-/// The registry's choice, or a directory of this user where all may have one.
+/// The registry's choice, or else this user's directory inside one that all users share.
 fn shared(registry: &Registry) -> Result<PathBuf, CreateError> {
     let directory = match registry.shared_directory() {
         Some(directory) => directory.to_owned(),
@@ -131,8 +133,8 @@ fn shared(registry: &Registry) -> Result<PathBuf, CreateError> {
     }
 }
 
-/// Where this user's data lie in memory, the first choice first: beside those of other users, or
-/// beside the registry's names.
+/// The directories for this user's data in memory, in order of preference: beside those of other
+/// users, then beside the registry's names.
 pub(crate) fn places(registry: &Registry) -> [PathBuf; 2] {
     let user = files::user();
     [
@@ -141,9 +143,9 @@ pub(crate) fn places(registry: &Registry) -> [PathBuf; 2] {
     ]
 }
 
-/// Makes the first of the places that this user can have. Others may pass through it to files whose
-/// permissions let them. Every user may take the first name; the second is in memory only if the
-/// registry is.
+/// Creates the first of these directories that this user can have. Other users may traverse it to
+/// files that they have permissions for. Any user may have taken the first name; the second is in
+/// memory only if the registry is.
 fn of_this_user(registry: &Registry, places: &[PathBuf; 2]) -> Result<PathBuf, CreateError> {
     let [first, second] = places;
     let taken = match own_directory(first, 0o711) {
@@ -158,7 +160,7 @@ fn of_this_user(registry: &Registry, places: &[PathBuf; 2]) -> Result<PathBuf, C
 
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// A mounted hugetlbfs whose pool has the pages, else a tmpfs that gives huge pages.
+/// A mounted hugetlbfs whose pool has the pages, otherwise a tmpfs that provides huge pages.
 fn huge(registry: &Registry, size: usize) -> Result<PathBuf, CreateError> {
     let pages = size.div_ceil(HUGE_PAGE as usize);
     let pool = mneme_sys::huge_pool_free() / HUGE_PAGE as usize;
@@ -192,19 +194,20 @@ mod tests {
     use super::*;
     use mneme_testkit::TestDir;
 
-    /// Somebody else has taken the name beside the memory of all: data lie beside the names.
+    /// If somebody else has taken the directory's name in the shared memory, data are stored beside
+    /// the registry's names.
     #[test]
-    fn a_taken_name_keeps_nobody_from_making_segments() {
+    fn segments_can_be_created_although_the_directorys_name_is_taken() {
         let scratch = TestDir::new("places");
         let registry = Registry::open(scratch.path().join("registry")).unwrap();
         let [_, beside] = places(&registry);
-        // As another user's directory, a file is none of this user's.
+        // Like another user's directory, a file does not belong to this user as a directory.
         let taken = scratch.path().join("taken");
         fs::write(&taken, "").unwrap();
         let chosen = of_this_user(&registry, &[taken.clone(), beside.clone()]);
         assert_eq!(chosen.unwrap(), beside);
         assert!(registry.data_directories().contains(&beside));
-        // Where the names lie on a disk, there is no memory beside them.
+        // If the registry's names are on a disk, there is no memory beside them.
         let on_disk = TestDir::on_disk("places");
         if fs_kind(on_disk.path()).unwrap() != FsKind::Memory {
             let registry = Registry::open(on_disk.path().join("registry")).unwrap();

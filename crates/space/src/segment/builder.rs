@@ -1,4 +1,4 @@
-//! Making a segment.
+//! Creates segments.
 
 use std::fs::File;
 use std::os::unix::fs::symlink;
@@ -16,7 +16,7 @@ use crate::making::{Making, PublishedDirectory};
 use crate::registry::json;
 use crate::{ContentsInfo, CreateError, FileError, Name, OpenError, Registry, RegistryError, Uuid};
 
-/// What a new segment shall be. Made by [`Registry::segment`].
+/// The options for a new segment. Created by [`Registry::segment`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing is made before `create`"]
 pub struct SegmentBuilder<'a> {
@@ -31,21 +31,22 @@ pub struct SegmentBuilder<'a> {
     beside: bool,
 }
 
-/// Where a new segment is to lie.
+/// Where to place a new segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Placement {
     /// In slots that no other segment has.
     Slot,
-    /// At an address of the caller's choice, inside the registry's window.
+    /// At an address that the caller chooses, inside the registry's window.
     At(usize),
-    /// At the address that its contents have already, wherever that is.
+    /// At the address that its contents were created for, wherever that is.
     AsBefore(usize),
     Floating,
 }
 
 impl Registry {
-    /// Begins to describe a new segment: 2 MiB that may grow to 1 GiB, in memory, for its owner
-    /// alone, at an address that no other segment of the registry has.
+    /// Begins to describe a new segment. By default it has 2 MiB and may grow to 1 GiB, is kept in
+    /// memory, is accessible only to its owner, and gets addresses that no other segment of the
+    /// registry has.
     ///
     /// ```no_run
     /// use mneme_space::{Backing, Registry};
@@ -69,65 +70,65 @@ impl Registry {
 }
 
 impl SegmentBuilder<'_> {
-    /// Bytes to begin with, rounded up to whole frames of 2 MiB. Their memory, or their space on
-    /// the medium, is taken at creation.
+    /// The initial size in bytes, rounded up to multiples of 2 MiB. Memory or disk space for it is
+    /// allocated when the segment is created.
     pub fn size(mut self, bytes: usize) -> Self {
         self.size = bytes;
         self
     }
 
-    /// Bytes that it may grow to, rounded up to whole frames: at least `size` and, unless said
-    /// otherwise, 1 GiB. Takes addresses, in slots of 1 GiB, and no memory.
+    /// The maximum size in bytes, rounded up to multiples of 2 MiB: at least `size`, by default 1
+    /// GiB. It occupies addresses, in slots of 1 GiB, but no memory.
     pub fn max_size(mut self, bytes: usize) -> Self {
         self.max_size = bytes;
         self
     }
 
-    /// Which users may read and write it, as for a file; 0600 unless said otherwise. Users who may
-    /// read it may take its locks, and break them: see
+    /// The users who may read and write the segment, as a file mode; the default is 0600. Users who
+    /// may read it may also take its locks, and could break them: see
     /// [`SegmentInfo::readers_could_break_writers`](crate::SegmentInfo::readers_could_break_writers).
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
         self
     }
 
-    /// What its bytes are kept in; [`Backing::Shared`] unless said otherwise.
+    /// Where the bytes are kept; the default is [`Backing::Shared`].
     pub fn backing(mut self, backing: Backing) -> Self {
         self.backing = backing;
         self
     }
 
-    /// Which pages it would like; [`PagePolicy::Huge`] unless said otherwise.
+    /// The kind of pages that the segment prefers; the default is [`PagePolicy::Huge`].
     pub fn pages(mut self, pages: PagePolicy) -> Self {
         self.pages = pages;
         self
     }
 
-    /// The address of its first byte, a multiple of 1 GiB inside the registry's window. Another
-    /// segment may have it too; one process cannot have both mapped at a time then.
+    /// The address of the first byte, a multiple of 1 GiB inside the registry's window. Another
+    /// segment may have the same address; one process cannot have both mapped at the same time.
     pub fn base(mut self, address: usize) -> Self {
         self.place = Placement::At(address);
         self
     }
 
-    /// No address of its own: for contents that do not point to themselves.
+    /// Gives the segment no address of its own: for contents without pointers to themselves.
     pub fn floating(mut self) -> Self {
         self.place = Placement::Floating;
         self
     }
 
-    /// Also a [name that openings give](Name::beside): for those that make a segment beside
-    /// another.
+    /// Allows a [name that is reserved](Name::beside) for servers and upgrades, which keep segments
+    /// beside others.
     pub fn beside(mut self) -> Self {
         self.beside = true;
         self
     }
 
-    /// Opens the segment of that name, whatever it is, or makes it as described if there is none.
-    /// Of several at once, one makes it and all have it.
+    /// Opens the segment of that name, whatever its properties, or creates it as described if there
+    /// is none. If several processes do so at once, one creates it and all open it.
     ///
     /// # Errors
-    /// As [`create`](Self::create), and [`CreateError::Open`] if there is one that cannot be
+    /// As [`create`](Self::create), and [`CreateError::Open`] if the segment exists but cannot be
     /// opened.
     pub fn open_or_create(self) -> Result<Segment, CreateError> {
         let (registry, name) = (self.registry, self.name.clone());
@@ -141,12 +142,12 @@ impl SegmentBuilder<'_> {
         }
     }
 
-    /// Makes the segment, all or nothing. Costs what its memory costs (measured: 0.08 s for a
-    /// GiB of tmpfs), and half a millisecond.
+    /// Creates the segment, completely or not at all. Takes half a millisecond, plus the time to
+    /// allocate its memory (measured: 0.08 s for a GiB of tmpfs).
     ///
     /// # Errors
-    /// [`CreateError::Exists`] if the name is taken; [`CreateError::Data`] if its memory or space
-    /// is not there; one variant for each of the rest.
+    /// [`CreateError::Exists`] if the name is taken; [`CreateError::Data`] if memory or disk space
+    /// is not available; other causes have one variant each.
     pub fn create(self) -> Result<Segment, CreateError> {
         let (plan, size) = self.plan(None)?;
         let max_size = plan.max_size;
@@ -172,7 +173,7 @@ impl SegmentBuilder<'_> {
 }
 
 impl<'a> SegmentBuilder<'a> {
-    /// What is to be made, and the bytes that it begins with.
+    /// Checks the options; returns the plan and the initial size in bytes.
     pub(super) fn plan(
         self,
         contents: Option<ContentsInfo>,
@@ -232,7 +233,7 @@ impl<'a> SegmentBuilder<'a> {
     }
 }
 
-/// A segment about to be made, by creation or by cloning.
+/// A segment about to be created, new or as a clone.
 pub(super) struct SegmentPlan<'a> {
     pub(super) registry: &'a Registry,
     pub(super) name: Name,
@@ -246,7 +247,7 @@ pub(super) struct SegmentPlan<'a> {
     pub(super) contents: Option<ContentsInfo>,
 }
 
-/// A segment that is being made aside: it is described, and has an empty data file.
+/// A segment under construction: it has a description and an empty data file.
 pub(super) struct BegunSegment {
     making: Making,
     pub(super) meta: SegmentMeta,
@@ -257,7 +258,7 @@ impl BegunSegment {
         self.making.directory().join("control")
     }
 
-    /// The data file has its first bytes.
+    /// Links the data file, which has its initial size, to the directory.
     pub(super) fn link(&self, file: &File) -> Result<(), CreateError> {
         self.meta.backing.accepts(file, &self.meta.data)?;
         let link = self.making.directory().join("data");
@@ -268,7 +269,7 @@ impl BegunSegment {
 }
 
 impl<'a> SegmentPlan<'a> {
-    /// A plan for a clone, at its original's address: pointers inside stay true.
+    /// A plan for a clone, at its original's address, so that pointers inside stay valid.
     pub(super) fn like(original: &'a Segment, name: Name, mode: u32) -> Result<Self, CreateError> {
         let meta = original.meta();
         let size = usize::try_from(data_len(&meta.data)).unwrap_or(usize::MAX);
@@ -286,7 +287,8 @@ impl<'a> SegmentPlan<'a> {
         })
     }
 
-    /// Builds aside and names it last; `fill` gives the new data file its content.
+    /// Builds the segment in a separate directory and names it last; `fill` writes the new data
+    /// file's content.
     pub(super) fn build(
         self,
         fill: impl FnOnce(File, &SegmentMeta) -> Result<(), CreateError>,
@@ -308,7 +310,7 @@ impl<'a> SegmentPlan<'a> {
         }
     }
 
-    /// Describes it aside, and makes its data file.
+    /// Writes the description in a separate directory, and creates the data file.
     pub(super) fn begin(&self) -> Result<(BegunSegment, File), CreateError> {
         let uuid = Uuid::random().map_err(RegistryError::Random)?;
         let begun = self.describe(uuid)?;
@@ -317,7 +319,8 @@ impl<'a> SegmentPlan<'a> {
         Ok((begun, file))
     }
 
-    /// Describes it aside, and names a data file that is not there yet.
+    /// Writes the description in a separate directory; the data file that it names does not exist
+    /// yet.
     pub(super) fn describe(&self, uuid: Uuid) -> Result<BegunSegment, CreateError> {
         let to = self.registry.segment_directory(&self.name);
         let claimed = Making::claim(self.registry, uuid, &to)?;
@@ -343,13 +346,13 @@ impl<'a> SegmentPlan<'a> {
         };
         let description = making.directory().join("meta");
         json::write(&description, &meta, permissions::meta(self.mode))?;
-        // The description holds the addresses now.
+        // From now on the description reserves the addresses.
         drop(lock);
         mneme_sys::fault!("space.create.described");
         Ok(BegunSegment { making, meta })
     }
 
-    /// Gives it its permissions and, last, its name.
+    /// Sets the permissions and, last, the name.
     pub(super) fn publish(self, begun: BegunSegment) -> Result<Segment, CreateError> {
         let BegunSegment { making, meta } = begun;
         permissions::give_to_group(making.directory(), &meta.data)?;
@@ -363,11 +366,11 @@ impl<'a> SegmentPlan<'a> {
     }
 }
 
-/// Makes an empty heap in a new segment. It works wherever it is mapped; what lies in it does not.
+/// Creates an empty heap in a new segment. An empty heap works at any address; its later contents
+/// do not.
 fn make_heap(region: &Region) -> Result<(), CreateError> {
     let base = NonNull::new(region.base()).ok_or(HeapError::Damaged)?;
-    // SAFETY: mapped just now for writing, at a frame's boundary, from a file that nobody else
-    // knows.
+    // SAFETY: just mapped for writing, at a multiple of 2 MiB, from a file that nobody else knows.
     unsafe { heap::format(base, region.len(), region.max(), true) }?;
     Ok(())
 }

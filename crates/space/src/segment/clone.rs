@@ -1,9 +1,10 @@
 //! Clones: a second segment with the first one's content at one instant, at the same address.
 //!
 //! **A clone shares no memory and no blocks with its original.** Two cheaper ways are wrong.
-//! Private mappings of the original's file show its later changes in pages that nobody has written.
-//! A reflink shares the file's blocks until one of them is written: then the file system needs a
-//! new block, and on a full disk the store is a SIGBUS, in processes that use the original too.
+//! Private mappings of the original's file would show its later changes in pages that the clone has
+//! not written. A reflink shares the file's blocks until one of them is written; then the file
+//! system needs a new block, and on a full disk the store raises SIGBUS, in processes that use the
+//! original too.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -19,23 +20,23 @@ use crate::attach::{TIMEOUT, beside};
 use crate::map::Participation;
 use crate::{CloneError, CreateError, EnterError, MapError, Name};
 
-/// More threads would wait for the memory.
+/// More threads would only wait for memory.
 const COPIERS: usize = 8;
 
 impl Segment {
-    /// Makes a segment `name` with this one's content, greatest size, permissions, backing and
-    /// address, so that pointers inside stay true; in one process the two are there in turns, as
-    /// [`Attachment`](crate::Attachment) says, unless they float. It has an identity and
-    /// participants of its own.
+    /// Creates a segment `name` with this one's content, maximum size, permissions, backing and
+    /// address, so that pointers inside stay valid. Unless they float, the two take turns at that
+    /// address in one process, as [`Attachment`](crate::Attachment) says. The clone has an identity
+    /// and participants of its own.
     ///
-    /// Nobody changes this segment meanwhile; readers go on. The clone's memory or space is taken
-    /// first, so that a lack of it is an error. Then the content is copied, by a thread a CPU: half
-    /// a second for a GiB of tmpfs in small pages, by two.
+    /// No process changes this segment meanwhile; readers continue. The clone's memory or disk
+    /// space is allocated first, so that a lack of it is an error. Then the content is copied, by
+    /// one thread a CPU: half a second for a GiB of tmpfs in small pages, with two threads.
     ///
     /// # Errors
     /// [`CloneError::Enter`] if a writer does not leave; [`CloneError::Poisoned`] if this segment
-    /// needs recovery; [`MapError::Contents`] if another crate lays it out, and knows how to copy
-    /// it; as creation does.
+    /// needs recovery; [`MapError::Contents`] if another crate lays it out (that crate can copy
+    /// it); otherwise as for creation.
     pub fn clone_as(&self, name: &str) -> Result<Segment, CloneError> {
         self.without_contents()?;
         let name = Name::of_new(name).map_err(CreateError::from)?;
@@ -54,7 +55,8 @@ impl Segment {
                 mneme_sys::fault!("space.clone.begun");
                 copy(from, &to, self).map_err(refused)?;
                 mneme_sys::fault!("space.clone.copied");
-                // The heap and its types come along; nobody died changing the copy.
+                // The copy includes the words for the heap and its types; no process died while
+                // changing the copy.
                 let mut client = RegionHeader::client_words(&to).map_err(refused)?;
                 client[word::POISON] = word::state::WHOLE;
                 client[word::UNSYNCED] = 0;
@@ -68,8 +70,9 @@ impl Segment {
     }
 }
 
-/// Runs `f` while nobody changes the segment: as a reader beside other readers. That is enough, and
-/// a reader that dies, here of a copy, leaves nothing half changed.
+/// Runs `f` while nobody changes the segment, with its lock shared with other readers. That is
+/// enough, and if this process dies while it reads, for instance while copying, nothing is left
+/// half changed.
 pub(super) fn while_nobody_writes<R, E: From<CloneError>>(
     segment: &Segment,
     control: &Participants,
@@ -92,15 +95,15 @@ pub(super) fn while_nobody_writes<R, E: From<CloneError>>(
     f()
 }
 
-/// Copies the committed bytes, by as many threads as there are CPUs, up to [`COPIERS`]; what is
-/// zero is not touched, for it is zero already.
+/// Copies the committed bytes, with as many threads as there are CPUs, up to [`COPIERS`]. Zero
+/// bytes are skipped, because the target is zero already.
 fn copy(from: File, to: &Region, original: &Segment) -> Result<(), RegionError> {
     let (max, pages) = (original.max_size(), original.pages());
     let from = data::map_floating(from, Access::ReadOnly, max, pages)?;
     to.grow(from.len())?;
     let frames = from.len().div_ceil(FRAME);
     let next = AtomicUsize::new(0);
-    // Relaxed: frames are apart, and the scope's end orders what was copied.
+    // Relaxed: frames are disjoint, and the end of the scope orders the copies.
     let some = || {
         loop {
             match next.fetch_add(1, Relaxed) {
@@ -112,7 +115,7 @@ fn copy(from: File, to: &Region, original: &Segment) -> Result<(), RegionError> 
     let cpus = SysfsTopology::detect().cpus();
     let threads = cpus.min(COPIERS).min(frames);
     std::thread::scope(|scope| {
-        // A thread that the system does not give leaves its part to the others.
+        // If the system refuses a thread, the others copy its part.
         let others: Vec<_> = (1..threads)
             .filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, some).ok())
             .collect();
@@ -132,10 +135,10 @@ fn copy_frame(from: &Region, to: &Region, frame: usize) -> Result<(), RegionErro
     let bytes = FRAME.min(from.len() - at);
     let source = from.bytes_at(at as u64, bytes)?;
     let target = to.bytes_at(at as u64, bytes)?;
-    // SAFETY: both ranges are committed, and the mappings are two. The target is of a file that
-    // nobody else has open, and each frame is one thread's. Of the source the segment's lock keeps
-    // all writers out that keep to its rules; the words of the header that do change (the committed
-    // size) are replaced by the caller.
+    // SAFETY: both ranges are committed, and lie in different mappings. The target belongs to a
+    // file that nobody else has open, and each frame to one thread. The segment's lock keeps out of
+    // the source all writers that follow its rules; the header word that can still change (the
+    // committed size) is overwritten by the caller.
     unsafe {
         let source = std::slice::from_raw_parts(source.cast::<u64>(), bytes / 8);
         if source.iter().any(|word| *word != 0) {

@@ -1,4 +1,4 @@
-//! Control files of segments and spaces: the participants and the locks.
+//! Control files of segments and spaces, which hold participants and locks.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -14,11 +14,11 @@ use super::data;
 use super::presence::{self, Way};
 use crate::{CreateError, FileError, MapError, RegistryError, Uuid};
 
-/// The gate of a segment's control region that is its lock.
+/// The gate of a segment's control region that is the segment's lock.
 pub(crate) const SEGMENT_GATE: usize = 0;
 
-/// 256 processes and 1,024 threads at a time: within one frame of 2 MiB, which is taken at once, so
-/// that no visitor can ever fault on it.
+/// Up to 256 processes and 1,024 threads at a time. That fits into one frame of 2 MiB, which is
+/// allocated at once, so that no visitor can ever fault on it.
 fn control_options(uuid: Uuid) -> ControlOptions {
     ControlOptions {
         max_processes: MAX_PROCESSES,
@@ -28,11 +28,11 @@ fn control_options(uuid: Uuid) -> ControlOptions {
     }
 }
 
-/// Processes that may have a segment mapped at a time.
+/// The maximum number of processes that may have a segment mapped at a time.
 pub(crate) const MAX_PROCESSES: u32 = 256;
 
-/// Makes the control file of a segment or a space, and is its first participant until the result is
-/// dropped.
+/// Creates the control file of a segment or a space; this process is its first participant until
+/// the result is dropped.
 pub(crate) fn make_control(path: &Path, uuid: Uuid) -> Result<Participants, CreateError> {
     let file = data::create(path)?;
     let options = control_options(uuid);
@@ -48,12 +48,13 @@ pub(crate) fn make_control(path: &Path, uuid: Uuid) -> Result<Participants, Crea
     Participants::create(region, options, Arc::new(liveness)).map_err(failed)
 }
 
-/// Makes this process a participant of what the control file governs.
+/// Makes this process a participant of the segment or space that the control file belongs to.
 pub(crate) fn open_control(path: &Path, of: Uuid) -> Result<Participants, MapError> {
     Ok(open_way(path, of)?.0)
 }
 
-/// Makes this process a participant, and returns the way by which it came, for the data.
+/// Makes this process a participant, and returns the identification of its control file, which is
+/// recorded on the data.
 pub(crate) fn open_way(path: &Path, of: Uuid) -> Result<(Participants, Way), MapError> {
     let control = map_control(path)?;
     let opened = Participants::open(control.region, of.to_bytes(), Arc::new(control.liveness));
@@ -64,7 +65,7 @@ pub(crate) fn open_way(path: &Path, of: Uuid) -> Result<(Participants, Way), Map
     Ok((participants, control.way))
 }
 
-/// A control file, before this process takes part in what it governs.
+/// A control file, opened before this process becomes a participant.
 pub(crate) struct Control {
     pub(crate) region: Region,
     pub(crate) liveness: OfdLiveness,
@@ -75,7 +76,7 @@ pub(crate) fn map_control(path: &Path) -> Result<Control, MapError> {
     let file = files::open_plain(path, File::options().read(true).write(true))
         .map_err(FileError::at("open for locks", path))?;
     let way = Way::by(&file).map_err(FileError::at("examine", path))?;
-    // Of the same file, whatever the name leads to meanwhile.
+    // Reopens the same file, whatever its name leads to by now.
     let liveness = OfdLiveness::reopen(file.as_fd(), 0).map_err(|source| MapError::Liveness {
         path: path.to_owned(),
         source,
@@ -88,15 +89,14 @@ pub(crate) fn map_control(path: &Path) -> Result<Control, MapError> {
     })
 }
 
-/// Gives back what dead processes have taken in a control region: slots are few, and a thread that
-/// wants a lock exclusively looks at all of them. A segment's slots announce nothing, so that
-/// nothing is to be repaired.
+/// Releases what dead processes hold in a control region. Slots are few, and a thread that wants an
+/// exclusive lock reads all of them. A segment's slots carry no intents, so nothing needs repair.
 pub(crate) fn reap(participants: &Participants) {
-    // What cannot be given back now is left for the next.
+    // What cannot be released now is left for the next call.
     let _ = participants.reap(|_| Ok::<_, Infallible>(()));
 }
 
-/// The calling thread's slot; if dead processes have all, their slots are reaped first.
+/// The calling thread's slot. If dead processes hold all of them, their slots are reaped first.
 #[inline]
 pub(crate) fn slot(participants: &Participants) -> Result<Slot<'_>, SlotError> {
     match participants.slot() {
@@ -108,14 +108,14 @@ pub(crate) fn slot(participants: &Participants) -> Result<Slot<'_>, SlotError> {
     }
 }
 
-/// Whether a living process takes part in a segment, by its control file or by another that its
-/// data had or have.
+/// Whether a living process participates in a segment, through its control file or through another
+/// one that its data have or had.
 pub(crate) fn segment_in_use(control: &Path, data: &Path) -> Result<bool, RegistryError> {
     Ok(in_use(control)? || presence::is_anybody_in(data)?)
 }
 
-/// Whether a living process takes part in what this control file governs. Only one that is not
-/// there governs nobody: of one that cannot be asked it is not known.
+/// Whether a living process participates in the segment or space of this control file. A missing
+/// file has no participants; if the file cannot be examined, that is an error.
 pub(crate) fn in_use(control: &Path) -> Result<bool, RegistryError> {
     match OfdLiveness::open_plain(control, 0) {
         Ok(liveness) => Ok(liveness.any_alive(1..=MAX_PROCESSES)),

@@ -11,42 +11,43 @@ use super::durable;
 use super::meta::SegmentMeta;
 use crate::{FileError, MapError, OpenError, Uuid};
 
-/// Magic of a segment.
+/// The magic number of a segment.
 pub(crate) const MAGIC: [u8; 8] = *b"MNEMSEG\0";
-/// Version of the format.
+/// The version of the format.
 pub(crate) const FORMAT: u32 = 1;
-/// Changes whenever what this crate lays out in a segment does.
+/// Changes whenever this crate's layout of a segment changes.
 pub(crate) const LAYOUT_HASH: u64 = 0x6d6e_656d_7365_6731;
 
-/// The header's words that this crate gives a meaning.
+/// The header's words that this crate uses.
 pub(crate) mod word {
-    /// Whether the segment is whole: one of [`state`].
+    /// Whether the segment is consistent: one of [`state`].
     pub(crate) const POISON: usize = 0;
-    /// Of a segment on a medium that outlives the machine: in which boot it was changed since all
-    /// of it was on the medium, or 0. Another boot's word says that the machine went down with
-    /// changes that nobody had written through. [`LOST`] if a medium failed to take changes: no
-    /// later success of another write makes up for that. The one word that means the same where
-    /// another crate lays the segment out.
+    /// For a segment on a medium that outlives the machine: the boot in which it was changed since
+    /// all of it was on the medium, or 0. If the word names another boot, the machine went down
+    /// with changes that had not been written through. [`LOST`] if the medium failed to store
+    /// changes; a later successful write does not make up for that. This is the only word that has
+    /// the same meaning if another crate lays out the segment.
     pub(crate) const UNSYNCED: usize = 1;
-    /// The boot for which `UNSYNCED` is known to be on the medium. The process that writes
-    /// `UNSYNCED` may die before the medium has it; then this word still says something else.
+    /// The boot for which `UNSYNCED` is known to be on the medium. If the process that writes
+    /// `UNSYNCED` dies before it is on the medium, this word still has another value.
     pub(crate) const NOTED: usize = 2;
-    /// The address at which the pointers inside are true; 0 of a segment that floats, or that a
-    /// build made which did not note it. The description has it too, and may be lost.
+    /// The address at which the pointers inside are valid; 0 for a segment that floats, or one that
+    /// was created by a build that did not record it. The description has it too, but may be lost.
     pub(crate) const BASE: usize = 3;
 
-    /// In [`UNSYNCED`], of no boot: changes were lost.
+    /// A value of [`UNSYNCED`] that is no boot: changes were lost.
     pub(crate) const LOST: u64 = u64::MAX;
 
-    /// What that word says. `CHANGING` without a holder of the lock says that the holder died.
+    /// The values of that word. `CHANGING` while no process holds the lock means that the holder
+    /// died.
     pub(crate) mod state {
         /// Nobody is changing it, and nobody has left it half changed.
         pub(crate) const WHOLE: u64 = 0;
         /// The holder of the lock may be changing it.
         pub(crate) const CHANGING: u64 = 1;
-        /// A panic ended a section that could change it.
+        /// A section that could change it panicked.
         pub(crate) const PANICKED: u64 = 2;
-        /// Somebody died while changing it, or nobody can know.
+        /// A process died while changing it, or that cannot be excluded.
         pub(crate) const DIED: u64 = 3;
     }
 }
@@ -56,7 +57,7 @@ pub(crate) fn examine(meta: &SegmentMeta) -> Result<RegionHeader, OpenError> {
     examine_file(&open(&meta.data, Access::ReadOnly)?, meta)
 }
 
-/// Reads and checks the header of a file that was opened already.
+/// Reads and checks the header of a file that is already open.
 pub(crate) fn examine_file(file: &File, meta: &SegmentMeta) -> Result<RegionHeader, OpenError> {
     let path = &meta.data;
     let found = file.metadata().map_err(FileError::at("examine", path))?;
@@ -87,8 +88,8 @@ pub(crate) fn examine_file(file: &File, meta: &SegmentMeta) -> Result<RegionHead
     let (magic, format, layout) = meta.layout();
     found.validate(magic, format, layout).map_err(header)?;
     agree(&found, meta)?;
-    // A machine that went down may have written the header and not yet the length: the segment is
-    // poisoned then, and recovery makes it whole.
+    // If the machine goes down, the header may be on the medium but not the file's new length. The
+    // segment is then poisoned, and recovery extends the file.
     if found.committed_len > len && durable::is_of_this_boot(found.client[word::UNSYNCED], meta) {
         return Err(OpenError::Truncated {
             path: path.clone(),
@@ -99,7 +100,7 @@ pub(crate) fn examine_file(file: &File, meta: &SegmentMeta) -> Result<RegionHead
     Ok(found)
 }
 
-/// Whether a header is that of the segment described.
+/// Checks that a header belongs to the segment described.
 pub(crate) fn agree(header: &RegionHeader, meta: &SegmentMeta) -> Result<(), OpenError> {
     if Uuid::from_bytes(header.uuid) != meta.uuid {
         return Err(mismatch(&meta.data, "it is another segment's"));
@@ -117,8 +118,8 @@ fn mismatch(path: &Path, why: &'static str) -> OpenError {
     }
 }
 
-/// Whether the header's words say that nobody left the segment half changed, neither a process nor
-/// a machine.
+/// Whether the header's words say that neither a process nor the machine has left the segment half
+/// changed.
 pub(crate) fn is_whole(client: &[u64; 8], meta: &SegmentMeta) -> bool {
     client[word::POISON] == word::state::WHOLE
         && durable::is_of_this_boot(client[word::UNSYNCED], meta)
@@ -137,7 +138,7 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<File, OpenError> {
     })
 }
 
-/// Makes a data file for its owner alone.
+/// Creates a data file, accessible only to its owner.
 pub(crate) fn create(path: &Path) -> Result<File, FileError> {
     use std::os::unix::fs::OpenOptionsExt;
     File::options()
@@ -159,8 +160,8 @@ pub(crate) fn map_floating(
     Region::map(file.into(), access, max, pages)
 }
 
-/// Writes the header of a new segment, or that of a clone over its original's, whose words of the
-/// heap and its types it keeps.
+/// Writes the header of a new segment, or of a clone, which keeps the original's words for the heap
+/// and its types.
 pub(crate) fn write_header(
     region: &Region,
     uuid: Uuid,
@@ -180,19 +181,19 @@ pub(crate) fn write_header(
     header.write(region)
 }
 
-/// Writes a data file and its length through to their medium, where they have one.
+/// Writes a data file and its length through to their medium, if they have one.
 pub(crate) fn make_durable(region: &Region, path: &Path) -> Result<(), RegionError> {
     region.sync()?;
     if let Some(directory) = path.parent()
         && let Ok(directory) = fs::File::open(directory)
     {
-        // tmpfs and hugetlbfs have nothing to do here, and some do not know the call.
+        // tmpfs and hugetlbfs have nothing to do here, and some do not support the call.
         let _ = directory.sync_all();
     }
     Ok(())
 }
 
-/// Opens the data file of a segment for what shall be done with it.
+/// Opens the data file of a segment with the access wanted.
 pub(crate) fn open_for(meta: &SegmentMeta, access: Access) -> Result<File, MapError> {
     open(&meta.data, access).map_err(|refused| match refused {
         OpenError::File(FileError { source, .. })

@@ -1,10 +1,11 @@
-//! Segments on a medium that outlives the machine, between two moments at which all of them was on
-//! it.
+//! Segments on a medium that outlives the machine, and how changes that are not yet on the medium
+//! are recorded.
 //!
-//! **What was changed since it was last written through is not taken for whole after the machine
-//! went down**: the kernel writes a file's pages in any order, and a mixture of old and new ones
-//! looks like any other content. Before the first change the header says, on the medium, in which
-//! boot it happens; it says so no more when all is written.
+//! **If the machine goes down, a segment with changes that were not written through is not
+//! considered consistent**: the kernel writes a file's pages in any order, and a mixture of old and
+//! new ones cannot be distinguished from other content. Before the first change, the header on the
+//! medium records the boot in which it happens; when everything has been written, the record is
+//! cleared.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -16,7 +17,7 @@ use mneme_sys::{HEADER_LEN, Region, RegionError, RegionHeader};
 use super::data::word;
 use super::meta::SegmentMeta;
 
-/// A word that no other boot of this machine has, and that is not 0.
+/// A nonzero word that identifies this machine's current boot.
 pub(super) fn this_boot() -> u64 {
     static BOOT: OnceLock<u64> = OnceLock::new();
     *BOOT.get_or_init(|| {
@@ -30,14 +31,14 @@ pub(crate) fn is_durable(meta: &SegmentMeta) -> bool {
     !meta.backing.is_memory()
 }
 
-/// Whether the machine has not gone down since with changes that nobody had written through, by the
-/// header's word.
+/// Whether, by the header's word, the machine has not gone down with changes that had not been
+/// written through.
 pub(crate) fn is_of_this_boot(unsynced: u64, meta: &SegmentMeta) -> bool {
     !is_durable(meta) || unsynced == 0 || unsynced == this_boot()
 }
 
-/// Gives a durable segment's file the length that its header says, which a machine that went down
-/// may have written before it. With its lock held, for it alone.
+/// Extends a durable segment's file to the length in its header, which may be on the medium
+/// although the file's length is not. The lock must be held exclusively.
 pub(crate) fn complete(region: &Region) -> Result<(), RegionError> {
     let committed = RegionHeader::committed(region)?;
     if committed > region.refresh()? as u64 {
@@ -46,7 +47,8 @@ pub(crate) fn complete(region: &Region) -> Result<(), RegionError> {
     Ok(())
 }
 
-/// Notes on the medium that a durable segment will be changed. With its lock held, for it alone.
+/// Records on the medium that a durable segment is about to be changed. The lock must be held
+/// exclusively.
 pub(crate) fn note_change(region: &Region) -> Result<(), RegionError> {
     note_change_by(region, || region.sync_range(0..HEADER_LEN))
 }
@@ -56,8 +58,8 @@ fn note_change_by(
     sync_header: impl FnOnce() -> Result<(), RegionError>,
 ) -> Result<(), RegionError> {
     let words = RegionHeader::client(region)?;
-    // Relaxed: written under the segment's lock. Both words: a build that does not know `NOTED`
-    // clears the other one alone.
+    // Relaxed: written under the segment's lock. Both words are compared: a build that does not
+    // know `NOTED` clears only the other one.
     if [word::NOTED, word::UNSYNCED].map(|at| words[at].load(Relaxed)) != [this_boot(); 2] {
         words[word::UNSYNCED].store(this_boot(), Relaxed);
         mneme_sys::fault!("space.sync.stored");
@@ -67,8 +69,8 @@ fn note_change_by(
     Ok(())
 }
 
-/// Writes all of a durable segment through, and notes that on the medium. With its lock held, so
-/// that nobody changes it.
+/// Writes a durable segment through, and records that on the medium. The lock must be held, so that
+/// nobody changes it.
 pub(crate) fn write_through(region: &Region) -> Result<(), RegionError> {
     write_through_by(region, |range| region.sync_range(range))
 }
@@ -80,14 +82,14 @@ fn write_through_by(
     let words = RegionHeader::client(region)?;
     poisoned_by_failure(words, sync(0..region.len()))?;
     mneme_sys::fault!("space.sync.written");
-    // Relaxed: as above. Processes that only read store here, too, and all store the same.
+    // Relaxed: as above. Processes that only read also store here, and all store the same value.
     words[word::NOTED].store(0, Relaxed);
     words[word::UNSYNCED].store(0, Relaxed);
     poisoned_by_failure(words, sync(0..HEADER_LEN))
 }
 
-/// Poisons a segment whose medium did not take what was written. The kernel reports that once and
-/// takes the pages for written from then on: a second attempt would succeed, and prove nothing.
+/// Poisons a segment whose medium did not store what was written. The kernel reports that once and
+/// afterwards considers the pages written: a second attempt would succeed, and prove nothing.
 fn poisoned_by_failure(
     words: &[AtomicU64; 8],
     synced: Result<(), RegionError>,
@@ -118,10 +120,10 @@ mod tests {
         RegionHeader::client(region).unwrap()[word::POISON].load(Relaxed)
     }
 
-    /// A process that dies between the store and the sync leaves a word that is in memory alone:
-    /// the next one must not take it for a note on the medium.
+    /// A process that dies between the store and the sync leaves a word that is only in memory: the
+    /// next process must not mistake it for a record on the medium.
     #[test]
-    fn a_note_that_was_not_synced_is_synced_by_the_next_process() {
+    fn a_record_that_was_not_synced_is_synced_by_the_next_process() {
         let region = segment();
         let words = RegionHeader::client(&region).unwrap();
         words[word::UNSYNCED].store(this_boot(), Relaxed);
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_note_poisons_and_is_not_forgotten() {
+    fn a_record_that_fails_poisons_the_segment_for_good() {
         let region = segment();
         note_change_by(&region, || Err(fails())).unwrap_err();
         assert_eq!(state(&region), word::state::DIED);
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_sync_poisons_although_the_next_one_succeeds() {
+    fn a_failed_sync_poisons_the_segment_although_the_next_one_succeeds() {
         for failing in [0, 1] {
             let region = segment();
             note_change_by(&region, || Ok(())).unwrap();

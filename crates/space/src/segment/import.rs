@@ -1,9 +1,10 @@
-//! Giving a name to data that have lost theirs: after the directory of a registry was emptied,
-//! while the data of its segments stayed where memory or a disk has them.
+//! Imports data files that have lost their names: a registry's directory was emptied, while the
+//! data of its segments are still in memory or on a disk.
 //!
-//! **All or nothing.** The data file gets a second name, which the new segment's description names,
-//! and loses its first one last. A process that dies in between leaves the file under its old name,
-//! or under both: nothing is lost, and what is left aside is cleaned as after a broken creation.
+//! **An import is complete or has no effect.** The data file gets a second name, which the new
+//! segment's description names, and loses its first one last. A process that dies in between leaves
+//! the file under its old name, or under both: nothing is lost, and the rest is cleaned like an
+//! interrupted creation.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -24,11 +25,11 @@ use crate::{
     RegistryError, Uuid, heap,
 };
 
-/// What the name of a data file of this registry ends with during its import.
+/// The suffix of a data file of this registry during its import.
 const ASIDE: &str = ".importing";
 
-/// The name that a data file had before its import, and its registry; `None`: it is not being
-/// imported under another name.
+/// The original name and the registry of a data file that is being imported under another name;
+/// `None` for any other file.
 pub(crate) fn data_set_aside(file: &Path) -> Option<(PathBuf, Uuid)> {
     let name = file.file_name()?.to_str()?.strip_suffix(ASIDE)?;
     Some((file.with_file_name(name), registry_in(name)?))
@@ -39,23 +40,23 @@ pub(crate) fn data_set_aside(file: &Path) -> Option<(PathBuf, Uuid)> {
 pub struct Importable {
     /// The file.
     pub data: PathBuf,
-    /// The identity of the registry that it was made in.
+    /// The identity of the registry in which it was created.
     pub registry: Uuid,
-    /// Bytes of the file.
+    /// The file's length in bytes.
     pub size: u64,
 }
 
 impl Registry {
-    /// Data files of this user in shared memory that were made in other registries, or whose import
-    /// was broken off, and that no process has mapped. Whether one of these registries names them
-    /// still cannot be known here.
+    /// This user's data files in shared memory that were created in other registries, or whose
+    /// import was interrupted, and that no process has mapped. Whether one of these registries
+    /// still names them cannot be determined here.
     ///
     /// # Errors
     /// A directory cannot be read.
     pub fn importable(&self) -> Result<Vec<Importable>, RegistryError> {
         let mut found = Vec::new();
         for place in self.data_directories() {
-            // One that may not be listed, such as root's mount of huge pages, hides no other.
+            // A directory that may not be listed, such as root's mount of huge pages, is skipped.
             for file in entries(&place).unwrap_or_default() {
                 let name = file.file_name().and_then(|name| name.to_str());
                 let data = data_set_aside(&file);
@@ -66,7 +67,8 @@ impl Registry {
                 let Some(registry) = registry else {
                     continue;
                 };
-                // Both names: what is left of the import is that the second is removed.
+                // The file has both names: the only step of the import that is left is to remove
+                // the second.
                 if data.as_ref().is_some_and(|(data, _)| data.exists()) {
                     continue;
                 }
@@ -87,18 +89,18 @@ impl Registry {
         Ok(found)
     }
 
-    /// Makes a segment of that name out of a data file that no registry names any more: with the
-    /// identity, address, greatest size and permissions that it had, and whole or poisoned as it
-    /// was. `base` is needed where the file does not say at which address it lies: segments of
+    /// Creates a segment of that name from a data file that no registry names any more. It keeps
+    /// the identity, address, maximum size and permissions that it had, and is consistent or
+    /// poisoned as before. `base` is needed if the file does not record its address: segments of
     /// older builds do not.
     ///
-    /// The file stays in its directory and gets another name there. If another registry does name
+    /// The file stays in its directory and gets another name there. If another registry still names
     /// it, that registry's segment has lost its data afterwards.
     ///
     /// # Errors
     /// [`ImportError::Contents`]: another crate laid it out; [`ImportError::NoBase`],
     /// [`ImportError::OtherBase`]; [`ImportError::InUse`]; [`ImportError::Named`],
-    /// [`ImportError::Exists`]; [`ImportError::Data`] if it is damaged; as
+    /// [`ImportError::Exists`]; [`ImportError::Data`] if it is damaged; otherwise as
     /// [`SegmentBuilder::create`](crate::SegmentBuilder::create).
     pub fn import_segment(
         &self,
@@ -134,8 +136,9 @@ impl Registry {
         let to = plan
             .directory
             .join(data_name(self.uuid(), Uuid::from_bytes(header.uuid)));
-        // A file that was made in this registry has the new name already. It gets another one
-        // meanwhile, so that a broken import, of which all that it names is removed, leaves it.
+        // A file that was created in this registry already has its final name. It gets a temporary
+        // name, because cleaning an interrupted import removes everything that the new description
+        // names, and must not remove this file.
         let aside = (to == data).then(|| {
             let mut aside = data.clone().into_os_string();
             aside.push(ASIDE);
@@ -148,13 +151,14 @@ impl Registry {
         }
         let named = self.give_name(plan, Uuid::from_bytes(header.uuid), from, &to);
         if let (Some(aside), Err(_)) = (&aside, &named) {
-            // What cannot be renamed back is there, and can be imported by the name it has.
+            // If the file cannot be renamed back, it still exists, and can be imported under its
+            // current name.
             let _ = files::rename_new(aside, &data);
         }
         named
     }
 
-    /// Makes the segment of the file `from`, whose data shall be called `to`.
+    /// Creates the segment from the file `from`, whose data file will be named `to`.
     fn give_name(
         &self,
         plan: SegmentPlan<'_>,
@@ -167,7 +171,7 @@ impl Registry {
             return Err(ImportError::Exists { path });
         }
         let begun = plan.describe(uuid)?;
-        // The description has what the header says, which a damaged file may say of itself.
+        // The description takes over the header's values, which may be wrong in a damaged file.
         if let Some(why) = begun.meta.contradiction() {
             let damaged = DescriptionError::Damaged {
                 path: from.to_owned(),
@@ -208,7 +212,8 @@ fn examine(path: &Path) -> Result<RegionHeader, ImportError> {
     let (magic, format, layout) = (data::MAGIC, data::FORMAT, data::LAYOUT_HASH);
     match header.validate(magic, format, layout) {
         Ok(()) => {}
-        // What another crate lays out begins with another magic, under a file name of this one.
+        // Data that another crate lays out begin with another magic number, in a file named by this
+        // crate.
         Err(_) if header.magic != magic && has_name_of_data(path) => {
             return Err(ImportError::Contents {
                 path: path.to_owned(),
@@ -225,7 +230,7 @@ fn has_name_of_data(path: &Path) -> bool {
     name.and_then(registry_in).is_some()
 }
 
-/// Where the segment lies; `None` if it floats.
+/// The segment's address; `None` if it floats.
 fn base_of(
     path: &Path,
     header: &RegionHeader,
@@ -257,7 +262,7 @@ fn base_of(
     Ok(base)
 }
 
-/// What keeps the bytes of a file that is there.
+/// The backing of an existing file.
 fn backing_of(data: &Path) -> Result<Backing, ImportError> {
     let kind = files::fs_kind(data).map_err(|e| created(FileError::at("examine", data)(e)))?;
     let directory = data.parent().unwrap_or(Path::new("/")).to_owned();

@@ -1,8 +1,8 @@
-//! A control file that is gone or damaged is made anew, while nobody uses it.
+//! Creates a lost or damaged control file again, if nobody uses it.
 //!
-//! The old file alone may have known that a process died while changing the segment. Therefore the
-//! segment is declared poisoned before the new file lets any process in; a program that knows
-//! better accepts it as it is.
+//! The old file alone may have recorded that a process died while changing the segment. So the
+//! segment is declared poisoned before the new file lets any process in; a program that knows its
+//! contents to be consistent can accept it as it is.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,8 +18,8 @@ use crate::registry::files::gone;
 use crate::{CreateError, FileError, MapError, OpenError, Uuid};
 use mneme_sys::files::set_mode;
 
-/// What is wrong with the control file of a segment or a space, if that is known: one that this
-/// process may not open is not judged.
+/// What is wrong with the control file of a segment or a space, if that can be determined: a file
+/// that this process may not open is not judged.
 pub(crate) fn control_damage(control: &Path, of: Uuid) -> Option<String> {
     let is_file = fs::symlink_metadata(control).is_ok_and(|found| found.is_file());
     if !is_file {
@@ -27,7 +27,7 @@ pub(crate) fn control_damage(control: &Path, of: Uuid) -> Option<String> {
     }
     match control::open_control(control, of) {
         Err(MapError::Control { source, .. }) => match source {
-            // Full, stopped, not permitted: not damaged.
+            // A file that is full or may not be opened, or whose holder is stopped, is not damaged.
             mneme_sync::OpenError::Attach(_) => None,
             damage => Some(format!("nobody can attach it: {damage}")),
         },
@@ -35,8 +35,8 @@ pub(crate) fn control_damage(control: &Path, of: Uuid) -> Option<String> {
     }
 }
 
-/// Puts a new control file in the place of one that nobody uses, whole or not at all; `ready` sees
-/// it before anybody else does.
+/// Atomically replaces a control file that nobody uses by a new one, which is first passed to
+/// `ready`, before anybody else can see it.
 pub(crate) fn replace_control(
     control: &Path,
     of: Uuid,
@@ -58,7 +58,8 @@ pub(crate) fn replace_control(
     Ok(())
 }
 
-/// Makes the control file anew; says whether it did. The registry is locked.
+/// Creates the control file again if necessary; returns whether it did. The registry must be
+/// locked.
 pub(crate) fn mend_control(control: &Path, meta: &SegmentMeta) -> Result<bool, CreateError> {
     if segment_in_use(control, &meta.data)? {
         return Ok(false);
@@ -78,7 +79,7 @@ pub(crate) fn mend_control(control: &Path, meta: &SegmentMeta) -> Result<bool, C
     let region =
         data::map_floating(file, Access::ReadWrite, meta.max_size, meta.pages).map_err(refused)?;
     let words = RegionHeader::client(&region).map_err(refused)?;
-    // SYNC: pairs with the loads of processes that enter through the new control file, later.
+    // SYNC: pairs with the loads of processes that enter later through the new control file.
     words[data::word::POISON].store(
         data::word::state::DIED,
         std::sync::atomic::Ordering::Release,

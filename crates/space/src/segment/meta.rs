@@ -15,19 +15,20 @@ use crate::{ContentsInfo, DescriptionError, Uuid, hexadecimal};
 /// The version of the description's format.
 pub(crate) const FORMAT: u32 = 1;
 
-/// What the name of every data file ends with.
+/// The suffix of every data file's name.
 const SUFFIX: &str = ".segment";
 
-/// What never changes about a segment. What does (its size, its permissions) is asked of the files.
+/// A segment's unchanging properties. Those that change (its size, its permissions) are read from
+/// the files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SegmentMeta {
     pub(crate) format: u32,
-    /// The name that it was made under; the directory's name counts.
+    /// The name under which it was created; the directory's name is the current one.
     pub(crate) made_as: String,
     pub(crate) uuid: Uuid,
     pub(crate) max_size: usize,
-    /// Where it is mapped; floating if nowhere in particular.
+    /// The address at which it is mapped; `None` if it floats.
     #[serde(with = "hexadecimal::address::option")]
     pub(crate) base: Option<usize>,
     pub(crate) backing: Backing,
@@ -37,10 +38,10 @@ pub(crate) struct SegmentMeta {
     /// The segment that it was cloned from.
     #[serde(default)]
     pub(crate) cloned_from: Option<Uuid>,
-    /// Of memory: the boot of the machine that has it.
+    /// For a segment in memory: the boot in which it was created.
     #[serde(default)]
     pub(crate) boot: Option<Uuid>,
-    /// What its bytes are, if another crate lays them out.
+    /// The format of its data, if another crate lays them out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) contents: Option<ContentsInfo>,
 }
@@ -59,7 +60,7 @@ impl SegmentMeta {
         json::read_sound(&directory.join("meta"), FORMAT, Self::contradiction)
     }
 
-    /// What cannot be true about it.
+    /// What in the description cannot be true, if anything.
     pub(crate) fn contradiction(&self) -> Option<&'static str> {
         if self.max_size == 0 || self.max_size > 1 << 46 || !self.max_size.is_multiple_of(FRAME) {
             return Some("its greatest size is impossible");
@@ -84,7 +85,7 @@ impl SegmentMeta {
         None
     }
 
-    /// The magic, format and layout with which its data begin.
+    /// The magic number, format and layout with which the data begin.
     pub(crate) fn layout(&self) -> ([u8; 8], u32, u64) {
         match &self.contents {
             None => (data::MAGIC, data::FORMAT, data::LAYOUT_HASH),
@@ -92,24 +93,24 @@ impl SegmentMeta {
         }
     }
 
-    /// The addresses that it occupies wherever it is mapped.
+    /// The addresses that the segment occupies when it is mapped.
     pub(crate) fn addresses(&self) -> Option<Range<usize>> {
         self.base.map(|base| base..base + self.max_size)
     }
 }
 
-/// Whether so many bytes can lie there: at a multiple of 1 GiB, in user space.
+/// Whether this many bytes can lie there: at a multiple of 1 GiB, in user space.
 pub(crate) fn is_possible_base(base: usize, bytes: u64) -> bool {
     let end = (base as u64).checked_add(bytes);
     base > 0 && base.is_multiple_of(GIB) && end.is_some_and(|end| end <= 1 << 47)
 }
 
-/// What the data file of a segment is called.
+/// The name of a segment's data file.
 pub(crate) fn data_name(registry: Uuid, segment: Uuid) -> String {
     format!("{registry}-{segment}{SUFFIX}")
 }
 
-/// Which registry's a data file is.
+/// The registry that a data file's name says it belongs to.
 pub(crate) fn registry_in(name: &str) -> Option<Uuid> {
     uuid_in(name)?;
     Uuid::parse(name.get(..32)?)
@@ -121,9 +122,10 @@ fn uuid_in(name: &str) -> Option<Uuid> {
     Uuid::parse(segment)
 }
 
-/// The data files that a directory names, by its description and by its link: one, unless either is
-/// damaged. Only ever files with a name as [`data_name`] gives, of the segment described where that
-/// can be read: a damaged description deletes nothing else.
+/// The data files that a directory names, through its description and its link: one, unless either
+/// is damaged. Only files whose names have the form of [`data_name`] are returned and, if the
+/// description can be read, only those of the segment described: a damaged description must not
+/// cause the removal of any other file.
 pub(crate) fn data_files_of(directory: &Path) -> BTreeSet<PathBuf> {
     let described = SegmentMeta::read(directory).ok();
     let linked = std::fs::read_link(directory.join("data")).ok();

@@ -1,6 +1,5 @@
-//! Notes in a segment's directory: what its users want to find again beside it, for instance
-//! how often it made a server fail. They go with the segment when it is renamed or removed, and do
-//! not come along when it is cloned.
+//! Notes in a segment's directory, in which its users record something beside it, for instance how
+//! often it made a server fail. They are renamed and removed with the segment, but not cloned.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -17,35 +16,35 @@ use crate::{FileError, Name, NameError, Registry, RegistryError};
 /// Why a note could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum NoteError {
-    /// The segment's name, or the note's, is none.
+    /// The segment's name, or the note's, is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The file system refused something; there may be no such segment.
+    /// The file system refused an operation; there may be no such segment.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The segment is another user's, and notes are its owner's.
+    /// The segment belongs to another user, and only the owner may write notes.
     #[error("the segment belongs to user {owner}, who alone may keep notes beside it")]
     NotOwner {
         /// The owner.
         owner: u32,
     },
-    /// It cannot be found out whether another has the note for itself.
+    /// Whether another process holds the note cannot be determined.
     #[error(transparent)]
     Hold(#[from] RegistryError),
 }
 
-/// The right to a note, of one opening in all processes: the kernel takes it from the dead. It
-/// does not keep a process from reading or writing the note that does not ask for it.
+/// The exclusive right to a note, among all processes; the kernel releases it when the process
+/// dies. Processes that do not ask for it can still read or write the note.
 ///
-/// It is of the segment's directory, and goes with it when the segment is renamed. A forked child
-/// does not have it.
+/// It belongs to the segment's directory, and stays with it when the segment is renamed. A forked
+/// child does not have it.
 #[must_use = "dropping it lets others have the note at once"]
 pub struct NoteHold {
     _lock: Lock,
 }
 
-/// Why the file system refused something about a note at `path`: that of another user's segment
-/// says so.
+/// The reason why the file system refused an operation on a note at `path`; says so if the segment
+/// belongs to another user.
 fn not_owned(path: &Path, refused: FileError) -> NoteError {
     let owner = path.parent().and_then(|of| fs::metadata(of).ok());
     match owner.map(|found| found.uid()) {
@@ -58,18 +57,19 @@ fn not_owned(path: &Path, refused: FileError) -> NoteError {
     }
 }
 
-/// Bytes of the longest note that is read.
+/// The maximum length of a note that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// Digits of a number of 32 bits.
+/// The number of digits of a 32-bit number.
 const LONGEST_PID: u64 = 10;
 
-/// A new file of that name. What was there is removed and not followed: it may be a link.
+/// Creates a file of that name. What was there is removed and not followed, because it may be a
+/// link.
 fn made_anew(path: &Path) -> Result<File, FileError> {
     loop {
         gone(path, fs::remove_file(path))?;
         match File::create_new(path) {
-            // Another process writes the note.
+            // Another process is writing the note.
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             made => return made.map_err(FileError::at("write", path)),
         }
@@ -83,12 +83,12 @@ impl std::fmt::Debug for NoteHold {
 }
 
 impl Registry {
-    /// The note of that name in the directory of a segment, whole or damaged; `None` if there is
-    /// none.
+    /// The text of the note of that name in a segment's directory, even if the segment is damaged;
+    /// `None` if there is no note.
     ///
     /// # Errors
-    /// It cannot be read, which may be because the segment is another user's, or is no text of at
-    /// most 1 MiB. A link or a pipe in its place is none.
+    /// The note cannot be read, perhaps because the segment belongs to another user, or is not a
+    /// text of at most 1 MiB. A link or a pipe in its place is an error.
     pub fn note(&self, segment: &str, note: &str) -> Result<Option<String>, NoteError> {
         let path = self.note_path(segment, note)?;
         let mut text = String::new();
@@ -104,11 +104,11 @@ impl Registry {
         }
     }
 
-    /// Writes a note, whole or not at all; `None` removes it. Of two processes that write it at
-    /// once, the note of one is there afterwards.
+    /// Writes a note atomically; `None` removes it. If two processes write it at once, one of the
+    /// two texts remains.
     ///
     /// # Errors
-    /// There is no such segment, or it is another user's.
+    /// There is no such segment, or it belongs to another user.
     pub fn set_note(&self, segment: &str, note: &str, text: Option<&str>) -> Result<(), NoteError> {
         let path = self.note_path(segment, note)?;
         let Some(text) = text else {
@@ -124,17 +124,17 @@ impl Registry {
         file.write_all(text.as_bytes())
             .map_err(FileError::at("write", &aside))?;
         match fs::rename(&aside, &path) {
-            // Another process writes the note, and its text counts.
+            // Another process is writing the note, and its text counts.
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
             renamed => Ok(renamed.map_err(FileError::at("replace", &path))?),
         }
     }
 
-    /// Takes the note of that name for this opening alone; `None` if another has it, in whatever
-    /// process. It never waits.
+    /// Takes exclusive hold of the note of that name; `None` if somebody holds it, in this process
+    /// or another. Never waits.
     ///
     /// # Errors
-    /// There is no such segment, or it is another user's.
+    /// There is no such segment, or it belongs to another user.
     pub fn hold_note(&self, segment: &str, note: &str) -> Result<Option<NoteHold>, NoteError> {
         let path = self.note_path(segment, note)?.with_extension("lock");
         let mut options = File::options();
@@ -145,14 +145,14 @@ impl Registry {
         let Some(lock) = Lock::attempt(&path)? else {
             return Ok(None);
         };
-        // For the error of those that are refused. Without it the error says less.
+        // For the error message of processes that are refused; without it the message says less.
         let _ = file
             .set_len(0)
             .and_then(|()| write!(file, "{}", std::process::id()));
         Ok(Some(NoteHold { _lock: lock }))
     }
 
-    /// The process that has that note for itself, or had it last.
+    /// The process that holds that note, or held it last.
     #[must_use]
     pub fn note_holder(&self, segment: &str, note: &str) -> Option<u32> {
         let path = self.note_path(segment, note).ok()?.with_extension("lock");

@@ -1,11 +1,11 @@
-//! Segments whose bytes another crate lays out: a log store, for instance.
+//! Segments whose bytes another crate lays out, for instance a log store.
 //!
-//! **This crate names them, finds them, knows which processes have them open, and removes them; it
-//! never reads or writes their bytes**, but for one word of the header. Such a segment floats. Its
-//! data file begins with a [`RegionHeader`] of the other crate's, by a magic, format and layout of
-//! its own, and its control file is the other crate's too: participants are those of its own
-//! [`mneme_sync`] region. Both headers tell this crate what it needs to know. The description says
-//! what the segment holds, so that nobody takes it for something else.
+//! **This crate names them, finds them, knows which processes have them open, and removes them;
+//! apart from one word of the header, it never reads or writes their bytes.** Such a segment
+//! floats. Its data file begins with the other crate's [`RegionHeader`], which has that crate's
+//! magic number, format and layout. Its control file is the other crate's too: participants are
+//! those of that crate's [`mneme_sync`] region. The two headers contain all that this crate needs.
+//! The description records what the segment holds, so that it is not mistaken for something else.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -26,24 +26,22 @@ use super::{Segment, SegmentBuilder, data, durable};
 use crate::registry::json;
 use crate::{Contents, ContentsInfo, CreateError, CreateWithError, FileError, MapError, Uuid};
 
-/// The two regions of a segment whose contents another crate lays out, and what says to others that
+/// The two regions of a segment that another crate lays out, and the record that shows others that
 /// it is in use.
 ///
-/// The regions are withheld from forked children. Code that takes this apart keeps `presence` for
-/// longer than the regions.
+/// Forked children do not inherit the regions. Code that takes this value apart must drop
+/// `presence` after the regions.
 pub struct Parts {
-    /// The segment's identity: the data's header has it, and the control region is of data of this
-    /// identity.
+    /// The segment's identity, which is in the headers of both the data and the control region.
     pub uuid: Uuid,
-    /// The data. Memory or space is not taken when the region grows, but when it is asked for; the
-    /// crate that allocates its bytes does that. Mapped as it was asked for; if that is for reading
-    /// only, it can never become writable.
+    /// The data. Growing the region allocates neither memory nor disk space; the crate that manages
+    /// the bytes asks for them. A mapping for reading only can never become writable.
     pub data: Region,
-    /// The control file, always writable, with all of its memory taken.
+    /// The control file, always writable, with all of its memory allocated.
     pub control: Region,
-    /// Which processes live, by locks on the control file.
+    /// Tells which processes are alive, by locks on the control file.
     pub liveness: Arc<dyn Liveness>,
-    /// Keeps others from taking the segment for unused, and its data from being removed.
+    /// Shows others that the segment is in use, and prevents the removal of its data.
     pub presence: Presence,
 }
 
@@ -58,19 +56,20 @@ impl std::fmt::Debug for Parts {
 }
 
 impl SegmentBuilder<'_> {
-    /// Makes a segment that another crate lays out, all or nothing: `lay_out` is given its parts,
-    /// with data of the size asked for and a control file of `control_bytes`, both zeros, before
-    /// anybody else can know of it. It writes a header with the identity given, the magic, format
-    /// and layout of `contents`, and the region's greatest size. Word 1 of that header's [client
-    /// words](RegionHeader::client) is this crate's, and 0. The parts may be kept for use.
+    /// Creates a segment that another crate lays out, completely or not at all. `lay_out` gets the
+    /// segment's parts before any other process can find it: data of the requested size and a
+    /// control file of `control_bytes`, both zeros. It must write a header with the given identity,
+    /// the magic number, format and layout of `contents`, and the region's maximum size. Word 1 of
+    /// that header's [client words](RegionHeader::client) belongs to this crate and must be 0. The
+    /// parts may be kept for use.
     ///
-    /// The segment floats. Its data take memory or space as `lay_out` and its successors reserve
-    /// it, not now; the control file takes its own at once.
+    /// The segment floats. Memory or disk space for its data is not allocated now, but when
+    /// `lay_out` and later users reserve it; the control file's is allocated at once.
     ///
     /// # Errors
     /// As [`create`](Self::create); [`CreateWithError::LayOut`] if `lay_out` fails;
-    /// [`CreateWithError::Header`] if it wrote another header than it should have;
-    /// [`CreateError::Base`] if an address was asked for. Nothing of the segment exists then.
+    /// [`CreateWithError::Header`] if it wrote another header than announced; [`CreateError::Base`]
+    /// if an address was requested. Nothing of the segment exists then.
     pub fn create_with<E>(
         self,
         contents: &Contents,
@@ -92,7 +91,7 @@ impl SegmentBuilder<'_> {
 }
 
 impl BegunSegment {
-    /// Makes the files of a new segment as large as they shall be, and is its first participant.
+    /// Gives the files of a new segment their sizes, and becomes its first participant.
     fn parts(&self, file: &File, size: usize, control_bytes: usize) -> Result<Parts, CreateError> {
         let meta = &self.meta;
         let of_data = |source| CreateError::Data {
@@ -151,7 +150,8 @@ impl BegunSegment {
         })
     }
 
-    /// What was laid out is on its medium, where it has one, before it has a name.
+    /// Writes the new contents through to their medium, if they have one, before the segment gets
+    /// its name.
     fn write_through(&self, file: &File) -> Result<(), CreateError> {
         if !durable::is_durable(&self.meta) {
             return Ok(());
@@ -167,7 +167,7 @@ impl BegunSegment {
 }
 
 impl Segment {
-    /// What its bytes are, in words, if another crate lays them out.
+    /// What the segment holds, for people, if another crate lays it out.
     #[must_use]
     pub fn contents(&self) -> Option<&str> {
         let contents = self.meta().contents.as_ref();
@@ -175,16 +175,16 @@ impl Segment {
     }
 
     /// Opens a segment that another crate has laid out: maps its data with that access and its
-    /// control file for writing, and says that this process has it in use. This crate takes no part
-    /// in the control region: the caller does.
+    /// control file for writing, and records that this process has it in use. The caller, and not
+    /// this crate, becomes a participant of the control region.
     ///
-    /// Of a backing that outlives the machine, the last process that had it open for writing writes
-    /// all through as it leaves, and dropping `presence` waits for that. So does the next one that
-    /// opens it.
+    /// If the backing outlives the machine, the last process that had the segment open for writing
+    /// writes everything through when it leaves; dropping `presence` waits for that, and so does
+    /// the next process that opens it.
     ///
     /// # Errors
-    /// [`MapError::OtherContents`] if it is not what is asked for, of that very format and layout;
-    /// [`MapError::NotClean`] if the machine went down while it was in use;
+    /// [`MapError::OtherContents`] if the contents are not of the requested kind, format and
+    /// layout; [`MapError::NotClean`] if the machine went down while the segment was in use;
     /// [`MapError::NotWritable`]; [`MapError::OtherControl`], [`MapError::OtherData`]; a part is
     /// damaged or gone. Nothing is touched then.
     pub fn parts(&self, contents: &Contents, access: Access) -> Result<Parts, MapError> {
@@ -204,7 +204,7 @@ impl Segment {
         } = control::map_control(&self.control())?;
         control.dont_fork()?;
         let file = data::open_for(meta, access)?;
-        // Before it is mapped: a header that is gone would be found by a fault.
+        // Checked before the file is mapped: a missing header would cause a fault.
         let header = data::examine_file(&file, meta)?;
         let mut presence = Presence::announce(&file, &meta.data, way)?;
         let path: &Path = &meta.data;
@@ -230,7 +230,7 @@ impl Segment {
         })
     }
 
-    /// For all that only segments of this crate's own layout have.
+    /// Refuses segments that another crate lays out, for operations on this crate's own layout.
     pub(crate) fn without_contents(&self) -> Result<(), MapError> {
         match self.contents() {
             None => Ok(()),
@@ -247,8 +247,8 @@ fn map_lazily(file: File, access: Access, meta: &SegmentMeta) -> Result<Region, 
     Region::map_with(file.into(), access, max, pages, Reserve::Lazy)
 }
 
-/// What is wrong with the control file of such a segment, if that is known. It is not opened as a
-/// participant's, for that would change it: only the other crate knows what is in it.
+/// What is wrong with the control file of such a segment, if that can be determined. It is not
+/// opened as a participant's, which would change it: only the other crate knows its contents.
 pub(crate) fn control_damage(control: &Path, kind: &str) -> Option<String> {
     let lost = |what: &str| {
         Some(format!(
@@ -260,7 +260,7 @@ pub(crate) fn control_damage(control: &Path, kind: &str) -> Option<String> {
     if !is_file {
         return lost("it is missing");
     }
-    // One that this process may not open is not judged.
+    // A file that this process may not open is not judged.
     let mut options = File::options();
     let file = mneme_sys::files::open_plain(control, options.read(true)).ok()?;
     let mut bytes = [0; mneme_sys::HEADER_LEN];

@@ -1,8 +1,9 @@
-//! Permissions: those of the data file, and what follows from them for the files beside it.
+//! The permissions of a segment's data file, and those of the files beside it, which follow from
+//! them.
 //!
-//! A user who may read the data may write `control`, for even a reader has a slot there; and may
-//! enter the directory and read the description. Only the owner may change either. The group is
-//! that of the registry, wherever the data lie. Spaces have their own rules, in `space::modes`.
+//! A user who may read the data may also write `control`, because readers have slots there too,
+//! enter the directory and read the description. Only the owner may change either. The group is the
+//! registry's, wherever the data are stored. For spaces, see `space::permissions`.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,32 +13,32 @@ use std::path::Path;
 use crate::FileError;
 use mneme_sys::files::set_mode;
 
-/// Of the description.
+/// Those of the description.
 pub(crate) fn meta(mode: u32) -> u32 {
     0o600 | mode & 0o444
 }
 
-/// Of the control file.
+/// Those of the control file.
 pub(crate) fn control(mode: u32) -> u32 {
     let readers = mode & 0o444;
     0o600 | readers | readers >> 1
 }
 
-/// Of a lock that excludes writers from one another: a reader cannot keep them waiting.
+/// Those of a lock that excludes writers from one another: a reader cannot make them wait.
 pub(crate) fn lock(mode: u32) -> u32 {
     let writers = mode & 0o222;
     0o600 | writers | writers << 1
 }
 
-/// Of the segment's directory.
+/// Those of the segment's directory.
 fn directory(mode: u32) -> u32 {
     let readers = mode & 0o444;
     0o700 | readers | readers >> 2
 }
 
-/// Gives new data to the group of their directory in the registry: data that lie elsewhere are
-/// their maker's group's, and the registry may be another's. Left alone where the maker may not
-/// give anything to that group.
+/// Gives new data the group of their directory in the registry: a file elsewhere would get its
+/// creator's group, and the registry may have another. The group is left unchanged if the creator
+/// may not give files to the registry's.
 pub(crate) fn give_to_group(here: &Path, data: &Path) -> Result<(), FileError> {
     let group = |path: &Path| {
         let found = fs::metadata(path).map_err(FileError::at("examine", path))?;
@@ -55,8 +56,8 @@ pub(crate) fn give_to_group(here: &Path, data: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Sets all of them, the data first: if it ends half-way, nobody can do more with the data than the
-/// new permissions say.
+/// Sets all permissions, those of the data first: if it is interrupted, nobody can do more with the
+/// data than the new permissions say.
 pub(crate) fn apply(here: &Path, data: &Path, mode: u32) -> Result<(), FileError> {
     let set = |path: &Path, mode| set_mode(path, mode).map_err(FileError::at("share", path));
     set(data, mode)?;
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_may_take_locks_and_nobody_else_may() {
+    fn only_users_who_may_read_the_data_may_take_locks() {
         for (mode, expected) in [
             (0o600, (0o600, 0o600, 0o700)),
             (0o660, (0o640, 0o660, 0o750)),

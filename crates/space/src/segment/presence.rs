@@ -1,13 +1,13 @@
-//! A participant of a segment holds a lock on the data too. Whatever becomes of the control file,
-//! no process gets in beside it by another one, and none removes the data. Nor does a process get
-//! in to other data by its control file.
+//! A participant of a segment also holds a lock on the data file. Whatever happens to the control
+//! file, no process can participate through another control file at the same time, and none removes
+//! the data.
 //!
-//! A segment's lock lies in its control file. Deleted and made anew, or copied with its directory,
-//! that would be two locks for one content; and data that were replaced by a copy under their name
-//! would be two contents for one lock. So a participant holds a byte of the data file, far beyond
-//! its end, together with all others: *which* byte says by which control file it came. It also
-//! holds a byte of the control file, which says to which data. A process that finds another byte
-//! held does not come in.
+//! A segment's lock lies in its control file. If that is deleted and created again, or copied with
+//! its directory, there would be two locks for one content; if the data are replaced by a copy of
+//! the same name, there would be two contents for one lock. So all participants together hold a
+//! byte of the data file, far beyond its end: *which* byte depends on the control file that they
+//! use. They also hold a byte of the control file, which depends on the data file. A process that
+//! finds another byte held is refused.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +24,7 @@ use crate::{FileError, MapError, RegistryError};
 const FIRST: u64 = 1 << 62;
 pub(super) const LAST: u64 = FIRST + (1 << 48) - 1;
 
-/// Which byte stands for a file: two have different ones, but for one pair in 2^48.
+/// The byte that stands for a file. Two files have different bytes, except for one pair in 2^48.
 fn byte_of(file: &File) -> io::Result<u64> {
     let found = file.metadata()?;
     let mixed = found.ino().wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -32,7 +32,7 @@ fn byte_of(file: &File) -> io::Result<u64> {
     Ok(FIRST + (mixed >> 16))
 }
 
-/// The control file by which a participant comes.
+/// The control file through which a participant enters.
 #[derive(Debug)]
 pub(crate) struct Way {
     control: File,
@@ -47,30 +47,30 @@ impl Way {
     }
 }
 
-/// As long as this lives, it is known that this process takes part in a segment's data: nobody
-/// removes them, or comes in by another control file. `Send + Sync`; a forked child has no part in
-/// it.
+/// As long as this exists, other processes know that this process participates in a segment's data:
+/// nobody removes them, or enters through another control file. `Send + Sync`; not inherited by a
+/// forked child.
 ///
-/// Of a segment that [another crate lays out](crate::Contents), on a backing that outlives the
-/// machine: if it was the last that had the segment open for writing, dropping it writes all
-/// through to the medium and waits for that.
+/// For a segment that [another crate lays out](crate::Contents), on a backing that outlives the
+/// machine: if this is the last process that had the segment open for writing, dropping it writes
+/// everything through to the medium and waits for that.
 #[derive(Debug)]
 pub struct Presence {
-    /// Ends before the rest.
+    /// Dropped before the rest.
     _writing: Option<Writing>,
     _on_data: SharedByte,
     _on_control: SharedByte,
 }
 
 impl Presence {
-    /// Takes part in the data, having come that way.
+    /// Participates in the data, through that control file.
     pub(crate) fn announce(data: &File, path: &Path, way: Way) -> Result<Self, MapError> {
         let refused = |source| MapError::Liveness {
             path: path.to_owned(),
             source,
         };
-        // First it takes its own byte, and then it asks for the others: of two processes that come
-        // by different ways at once, no more than one gets in.
+        // The process takes its own byte first, and then checks for others: of two processes that
+        // enter through different files at once, at most one succeeds.
         let on_data = SharedByte::take(data, way.byte).map_err(refused)?;
         if others_than(way.byte, &on_data).map_err(refused)? {
             let path = path.to_owned();
@@ -89,7 +89,7 @@ impl Presence {
         })
     }
 
-    /// This presence for a process that may write contents without a lock of this crate's.
+    /// This presence, for a process that may write the contents without this crate's lock.
     pub(super) fn writing(self, writing: Writing) -> Self {
         Self {
             _writing: Some(writing),
@@ -98,7 +98,7 @@ impl Presence {
     }
 }
 
-/// Whether somebody holds another byte than this.
+/// Whether somebody holds another byte than this one.
 fn others_than(byte: u64, held: &SharedByte) -> Result<bool, LivenessError> {
     let elsewhere: [RangeInclusive<u64>; 2] = [FIRST..=byte - 1, byte + 1..=LAST];
     for bytes in elsewhere {
@@ -109,8 +109,8 @@ fn others_than(byte: u64, held: &SharedByte) -> Result<bool, LivenessError> {
     Ok(false)
 }
 
-/// Whether anybody takes part in the data, by whatever control file. Only of a file that is not
-/// there nobody does.
+/// Whether anybody participates in the data, through any control file. A missing file has no
+/// participants.
 pub(crate) fn is_anybody_in(data: &Path) -> Result<bool, RegistryError> {
     match SharedByte::is_any_held(data, FIRST..=LAST) {
         Err(LivenessError::Os { source, .. })

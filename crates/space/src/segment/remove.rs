@@ -7,11 +7,11 @@ use crate::making::{named_beside, take_apart, unname};
 use crate::{Name, Registry, RegistryError, RemoveError, Uuid};
 
 impl Registry {
-    /// Removes a segment and its data; also one whose description or data are damaged or gone. Data
-    /// that another description names too, of a copy of the segment's directory, stay: only the
-    /// name goes.
+    /// Removes a segment and its data, even if its description or data are damaged or gone. If
+    /// another description also names the data, for instance in a copy of the segment's directory,
+    /// only the name is removed.
     ///
-    /// A process that maps it at the same moment keeps what it has mapped, as with any removed
+    /// A process that maps the segment at the same moment keeps its mapping, as with any removed
     /// file.
     ///
     /// # Errors
@@ -23,7 +23,7 @@ impl Registry {
         let mut used = in_use(&directory.join("control"))?;
         let named = named_beside(self, &directory)?;
         for data in data_files_of(&directory) {
-            // What others name too stays.
+            // Data that other descriptions name too are kept.
             if data.file_name().is_some_and(|name| !named.contains(name)) {
                 used |= presence::is_anybody_in(&data)?;
             }
@@ -40,14 +40,16 @@ impl Registry {
 }
 
 impl Registry {
-    /// Removes what an opening made under a [name that openings give](Name::beside) and did not
-    /// live to finish. A segment of that name that was made as another one stays.
+    /// Removes a segment under a [reserved name](Name::beside) that a server or an upgrade created
+    /// and did not live to finish. A segment of that name that was created under another one is
+    /// kept.
     ///
     /// # Errors
     /// [`RemoveError::NotALeftover`], and as [`remove_segment`](Self::remove_segment).
     pub fn remove_leftover(&self, beside: &Name) -> Result<(), RemoveError> {
         let found = Segment::described(self, beside.as_str());
-        // One whose description cannot be read has nothing that says otherwise.
+        // A segment whose description cannot be read has no record that it was created under
+        // another name.
         if let Ok(found) = found
             && found.meta().made_as != beside.as_str()
         {
@@ -61,10 +63,10 @@ impl Registry {
 }
 
 impl Segment {
-    /// Removes the segment that has this one's name now: [`Registry::remove_segment`].
+    /// Removes the segment that has this one's name at this moment: [`Registry::remove_segment`].
     ///
     /// # Errors
-    /// As there.
+    /// As for that function.
     pub fn remove(self) -> Result<(), RemoveError> {
         self.registry().remove_segment(self.name().as_str())
     }

@@ -1,4 +1,4 @@
-//! Giving a segment another name.
+//! Renames segments.
 
 use mneme_sys::files;
 use std::io::ErrorKind;
@@ -9,19 +9,19 @@ use crate::segment::meta::data_files_of;
 use crate::{FileError, Name, Registry, RenameError};
 
 impl Registry {
-    /// Gives a segment that nobody uses another name; whole or damaged, it stays as it is. Handles
-    /// that were opened by the old name are not found any more. Spaces keep their members by
-    /// identity *and* name: one that has it loses it.
+    /// Renames a segment that nobody uses; it may be damaged, and is not changed otherwise. Handles
+    /// that were opened under the old name no longer find it. Spaces record their members by
+    /// identity *and* name, so a space loses a renamed member.
     ///
     /// # Errors
     /// [`RenameError::InUse`] while a living process has it mapped; [`RenameError::Exists`] if the
-    /// new name is taken; [`NameError::Reserved`](crate::NameError::Reserved) if openings alone
-    /// give such names.
+    /// new name is taken; [`NameError::Reserved`](crate::NameError::Reserved) if the new name is
+    /// reserved for servers and upgrades.
     pub fn rename_segment(&self, from: &str, to: &str) -> Result<(), RenameError> {
         self.rename(&Name::new(from)?, &Name::of_new(to)?)
     }
 
-    /// Gives a segment that nobody uses the name [`NAME~WHAT`](Name::beside), which it returns.
+    /// Renames a segment that nobody uses to [`NAME~WHAT`](Name::beside), and returns that name.
     ///
     /// # Errors
     /// As [`rename_segment`](Self::rename_segment).
@@ -32,11 +32,11 @@ impl Registry {
         Ok(beside)
     }
 
-    /// Gives a segment that nobody uses the first free name of `NAME~WHY-1`, `NAME~WHY-2` and so
-    /// on, so that it is out of the way and can be looked at. Returns that name.
+    /// Renames a segment that nobody uses to the first free name of `NAME~WHY-1`, `NAME~WHY-2` and
+    /// so on, so that it can be examined without being in the way. Returns that name.
     ///
     /// # Errors
-    /// As [`rename_segment`](Self::rename_segment), but for [`RenameError::Exists`].
+    /// As [`rename_segment`](Self::rename_segment), except [`RenameError::Exists`].
     pub fn set_segment_aside(&self, name: &str, why: &str) -> Result<String, RenameError> {
         let mut number = 1;
         loop {

@@ -1,4 +1,5 @@
-//! Which process is in a segment, whether it is whole, and the way back to a clone's content.
+//! Finds out which process is in a segment and whether it is consistent, and restores it from a
+//! clone.
 
 use mneme_sync::Participants;
 use mneme_sys::{Access, FRAME, HEADER_LEN, Region, RegionHeader};
@@ -12,30 +13,30 @@ use crate::attach::{Changing, TIMEOUT};
 use crate::map::Participation;
 use crate::{CloneError, MapError, RestoreError, process_mapping};
 
-/// Whether a segment can be entered, as of a moment.
+/// Whether a segment can be entered at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     /// Nobody is in a section of it, and nobody has left it half changed.
     Whole,
-    /// Somebody died, or panicked, while changing it: nobody enters before it is recovered.
+    /// A process died or panicked while changing it: nobody can enter before it is recovered.
     Poisoned,
-    /// A process is in a section of it, which may be as it should be; one that is stopped there
-    /// keeps others out. The kernel lets go for it when it dies.
+    /// A process is in a section of it. That may be normal, but a process that is stopped there
+    /// keeps others out. When it dies, the kernel releases its lock.
     Held {
-        /// The process; 0 if it left while it was looked at.
+        /// The process; 0 if it left during the check.
         pid: u32,
-        /// It may be changing the segment, so that nobody else enters; else it reads, beside
-        /// others.
+        /// Whether it may be changing the segment, so that nobody else can enter; otherwise it
+        /// reads, with other readers.
         alone: bool,
     },
 }
 
 impl Segment {
-    /// Whether it can be entered, and what process is in the way. Does not wait.
+    /// Whether the segment can be entered, and if not, which process prevents it. Does not wait.
     ///
     /// # Errors
-    /// This process cannot take part in the segment; a part of it is damaged or gone;
-    /// [`MapError::Contents`] if another crate lays it out, with locks of its own.
+    /// This process cannot become a participant of the segment; a part of it is damaged or gone;
+    /// [`MapError::Contents`] if another crate lays it out, with its own locks.
     pub fn condition(&self) -> Result<Condition, RestoreError> {
         self.without_contents()?;
         let control = control::open_control(&self.control(), self.uuid())?;
@@ -52,10 +53,11 @@ impl Segment {
         })
     }
 
-    /// With nobody inside.
+    /// The condition of a segment that nobody is inside.
     fn judge(&self) -> Result<Condition, RestoreError> {
         let header = data::examine(self.meta()).map_err(MapError::from)?;
-        // Being changed, and no process is inside: its changer died.
+        // The header says that it is being changed, but no process is inside: the process that
+        // changed it died.
         Ok(if data::is_whole(&header.client, self.meta()) {
             Condition::Whole
         } else {
@@ -63,25 +65,26 @@ impl Segment {
         })
     }
 
-    /// Gives this segment the content that a clone of it has, or the segment that it is a clone of;
-    /// poisoned or not, it is whole afterwards. Its name, identity and permissions stay, and so do
-    /// the processes that have it mapped. It does not become shorter. Costs the time to compare the
-    /// two, and to copy what differs.
+    /// Gives this segment the content of its clone, or of the segment that it is a clone of. It is
+    /// consistent afterwards, even if it was poisoned. It keeps its name, identity and permissions,
+    /// and the processes that have it mapped keep their mappings. It does not become shorter. Takes
+    /// the time to compare the two and to copy the differences.
     ///
     /// # Errors
-    /// [`RestoreError::Unlike`] if the two have not the same address and greatest size;
-    /// [`RestoreError::Clone`] if the other is poisoned itself, or being changed;
-    /// [`RestoreError::Stalled`] if somebody is inside and does not leave. If it fails half-way, or
-    /// the process dies, this segment is poisoned.
+    /// [`RestoreError::Unlike`] if the two do not have the same address and maximum size;
+    /// [`RestoreError::Clone`] if the other is itself poisoned, or being changed;
+    /// [`RestoreError::Stalled`] if somebody is inside and does not leave. If this fails half-way,
+    /// or the process dies, this segment is poisoned.
     pub fn restore_from(&self, other: &Segment) -> Result<(), RestoreError> {
         self.restore_from_if(other, || Ok::<_, RestoreError>(()))
     }
 
-    /// As [`restore_from`](Self::restore_from), if `may` allows it once nobody is in the segment:
-    /// what it finds stays so until the content is there.
+    /// As [`restore_from`](Self::restore_from), if `may` allows it. `may` runs while nobody is in
+    /// the segment, so what it finds cannot change before the content is restored.
     ///
     /// # Errors
-    /// As for [`restore_from`](Self::restore_from); what `may` returns, and nothing was changed.
+    /// As for [`restore_from`](Self::restore_from); an error that `may` returns is passed on, with
+    /// nothing changed.
     pub fn restore_from_if<E: From<RestoreError> + From<CloneError>>(
         &self,
         other: &Segment,
@@ -108,8 +111,8 @@ impl Segment {
             may()?;
             Ok(self.overwrite(other)?)
         };
-        // Locks are ordered by identity: two threads that restore two segments from each other
-        // would wait for each other otherwise.
+        // Locks are taken in the order of identities: otherwise two threads that restore two
+        // segments from each other would wait for each other.
         if this.uuid < that.uuid {
             while_nobody_is_in(own, || {
                 mneme_sys::fault!("space.restore.first");
@@ -123,7 +126,7 @@ impl Segment {
         }
     }
 
-    /// Overwrites the content by that of `other`, while nobody is in this segment and nobody
+    /// Overwrites the content with that of `other`, while nobody is in this segment and nobody
     /// changes the other.
     fn overwrite(&self, other: &Segment) -> Result<(), RestoreError> {
         let (from, to) = (
@@ -136,12 +139,12 @@ impl Segment {
             durable::note_change(&to)?;
         }
         let state = &RegionHeader::client(&to)?[word::POISON];
-        // Dead from here on, or refused: poisoned.
+        // If the process dies from here on, or an operation is refused, the segment is poisoned.
         let changing = Changing::begin(state, word::state::DIED);
         mneme_sys::fault!("space.restore.begun");
         copy(&from, &to)?;
         mneme_sys::fault!("space.restore.copied");
-        // On its medium, before anything says that it is whole.
+        // The content must be on its medium before the header says that it is consistent.
         data::make_durable(&to, &self.meta().data)?;
         mneme_sys::fault!("space.restore.durable");
         changing.end();
@@ -153,7 +156,7 @@ impl Segment {
     }
 }
 
-/// Runs `f` while no process is in the segment, which is whole afterwards.
+/// Runs `f` while no process is in the segment, which is consistent afterwards.
 fn while_nobody_is_in<E: From<RestoreError>>(
     control: &Participants,
     f: impl FnOnce() -> Result<(), E>,
@@ -170,7 +173,7 @@ fn while_nobody_is_in<E: From<RestoreError>>(
     Ok(())
 }
 
-/// A segment's data at any free address, whole.
+/// All of a segment's data, mapped at any free address.
 fn mapped(segment: &Segment, access: Access) -> Result<Region, RestoreError> {
     let meta = segment.meta();
     data::examine(meta).map_err(MapError::from)?;
@@ -178,8 +181,8 @@ fn mapped(segment: &Segment, access: Access) -> Result<Region, RestoreError> {
     Ok(data::map_floating(file, access, meta.max_size, meta.pages)?)
 }
 
-/// Makes the content the same, with zeros behind it; the header's words of the heap and its types
-/// too.
+/// Makes the content equal, followed by zeros, including the header's words for the heap and its
+/// types.
 fn copy(from: &Region, to: &Region) -> Result<(), RestoreError> {
     if to.len() < from.len() {
         grow_region(to, from.len())?;
@@ -188,12 +191,12 @@ fn copy(from: &Region, to: &Region) -> Result<(), RestoreError> {
         let begin = if at == 0 { HEADER_LEN } else { at };
         let bytes = FRAME.min(to.len() - at) - (begin - at);
         let target = to.bytes_at(begin as u64, bytes)?;
-        // SAFETY: committed and mapped, and the exclusive lock keeps all others out that keep to
-        // its rules.
+        // SAFETY: committed and mapped; the exclusive lock keeps out all others that follow its
+        // rules.
         let target = unsafe { std::slice::from_raw_parts_mut(target.cast::<u64>(), bytes / 8) };
         if at < from.len() {
             let source = from.bytes_at(begin as u64, bytes)?;
-            // SAFETY: committed and mapped, another file's, and the shared lock keeps writers out.
+            // SAFETY: committed and mapped, from another file; the shared lock keeps writers out.
             let source = unsafe { std::slice::from_raw_parts(source.cast::<u64>(), bytes / 8) };
             same(source, target);
         } else if target.iter().any(|word| *word != 0) {
@@ -209,7 +212,8 @@ fn copy(from: &Region, to: &Region) -> Result<(), RestoreError> {
     Ok(())
 }
 
-/// Copies what differs, by pages: the rest need not be written, or be given memory of its own.
+/// Copies only the pages that differ: the others need not be written, nor be allocated memory of
+/// their own.
 fn same(source: &[u64], target: &mut [u64]) {
     for (source, target) in source.chunks(512).zip(target.chunks_mut(512)) {
         if *source != *target {

@@ -1,15 +1,15 @@
-//! Writers of a durable segment whose contents another crate lays out, which has no lock of this
-//! crate's.
+//! Counts the writers of a durable segment that another crate lays out, for which this crate has no
+//! lock.
 //!
-//! **Such a segment is taken for whole after the machine went down only if all that had it open for
-//! writing had left, and all that they wrote was on its medium by then.** The first of them notes
-//! the boot in the header ([`word::UNSYNCED`]), before it can write; the last one that leaves
-//! writes all through, the control file too, and takes the note back. A writer that is killed does
-//! neither: in this boot the kernel has all that it wrote.
+//! **After the machine went down, such a segment is considered consistent only if every process
+//! that had it open for writing had left, with all its writes on the medium.** The first writer
+//! records the boot in the header ([`word::UNSYNCED`]) before it can write. The last one to leave
+//! writes everything through, including the control file, and clears the record. A writer that is
+//! killed does neither: within the same boot, the kernel still has everything that it wrote.
 //!
-//! Each writer holds a byte of the data file together with the others, so that the last one knows
-//! that it is; coming and going are done under a lock on the byte before it, one at a time. The
-//! kernel lets go of both for the dead.
+//! All writers together hold a byte of the data file, so that the last one knows that it is the
+//! last. Writers come and go one at a time, under a lock on the byte before it. The kernel releases
+//! both when a process dies.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -24,40 +24,42 @@ use super::durable::this_boot;
 use super::presence;
 use crate::{FileError, MapError};
 
-/// The lock of writers that come and go.
+/// The byte that is locked while a writer comes or goes.
 const DOOR: u64 = presence::LAST + 1;
-/// What all writers hold together.
+/// The byte that all writers hold together.
 const WRITERS: u64 = DOOR + 1;
 
-/// How long a writer waits at the door. The holder may be writing to a slow medium, or be stopped.
+/// How long a writer waits for the lock `DOOR`. Its holder may be writing to a slow medium, or be
+/// stopped.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long before the door is tried again.
+/// How long to wait between attempts on the lock `DOOR`.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// Where the word lies in the file.
+/// The word's offset in the file.
 const UNSYNCED: u64 = std::mem::offset_of!(mneme_sys::RegionHeader, client) as u64
     + word::UNSYNCED as u64 * size_of::<u64>() as u64;
 
-/// As long as this lives, the segment is open for writing. The last to be dropped writes all
-/// through.
+/// As long as this exists, the segment is open for writing. When the last one is dropped,
+/// everything is written through.
 #[derive(Debug)]
 pub(super) struct Writing {
     file: File,
-    /// What is counted lies there.
+    /// The control file, which is written through with the data.
     control: File,
     path: PathBuf,
-    /// Always there until it is dropped.
+    /// Always present until this is dropped.
     held: Option<SharedByte>,
-    /// Of forks: a child has no part in it.
+    /// Counts forks: a child does not have the segment open.
     generation: u32,
 }
 
 impl Writing {
-    /// Opens a segment for writing, by its data file, which was opened so, and its control file.
+    /// Opens a segment for writing, by its data file, which must be open for writing, and its
+    /// control file.
     ///
     /// # Errors
-    /// [`MapError::NotClean`]; [`MapError::Door`]; the file system's.
+    /// [`MapError::NotClean`]; [`MapError::Door`]; errors of the file system.
     pub(super) fn begin(file: &File, path: &Path, control: File) -> Result<Self, MapError> {
         let _door = Door::pass(file, path)?;
         let noted = read(file).map_err(FileError::at("read", path))?;
@@ -69,17 +71,17 @@ impl Writing {
         let mut writing = Self::of_new(file, path, control)?;
         mneme_sys::fault!("space.writers.held");
         let noted = match writing.is_last() {
-            // Another writer is through the door, so that its note is on the medium.
+            // Another writer has the segment open, so its record is on the medium.
             Ok(false) if noted != 0 => Ok(()),
-            // A note that is there may be in memory alone: its writer may have died before the
-            // medium had it.
+            // An existing record may be only in memory: its writer may have died before it was on
+            // the medium.
             Ok(_) => note(file, this_boot())
                 .map_err(|refused| FileError::at("write through", path)(refused).into()),
             Err(refused) => Err(refused),
         };
         if let Err(refused) = noted {
-            // Nothing was written, so that there is nothing to leave: leaving would wait for the
-            // door that is held here.
+            // Nothing was written, so leaving has nothing to do. It would also wait for the lock
+            // `DOOR`, which is held here.
             writing.held = None;
             return Err(refused);
         }
@@ -87,7 +89,7 @@ impl Writing {
         Ok(writing)
     }
 
-    /// Opens a segment for writing that has no header yet, and no name.
+    /// Opens for writing a segment that has no header and no name yet.
     pub(super) fn of_new(file: &File, path: &Path, control: File) -> Result<Self, MapError> {
         let held = SharedByte::take(file, WRITERS).map_err(refused(path))?;
         let file = file.try_clone().map_err(FileError::at("open", path))?;
@@ -109,18 +111,18 @@ impl Writing {
         Ok(!others)
     }
 
-    /// Writes all through and takes the note back, if this is the last writer. What cannot be done
-    /// leaves the note where it is: then it says less than is true, and nothing false.
+    /// If this is the last writer, writes everything through and clears the record. If that fails,
+    /// the record stays: the segment is then considered less consistent than it is, which is safe.
     fn leave(&mut self) -> Result<(), MapError> {
         if self.held.is_none() {
             return Ok(());
         }
         if self.is_last()? {
-            // Most of it while nobody waits for this.
+            // Most of it is written before the lock is taken, so that nobody waits for that.
             let synced = self.file.sync_data();
             if synced.is_err() {
-                // Under the door, or a writer that comes overwrites the word. Where the door cannot
-                // be passed, the word is written all the same.
+                // The word is written under the lock, or else a writer that comes meanwhile could
+                // overwrite it. If the lock cannot be taken, the word is written all the same.
                 let _door = Door::pass(&self.file, &self.path);
                 return self.written_through(synced);
             }
@@ -137,17 +139,17 @@ impl Writing {
             }
             mneme_sys::fault!("space.writers.cleared");
         }
-        // Before the door is open: the next to leave counts those still here.
+        // Before the lock is released: the next to leave counts the remaining writers.
         self.held = None;
         Ok(())
     }
 
-    /// Marks the segment as not clean for good if its medium did not take what was written. The
-    /// kernel reports that once: the next writer's sync would succeed, and prove nothing.
+    /// Marks the segment as not clean for good if its medium did not store what was written. The
+    /// kernel reports that only once: the next writer's sync would succeed, and prove nothing.
     fn written_through(&self, synced: std::io::Result<()>) -> Result<(), MapError> {
         synced.map_err(|failed| {
-            // The word in memory is enough for this boot. After another boot the note that it
-            // replaces says the same.
+            // Within this boot, the word in memory is enough. After a reboot, the record that it
+            // replaces has the same effect.
             let _ = note(&self.file, word::LOST);
             FileError::at("write through", &self.path)(failed).into()
         })
@@ -162,8 +164,7 @@ impl Drop for Writing {
     }
 }
 
-/// Writes a segment through that was just made; if the crate that laid it out has kept it open,
-/// notes that.
+/// Writes a new segment through; if the crate that laid it out has kept it open, records that.
 pub(super) fn settle(file: &File, path: &Path) -> Result<(), MapError> {
     let failed = || FileError::at("write through", path);
     let _door = Door::pass(file, path)?;
@@ -172,12 +173,12 @@ pub(super) fn settle(file: &File, path: &Path) -> Result<(), MapError> {
     Ok(file.sync_all().map_err(failed())?)
 }
 
-/// The lock of writers that come and go, until it is dropped.
+/// The lock under which writers come and go, until it is dropped.
 struct Door(OfdLiveness);
 
 impl Door {
     fn pass(file: &File, path: &Path) -> Result<Self, MapError> {
-        // An opening each, so that threads exclude one another as processes do.
+        // The file is opened for each lock, so that threads exclude one another as processes do.
         let door = OfdLiveness::reopen(file.as_fd(), DOOR).map_err(refused(path))?;
         let began = SystemClock.now_ns();
         loop {
@@ -212,8 +213,8 @@ fn read(file: &File) -> std::io::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// By the file and not by a mapping: the last writer has none any more. Nobody else writes this
-/// word.
+/// Written through the file and not through a mapping, because the last writer no longer has one.
+/// Nobody else writes this word.
 fn note(file: &File, boot: u64) -> std::io::Result<()> {
     file.write_all_at(&boot.to_le_bytes(), UNSYNCED)?;
     file.sync_data()
@@ -233,11 +234,11 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// Whether this thread ever waited at a door.
+        /// Whether this thread ever waited for the lock `DOOR`.
         pub(super) static WAITED: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// A data file of which no more is needed than its header's words.
+    /// A data file that needs nothing but its header's words.
     struct Data(PathBuf);
 
     impl Data {
@@ -265,9 +266,9 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "file locks")]
-    fn a_writer_whose_note_fails_does_not_wait_for_its_own_door() {
+    fn a_writer_whose_record_fails_does_not_wait_for_its_own_lock() {
         let data = Data::new("note");
-        // The note cannot be written by an opening for reading.
+        // The record cannot be written through a file opened for reading.
         let refused = Writing::begin(&data.open(false), &data.0, data.open(true)).unwrap_err();
         assert!(matches!(refused, MapError::File(_)), "{refused}");
         assert!(!WAITED.get());
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "file locks")]
-    fn a_failed_write_through_is_not_made_up_for_by_the_next_writer() {
+    fn the_next_writers_success_does_not_hide_a_failed_write_through() {
         let data = Data::new("lost");
         // A pipe cannot be synced.
         let (pipe, _other) = std::io::pipe().unwrap();
@@ -289,7 +290,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "file locks")]
-    fn a_failed_write_through_is_not_made_up_for_by_a_writer_that_was_there() {
+    fn an_earlier_writers_success_does_not_hide_a_failed_write_through() {
         let data = Data::new("lost-before");
         let first = data.begin(data.open(true)).unwrap();
         let second = data.begin(data.open(true)).unwrap();

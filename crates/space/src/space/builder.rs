@@ -1,4 +1,4 @@
-//! Making a space, and cloning one.
+//! Creates and clones spaces.
 
 use mneme_sync::Participants;
 
@@ -10,7 +10,7 @@ use crate::registry::lock::Lock;
 use crate::segment::control::make_control;
 use crate::{FileError, Name, Registry, RegistryError, SpaceCreateError, Uuid};
 
-/// What a new space shall be. Made by [`Registry::space`].
+/// The options for a new space. Created by [`Registry::space`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing is made before `create`"]
 pub struct SpaceBuilder<'a> {
@@ -20,7 +20,7 @@ pub struct SpaceBuilder<'a> {
 }
 
 impl Registry {
-    /// Begins to describe a new space: without members, for its owner alone.
+    /// Begins to describe a new space: without members, accessible only to its owner.
     ///
     /// ```no_run
     /// use mneme_space::Registry;
@@ -41,28 +41,29 @@ impl Registry {
 }
 
 impl SpaceBuilder<'_> {
-    /// Which users may see and attach it (read), and change its members (write); 0600 unless said
-    /// otherwise. What they may do with its segments is said by those.
+    /// The users who may see and attach it (read), and change its members (write), as a file mode;
+    /// the default is 0600. The permissions of its segments are separate.
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Makes the space, all or nothing. Half a millisecond, and 2 MiB for the participants.
+    /// Creates the space, completely or not at all. Takes half a millisecond, and 2 MiB for the
+    /// participants.
     ///
     /// # Errors
-    /// [`SpaceCreateError::Exists`] if the name is taken; one variant for each of the rest.
+    /// [`SpaceCreateError::Exists`] if the name is taken; other causes have one variant each.
     pub fn create(self) -> Result<Space, SpaceCreateError> {
         build(self.registry, &self.name, self.mode, &[], None)
     }
 }
 
 impl Space {
-    /// Makes a space `name` with this one's members, each with the same access, and its
+    /// Creates a space `name` with this one's members, each with the same access, and its
     /// permissions. The segments are the same, not clones.
     ///
     /// # Errors
-    /// As creation; [`SpaceCreateError::Original`].
+    /// As for creation; [`SpaceCreateError::Original`].
     pub fn clone_as(&self, name: &str) -> Result<Space, SpaceCreateError> {
         let meta = self.meta()?;
         let mode = self.mode()?;
@@ -70,7 +71,7 @@ impl Space {
     }
 }
 
-/// Builds aside and names it last.
+/// Builds the space in a separate directory and names it last.
 fn build(
     registry: &Registry,
     name: &str,
@@ -85,7 +86,7 @@ fn build(
     let to = registry.space_directory(&name);
     let uuid = Uuid::random().map_err(RegistryError::Random)?;
     let (registry_lock, making) = Making::claim(registry, uuid, &to)?.ok_or_else(exists)?;
-    // Others need not wait: it has no addresses.
+    // A space has no addresses, so others need not wait.
     drop(registry_lock);
     let meta = SpaceMeta {
         format: meta::FORMAT,
@@ -101,7 +102,7 @@ fn build(
     let control: Participants = make_control(&here.join("control"), uuid)
         .map_err(|source| SpaceCreateError::Control(Box::new(source)))?;
     version::raise(&control, meta.version)?;
-    // Its participants are the processes that attach it.
+    // The participants are the processes that attach it.
     drop(control);
     mneme_sys::fault!("space.space-create.control");
     drop(Lock::create(&here.join("lock"))?);

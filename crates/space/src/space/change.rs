@@ -1,4 +1,4 @@
-//! Changing a space: one at a time, each change a new version of the description.
+//! Changes spaces, one change at a time; each is a new version of the description.
 
 use mneme_sys::{Access, files};
 
@@ -10,15 +10,15 @@ use crate::segment::meta::SegmentMeta;
 use crate::{FileError, Segment, SpaceChangeError};
 
 impl Space {
-    /// Makes a segment a member, with the access that attachments get. Attached
-    /// processes have it when they enter next.
+    /// Makes a segment a member, with the access that attachments get. Attached processes get it
+    /// when they next enter.
     ///
     /// # Errors
     /// [`SpaceChangeError::Twice`], [`Floating`](SpaceChangeError::Floating),
     /// [`Contents`](SpaceChangeError::Contents), [`Overlap`](SpaceChangeError::Overlap) with a
     /// member, [`OtherRegistry`](SpaceChangeError::OtherRegistry),
     /// [`Full`](SpaceChangeError::Full); [`SpaceOpenError::Stale`](crate::SpaceOpenError::Stale) if
-    /// the segment has been removed or made anew since it was opened.
+    /// the segment has been removed or replaced since it was opened.
     pub fn add(&self, segment: &Segment, access: Access) -> Result<(), SpaceChangeError> {
         let name = segment.name().to_string();
         if segment.registry().uuid() != self.registry().uuid() {
@@ -61,14 +61,15 @@ impl Space {
         })
     }
 
-    /// The description of a member's segment; `None` of a stale or damaged one, which has no place.
+    /// The description of a member's segment; `None` if the member is stale or damaged and
+    /// therefore occupies no addresses.
     fn segment_meta(&self, member: &MemberEntry) -> Option<SegmentMeta> {
         let name = crate::Name::new(&member.name).ok()?;
         let meta = SegmentMeta::read(&self.registry().segment_directory(&name)).ok()?;
         (meta.uuid == member.uuid).then_some(meta)
     }
 
-    /// Takes a segment out of the space, a stale one too; the segment itself stays.
+    /// Removes a segment from the space, even if it is stale; the segment itself is kept.
     ///
     /// # Errors
     /// [`SpaceChangeError::NotMember`]; the space cannot be changed.
@@ -80,7 +81,7 @@ impl Space {
         })
     }
 
-    /// Changes what attachments of the space may do with a member.
+    /// Changes the access that attachments of the space get to a member.
     ///
     /// # Errors
     /// As [`remove_segment`](Self::remove_segment).
@@ -92,19 +93,19 @@ impl Space {
         })
     }
 
-    /// Changes which users may see and attach the space, and which may change it. A process that is
-    /// attached stays so until it enters next.
+    /// Changes the users who may see and attach the space, and who may change it. A process that is
+    /// attached stays so until it next enters.
     ///
     /// # Errors
-    /// The files belong to another user. A death half-way leaves some of the permissions as they
-    /// were; calling it again completes them.
+    /// The files belong to another user. If the process dies half-way, some files keep their old
+    /// permissions; calling this again completes the change.
     pub fn set_mode(&self, mode: u32) -> Result<(), SpaceChangeError> {
         let mode = mode & 0o777;
         let (meta, _locked) = self.lock()?;
         permissions::apply(&self.directory(), mode, || self.replace(meta, mode))
     }
 
-    /// Changes the description by `f`, alone.
+    /// Changes the description with `f`, under the space's lock.
     fn change(
         &self,
         f: impl FnOnce(&mut SpaceMeta) -> Result<(), SpaceChangeError>,
@@ -115,10 +116,11 @@ impl Space {
         self.replace(meta, mode)
     }
 
-    /// Keeps others from changing the space, and from removing it; returns what it is.
+    /// Prevents others from changing or removing the space; returns its description.
     fn lock(&self) -> Result<(SpaceMeta, Lock), SpaceChangeError> {
         let path = self.directory().join("lock");
-        // Not for a space that was removed: its name is gone with its directory.
+        // Checked first so that a removed space is reported as such: its lock file is gone with its
+        // directory.
         self.meta()?;
         if !path.exists() {
             drop(Lock::create(&path)?);
@@ -126,29 +128,29 @@ impl Space {
             files::set_mode(&path, mode).map_err(FileError::at("share", &path))?;
         }
         let locked = Lock::take(&path).or_else(|refused| {
-            // Of a space that was removed meanwhile it is said so.
+            // If the space was removed meanwhile, this reports it.
             self.meta()?;
             Err(SpaceChangeError::from(refused))
         })?;
         mneme_sys::fault!("space.space-change.locked");
-        // It may have been changed, or removed, while this waited.
+        // The space may have been changed or removed while this waited.
         Ok((self.meta()?, locked))
     }
 
-    /// Keeps others from changing the space, for what is beside its members.
+    /// Prevents others from changing the space, to work on its files other than the description.
     pub(crate) fn lock_members(&self) -> Result<Lock, SpaceChangeError> {
         Ok(self.lock()?.1)
     }
 
-    /// The permissions of what participants write.
+    /// The permissions of the files that participants write.
     pub(crate) fn control_mode(&self) -> Result<u32, FileError> {
         Ok(permissions::control(self.mode()?))
     }
 
-    /// Puts the next version in the place of the description. The space is locked.
+    /// Replaces the description by its next version. The space must be locked.
     fn replace(&self, mut meta: SpaceMeta, mode: u32) -> Result<(), SpaceChangeError> {
         let word = self.version_word()?;
-        // Greater than the word too, which is ahead where the description came from a backup.
+        // Also greater than the word, which is ahead if the description was restored from a backup.
         let last = match word.load() {
             seen @ ..=LAST_VERSION => seen.max(meta.version),
             _ => meta.version,

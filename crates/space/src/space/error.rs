@@ -1,4 +1,4 @@
-//! What can go wrong with spaces, one enum for each family of operations.
+//! The errors of spaces: one enum for each family of operations.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,13 @@ use crate::{
     CreateError, DescriptionError, FileError, MapError, NameError, OpenError, RegistryError, Uuid,
 };
 
-/// Why a space could not be made. Nothing of it exists then.
+/// Why a space could not be created. Nothing of it exists then.
 #[derive(Debug, thiserror::Error)]
 pub enum SpaceCreateError {
-    /// The name is none.
+    /// The name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// There is a space of that name; of two processes that create it at once, the second gets
-    /// this.
+    /// The name is taken. If two processes create a space at once, the second gets this error.
     #[error("there is a space {name:?} already")]
     Exists {
         /// The name.
@@ -22,14 +21,14 @@ pub enum SpaceCreateError {
     /// The space to be cloned could not be read.
     #[error(transparent)]
     Original(#[from] SpaceOpenError),
-    /// The registry cannot be worked on.
+    /// The registry cannot be used.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The file system refused something.
+    /// The file system refused an operation.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The control region could not be made.
-    #[error("the space's control file could not be made")]
+    /// The control region could not be created.
+    #[error("the space's control file could not be created")]
     Control(#[source] Box<CreateError>),
     /// The control region could not be mapped.
     #[error("the space's control file could not be written")]
@@ -39,7 +38,7 @@ pub enum SpaceCreateError {
 /// Why a space, or its members, could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SpaceOpenError {
-    /// The name is none.
+    /// The name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
     /// There is no space of that name.
@@ -50,106 +49,107 @@ pub enum SpaceOpenError {
         /// The registry's directory.
         registry: PathBuf,
     },
-    /// The space was removed, and another one was made under its name.
+    /// The space was removed, and another one was created under its name.
     #[error("space {name:?} is another one now ({found}, not {expected})")]
     Replaced {
         /// The name.
         name: String,
-        /// The identity of the one that was opened.
+        /// The identity of the space that was opened.
         expected: Uuid,
-        /// The identity of the one that is there.
+        /// The identity of the space that has the name now.
         found: Uuid,
     },
-    /// Its description is not usable.
+    /// The space's description cannot be used.
     #[error("the space's description is not usable")]
     Description(#[from] DescriptionError),
-    /// The file system refused something.
+    /// The file system refused an operation.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Its control file is not usable.
+    /// The space's control file cannot be used.
     #[error("the space's control file is not usable")]
     Control(#[source] MapError),
-    /// A member's segment was removed, and another one made under its name.
+    /// A member's segment was removed, and another one was created under its name.
     #[error(
         "the member {name:?} was added as segment {expected}, and segment {found} has that name now; \
          remove the member and add the new segment"
     )]
     Stale {
-        /// The member.
+        /// The member's name.
         name: String,
         /// The identity of the segment that was added.
         expected: Uuid,
-        /// The identity of the one that is there.
+        /// The identity of the segment that has the name now.
         found: Uuid,
     },
     /// A member's segment cannot be opened, or is gone.
     #[error("the member {name:?} cannot be opened")]
     Member {
-        /// The member.
+        /// The member's name.
         name: String,
-        /// Why not.
+        /// The reason.
         #[source]
         source: Box<OpenError>,
     },
 }
 
-/// Why a space could not be changed. It is as it was, unless said otherwise.
+/// Why a space could not be changed. It is unchanged, unless stated otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum SpaceChangeError {
     /// The space, or the segment to be added, cannot be opened.
     #[error(transparent)]
     Open(#[from] SpaceOpenError),
-    /// It has that segment, or one of that name, already.
+    /// That segment, or one of that name, is already a member.
     #[error("segment {name:?} is a member already")]
     Twice {
-        /// It.
+        /// The segment's name.
         name: String,
     },
-    /// It has no such member.
-    #[error("{name:?} is no member")]
+    /// The space has no such member.
+    #[error("{name:?} is not a member")]
     NotMember {
         /// The name.
         name: String,
     },
-    /// A segment without an address: what lies in it points nowhere, and is used by its mapping.
+    /// The segment has no address of its own. It cannot contain pointers, and is used through its
+    /// mapping.
     #[error("segment {name:?} has no address of its own; map it instead")]
     Floating {
-        /// It.
+        /// The segment's name.
         name: String,
     },
-    /// Another crate lays out what the segment holds: no section enters it.
+    /// Another crate lays out the segment's contents, so no section can enter it.
     #[error("segment {name:?} holds a {kind}, which only its own operations open")]
     Contents {
-        /// It.
+        /// The segment's name.
         name: String,
-        /// What it holds, in words.
+        /// The kind of contents, for people.
         kind: String,
     },
-    /// The two cannot be mapped at a time: one is the other's clone, or was given its address.
-    #[error("segment {name:?} lies where the member {with:?} lies")]
+    /// The two segments overlap: one is the other's clone, or was given its address.
+    #[error("segment {name:?} overlaps the member {with:?}")]
     Overlap {
         /// The segment to be added.
         name: String,
-        /// The member.
+        /// The member's name.
         with: String,
     },
-    /// The segment is of another registry, with a window of addresses of its own.
+    /// The segment belongs to another registry, which has its own window of addresses.
     #[error("segment {name:?} is not of the space's registry")]
     OtherRegistry {
-        /// It.
+        /// The segment's name.
         name: String,
     },
-    /// It has as many members as a space can have.
+    /// The space has the maximum number of members.
     #[error("a space has at most {max} members")]
     Full {
-        /// As many.
+        /// The maximum.
         max: usize,
     },
-    /// The space's lock could not be had.
+    /// The space's lock could not be taken.
     #[error(transparent)]
     Lock(#[from] RegistryError),
-    /// The file system refused something. Some permissions may be changed and others not;
-    /// changing them again completes it.
+    /// The file system refused an operation. Some permissions may be changed and others not;
+    /// setting them again completes the change.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -157,7 +157,7 @@ pub enum SpaceChangeError {
 /// Why a space could not be removed.
 #[derive(Debug, thiserror::Error)]
 pub enum SpaceRemoveError {
-    /// The name is none.
+    /// The name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
     /// There is no space of that name.
@@ -172,10 +172,10 @@ pub enum SpaceRemoveError {
         /// The name.
         name: String,
     },
-    /// Its lock could not be had.
+    /// The space's lock could not be taken.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The file system refused something. If the name is gone, cleaning removes the rest.
+    /// The file system refused an operation. If the name is gone, cleaning removes the rest.
     #[error(transparent)]
     File(#[from] FileError),
 }

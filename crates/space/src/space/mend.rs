@@ -1,5 +1,5 @@
-//! A space's control file that is gone or damaged is made anew, while no process uses it. All
-//! that it held is the participants, and the version, which the description has too.
+//! Creates a space's lost or damaged control file again, if no process uses it. The file held only
+//! the participants and the version, which the description has too.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::segment::control::in_use;
 use crate::segment::mend;
 use crate::{CreateError, FileError};
 
-/// What is wrong with a space's control file, if that is known.
+/// What is wrong with a space's control file, if that can be determined.
 pub(crate) fn control_damage(directory: &Path, meta: &SpaceMeta) -> Option<String> {
     let control = directory.join("control");
     mend::control_damage(&control, meta.uuid).or_else(|| {
@@ -22,7 +22,8 @@ pub(crate) fn control_damage(directory: &Path, meta: &SpaceMeta) -> Option<Strin
     })
 }
 
-/// Makes the control file anew; says whether it did. The registry is locked.
+/// Creates the control file again if necessary; returns whether it did. The registry must be
+/// locked.
 pub(crate) fn mend_control(directory: &Path, meta: &SpaceMeta) -> Result<bool, CreateError> {
     let control = directory.join("control");
     if in_use(&control)? {
@@ -31,7 +32,7 @@ pub(crate) fn mend_control(directory: &Path, meta: &SpaceMeta) -> Result<bool, C
     let description = directory.join("meta");
     let found = fs::metadata(&description).map_err(FileError::at("examine", &description))?;
     let mode = permissions::control(found.permissions().mode());
-    // Processes that only look at the old one are no participants.
+    // Processes that only read the old file are not participants.
     version::retire(&control);
     mneme_sys::fault!("space.space-mend.retired");
     mend::replace_control(&control, meta.uuid, mode, |made| {

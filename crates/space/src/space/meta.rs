@@ -13,20 +13,20 @@ use crate::{DescriptionError, Name, Uuid};
 /// The version of the description's format.
 pub(super) const FORMAT: u32 = 1;
 
-/// More changes than anybody makes; a greater version is damage.
+/// More changes than can happen; a greater version is damage.
 pub(super) const LAST_VERSION: u64 = 1 << 62;
 
-/// What a space is at a moment.
+/// A space's description at one moment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SpaceMeta {
     pub(super) format: u32,
-    /// The name that it was made under; the directory's name counts.
+    /// The name under which it was created; the directory's name is the current one.
     pub(crate) made_as: String,
     pub(crate) uuid: Uuid,
     /// Counts the changes, from 1.
     pub(crate) version: u64,
-    /// In the order in which they were added.
+    /// The members, in the order in which they were added.
     pub(crate) members: Vec<MemberEntry>,
     /// The space that it was cloned from.
     #[serde(default)]
@@ -56,7 +56,7 @@ impl SpaceMeta {
         json::read_sound(&directory.join("meta"), FORMAT, Self::contradiction)
     }
 
-    /// What cannot be true about it.
+    /// What in the description cannot be true, if anything.
     fn contradiction(&self) -> Option<&'static str> {
         if self.version == 0 || self.version > LAST_VERSION {
             return Some("its version is impossible");
@@ -76,7 +76,7 @@ impl SpaceMeta {
         None
     }
 
-    /// What it says of its members.
+    /// The members for [`Space::info`](super::Space::info).
     pub(super) fn infos(&self) -> Vec<MemberInfo> {
         let members = self.members.iter();
         let info = |entry: &MemberEntry| {

@@ -1,8 +1,9 @@
-//! Permissions: those of the description, and what follows from them for the files beside it.
+//! The permissions of a space's description, and those of the files beside it, which follow from
+//! them.
 //!
-//! A user who may read a space may see its members, and take part in it, for which `control` and
-//! `calls` are written; a user who may write it may change the members, for which the description
-//! is replaced. What anybody may do with the segments themselves is these segments' own affair.
+//! A user who may read a space may see its members and attach it, which writes to `control` and
+//! `calls`. A user who may write it may change its members, which replaces the description. The
+//! permissions of the segments themselves are separate.
 
 use std::fs;
 use std::path::Path;
@@ -11,24 +12,24 @@ use crate::FileError;
 use crate::segment::permissions;
 use mneme_sys::files::set_mode;
 
-/// Of the description.
+/// Those of the description.
 pub(super) fn meta(mode: u32) -> u32 {
     0o600 | mode & 0o666
 }
 
-/// Of what participants write, and of the lock that excludes changers from one another.
+/// Those of the files that participants write, and of the lock that excludes concurrent changes.
 pub(super) use permissions::{control, lock};
 
-/// Of the directory. Where a group may replace the description, what it writes belongs to the
-/// group.
+/// Those of the directory. If a group may replace the description, the files that it writes belong
+/// to the group.
 fn directory(mode: u32) -> u32 {
     let readers = mode & 0o444;
     let group = if mode & 0o020 == 0 { 0 } else { 0o2000 };
     0o700 | readers | readers >> 2 | mode & 0o222 | group
 }
 
-/// Sets all of them but the description's, which is replaced with `describe` in between. What the
-/// caller may not change is refused before anything is changed.
+/// Sets all permissions except the description's; `describe` replaces that in between. Changes that
+/// the caller may not make are refused before anything is changed.
 pub(super) fn apply<E: From<FileError>>(
     here: &Path,
     mode: u32,
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_take_part_and_writers_change() {
+    fn readers_may_attach_a_space_and_writers_may_change_it() {
         for (mode, expected) in [
             (0o600, (0o600, 0o600, 0o600, 0o700)),
             (0o640, (0o640, 0o660, 0o600, 0o750)),

@@ -7,13 +7,14 @@ use crate::segment::control::in_use;
 use crate::{Name, Registry, RegistryError, Uuid};
 
 impl Registry {
-    /// Removes a space, also one whose description is damaged. Its segments stay.
+    /// Removes a space, even if its description is damaged. Its segments are kept.
     ///
-    /// A process that attaches it at the same moment learns of it when it enters next.
+    /// A process that attaches it at the same moment notices when it next enters.
     ///
     /// # Errors
-    /// [`SpaceRemoveError::InUse`] while a living process has it attached, this one included. A
-    /// process that may only look at it does not count; it learns of the removal.
+    /// [`SpaceRemoveError::InUse`] while a living process has it attached, including this one. A
+    /// process that has no permission to be a participant does not prevent the removal; it notices
+    /// it later.
     pub fn remove_space(&self, name: &str) -> Result<(), SpaceRemoveError> {
         let name = Name::new(name)?;
         let directory = self.space_directory(&name);
@@ -23,7 +24,7 @@ impl Registry {
             });
         }
         let lock = directory.join("lock");
-        // Nobody is in the middle of changing it. Without the file nobody can be.
+        // Waits until nobody is changing it. Without the lock file nobody can.
         let _locked = match Lock::take(&lock) {
             Ok(locked) => Some(locked),
             Err(_) if !lock.exists() => None,
@@ -40,10 +41,10 @@ impl Registry {
 }
 
 impl Space {
-    /// Removes the space that has this one's name now: [`Registry::remove_space`].
+    /// Removes the space that has this one's name at this moment: [`Registry::remove_space`].
     ///
     /// # Errors
-    /// As there.
+    /// As for that function.
     pub fn remove(self) -> Result<(), SpaceRemoveError> {
         self.registry().remove_space(self.name().as_str())
     }

@@ -1,4 +1,4 @@
-//! The version word: what attached processes rely on.
+//! Tests of the version word, on which attached processes rely.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ impl Drop for Scene {
 }
 
 #[test]
-fn every_change_raises_the_word_to_its_version_and_nothing_else_does() {
+fn only_changes_raise_the_word_each_to_its_version() {
     let scene = Scene::new();
     let space = scene.1.space("w").create().unwrap();
     let word = space.version_word().unwrap();
@@ -57,7 +57,7 @@ fn every_change_raises_the_word_to_its_version_and_nothing_else_does() {
 }
 
 #[test]
-fn a_word_that_a_dead_changer_left_behind_is_raised_by_the_next_reader() {
+fn the_next_reader_raises_a_word_that_a_process_did_not_live_to_raise() {
     let scene = Scene::new();
     let space = scene.1.space("w").create().unwrap();
     let word = space.version_word().unwrap();
@@ -67,7 +67,8 @@ fn a_word_that_a_dead_changer_left_behind_is_raised_by_the_next_reader() {
     assert_eq!(word.load(), 1);
     assert_eq!(space.read_members(&word).unwrap().0, 2);
     assert_eq!(word.load(), 2);
-    // One from a backup does not go back: attached processes would miss the next change.
+    // A version restored from a backup does not lower the word: attached processes would miss the
+    // next change.
     meta.version = 1;
     json::write(&space.directory().join("meta"), &meta, 0o600).unwrap();
     assert_eq!(space.read_members(&word).unwrap().0, 2);
@@ -85,7 +86,7 @@ fn an_impossible_version_is_reported_and_hides_no_change() {
     assert!(version == 1 && word.load() > version);
     space.set_mode(0o600).unwrap();
     assert_eq!(space.read_members(&word).unwrap().0, 2);
-    // While it is used it stays; then it is made anew, with the version that the description has.
+    // While it is used it stays; afterwards it is created again, with the description's version.
     scene.1.clean().unwrap();
     assert_eq!(scene.1.check().unwrap().len(), 1);
     drop(word);
@@ -94,8 +95,8 @@ fn an_impossible_version_is_reported_and_hides_no_change() {
     assert_eq!(space.version_word().unwrap().load(), 2);
 }
 
-/// A process that may not write takes no part; it notices that the space is gone, or its control
-/// file replaced.
+/// A process that may not write is no participant; it notices that the space is gone, or its
+/// control file replaced.
 #[test]
 fn observers_notice_when_their_version_is_out_of_date() {
     let scene = Scene::new();

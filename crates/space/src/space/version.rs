@@ -1,11 +1,11 @@
-//! The version word: how processes attached to a space learn that its members have changed,
-//! with one load and no system call.
+//! The version word, through which processes attached to a space notice that its members have
+//! changed, with one load and no system call.
 //!
 //! The word lies in the header of the space's control region. **It is never ahead of the
-//! description:** a process that changes the members replaces the description first and raises the
-//! word then. If it dies in between, the word is behind until the next reader of the description
-//! raises it. So a word that is no greater than one's own version says that one's members were the
-//! space's; a greater one says that they should be read again.
+//! description:** a process that changes the members replaces the description first and then raises
+//! the word. If it dies in between, the word is behind until the next reader of the description
+//! raises it. So if the word is not greater than the version that a process has read, that version
+//! is current; if it is greater, the members must be read again.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -19,21 +19,20 @@ use mneme_sys::{Access, HEADER_LEN, PagePolicy, Region, RegionHeader, files};
 use crate::segment::control;
 use crate::{FileError, MapError, Uuid};
 
-/// Which of the header's words it is.
+/// The index of the word in the header.
 const VERSION: usize = 0;
 
-/// What a word says that counts for nothing any more: the space was removed, or has another control
+/// The word of a control region that is out of use: the space was removed, or has another control
 /// region. It is greater than every version.
 pub(crate) const RETIRED: u64 = u64::MAX;
 
-/// The word of a space, kept mapped. `Send + Sync`; in a forked child it must not be used.
+/// The word of a space, kept mapped. `Send + Sync`; it must not be used in a forked child.
 pub(crate) struct VersionWord(Kept);
 
 enum Kept {
-    /// A participant, which keeps the space from being removed and its control file from being
-    /// replaced.
+    /// A participant, which prevents the space's removal and the replacement of its control file.
     Participant(Participants),
-    /// Of a process that may not write: it only looks.
+    /// A process that may not write and only reads the word.
     Onlooker(Box<Region>),
 }
 
@@ -49,17 +48,17 @@ impl VersionWord {
         }
     }
 
-    /// Maps it for looking only.
+    /// Maps the word for reading only.
     pub(super) fn look(control: &Path) -> Result<Self, MapError> {
         let file = files::open_plain(control, File::options().read(true))
             .map_err(FileError::at("open", control))?;
         let region = Region::map(file.into(), Access::ReadOnly, 1, PagePolicy::Small)?;
-        // That it is there: each load would fail otherwise.
+        // Checks once that the word exists; otherwise each load would fail.
         RegionHeader::client_word(&region, VERSION)?;
         Ok(Self(Kept::Onlooker(Box::new(region))))
     }
 
-    /// The space's participants; `None` for an onlooker.
+    /// The space's participants; `None` for a process that only reads.
     pub(crate) fn participants(&self) -> Option<&Participants> {
         match &self.0 {
             Kept::Participant(participants) => Some(participants),
@@ -67,23 +66,24 @@ impl VersionWord {
         }
     }
 
-    /// The word now: [`RETIRED`], or the version of some description that was there. Acquire: what
-    /// is read afterwards is at least of that version.
+    /// The current word: [`RETIRED`], or the version of a description that existed. Acquire: a
+    /// description that is read afterwards has at least that version.
     #[inline]
     pub(crate) fn load(&self) -> u64 {
         let region = match &self.0 {
             Kept::Participant(participants) => participants.region(),
             Kept::Onlooker(region) => region,
         };
-        // SYNC: pairs with `raise`. A header that is mapped stays so.
+        // SYNC: pairs with `raise`. A header that is mapped stays mapped, so the access cannot
+        // fail.
         let word = RegionHeader::client_word(region, VERSION);
         word.unwrap_or(RETIRED)
     }
 
-    /// The description has this version: raises the word, if this process may.
+    /// Raises the word to the description's version, if this process may write it.
     pub(super) fn raise(&self, version: u64) {
         if let Some(participants) = self.participants() {
-            // Cannot fail: it is mapped for writing, and has a header.
+            // Cannot fail: the region is mapped for writing, and has a header.
             let _ = raise(participants, version);
         }
     }
@@ -101,12 +101,14 @@ pub(super) fn raise(
     version: u64,
 ) -> Result<(), mneme_sys::RegionError> {
     let words = RegionHeader::client(participants.region())?;
-    // SYNC: pairs with the Acquire load in `load`; two threads that raise it leave the greater.
+    // SYNC: pairs with the Acquire load in `load`; if two threads raise the word, the greater
+    // version stays.
     words[VERSION].fetch_max(version, AcqRel);
     Ok(())
 }
 
-/// Whether a file of that name is one: nothing is written into what somebody has put in its place.
+/// Whether the file is a control file: nothing is written to anything else that somebody has put in
+/// its place.
 fn is_control(file: &File) -> bool {
     let mut bytes = [0; HEADER_LEN];
     let has_one_name = file.metadata().is_ok_and(|found| found.nlink() == 1);
@@ -115,8 +117,8 @@ fn is_control(file: &File) -> bool {
         && Participants::are_described_by(&RegionHeader::from_bytes(&bytes))
 }
 
-/// Notifies the processes that watch this control file that it counts for nothing any more. Where
-/// that cannot be done no process watches it, or it has no word.
+/// Tells the processes that watch this control file that it is out of use. If that fails, no
+/// process watches it, or it has no word.
 pub(crate) fn retire(control: &Path) {
     let opened = files::open_plain(control, File::options().read(true).write(true));
     if let Ok(file) = opened

@@ -1,4 +1,4 @@
-//! The stored types that are not a program's own.
+//! Implements [`Stored`] for types that are not a program's own.
 
 use std::marker::PhantomData;
 use std::mem::offset_of;
@@ -45,7 +45,7 @@ plain!(
     NonZero<usize>
 );
 
-// SAFETY: its elements, side by side.
+// SAFETY: only its elements, side by side.
 unsafe impl<'s, T: Stored<'s>, const N: usize> Stored<'s> for [T; N] {
     fn describe(shape: &mut Shape<'s>) {
         shape.text("array");
@@ -56,7 +56,7 @@ unsafe impl<'s, T: Stored<'s>, const N: usize> Stored<'s> for [T; N] {
 
 macro_rules! tuple {
     ($($part:ident $index:tt),*) => {
-        // SAFETY: its parts, at the offsets given.
+        // SAFETY: only its parts, at the offsets described.
         unsafe impl<'s, $($part: Stored<'s>),*> Stored<'s> for ($($part,)*) {
             fn describe(shape: &mut Shape<'s>) {
                 shape.text("tuple");
@@ -75,7 +75,7 @@ tuple!(A 0, B 1, C 2, D 3);
 tuple!(A 0, B 1, C 2, D 3, E 4);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
 
-// SAFETY: a value or none, distinguished as the compiler does it.
+// SAFETY: a value or none, which the compiler distinguishes.
 unsafe impl<'s, T: Stored<'s>> Stored<'s> for Option<T> {
     fn describe(shape: &mut Shape<'s>) {
         shape.text("Option");
@@ -84,7 +84,7 @@ unsafe impl<'s, T: Stored<'s>> Stored<'s> for Option<T> {
     }
 }
 
-// SAFETY: one of two values, distinguished as the compiler does it.
+// SAFETY: one of two values, which the compiler distinguishes.
 unsafe impl<'s, T: Stored<'s>, E: Stored<'s>> Stored<'s> for Result<T, E> {
     fn describe(shape: &mut Shape<'s>) {
         shape.text("Result");
@@ -94,7 +94,7 @@ unsafe impl<'s, T: Stored<'s>, E: Stored<'s>> Stored<'s> for Result<T, E> {
     }
 }
 
-// SAFETY: nothing.
+// SAFETY: it has no bytes.
 unsafe impl<'s, T: Stored<'s>> Stored<'s> for PhantomData<T> {
     fn describe(shape: &mut Shape<'s>) {
         shape.text("PhantomData");
@@ -102,16 +102,16 @@ unsafe impl<'s, T: Stored<'s>> Stored<'s> for PhantomData<T> {
     }
 }
 
-// SAFETY: the address of its segment, which never changes; it acts only by the calling thread's
-// mark.
+// SAFETY: the address of its segment, which never changes; what the heap may do depends on the
+// calling thread's current section.
 unsafe impl<'s> Stored<'s> for Heap<'s> {
     fn describe(shape: &mut Shape<'s>) {
         shape.text("Heap 1");
     }
 }
 
-/// The version whose private fields are stored: `allocator-api2` in this workspace's `Cargo.toml`,
-/// exactly.
+/// The version of `allocator-api2`, pinned in this workspace's `Cargo.toml`, whose private fields
+/// are stored.
 const ALLOCATOR_API: &str = "allocator-api2 0.2.21";
 
 // SAFETY: an address in its heap's segment (or, empty, a small number), two numbers, and the heap.

@@ -1,4 +1,4 @@
-//! A hash over everything that the meaning of a type's bytes depends on.
+//! A hash of everything that the meaning of a type's bytes depends on.
 
 use std::any::TypeId;
 use std::cell::RefCell;
@@ -6,24 +6,26 @@ use std::marker::PhantomData;
 
 use super::{Schema, Stored};
 
-/// The compiler that laid out what has no layout of its own by decree.
+/// The compiler that chose the layouts that the language does not determine.
 const COMPILER: &str = env!("MNEME_RUSTC");
 
-/// Takes down what [`Stored::describe`] tells: names, numbers, parts.
+/// Collects what [`Stored::describe`] reports: names, numbers, parts.
 ///
-/// Two shapes are compared by their hash, of 64 bits: FNV-1a, which finds accidents, not malice.
-/// `'s` is the brand under which the type that tells is [`Stored`], and all of its parts must be.
+/// Two shapes are compared by their 64-bit hash, FNV-1a, which detects accidents, not attacks. `'s`
+/// is the brand under which the described type is [`Stored`]; all of its parts must be stored under
+/// the same brand.
 #[derive(Debug)]
 pub struct Shape<'s> {
     hash: u64,
-    /// Types described before, whatever their lifetimes. Not their names: two types may have one.
+    /// The types described so far, ignoring their lifetimes. Names would not do: two types may have
+    /// the same one.
     seen: Vec<TypeId>,
-    /// Neither longer nor shorter: a part that is stored under `'static` is not stored under `'s`.
+    /// Invariant: a part that is stored under `'static` is not stored under `'s`.
     brand: PhantomData<fn(&'s ()) -> &'s ()>,
 }
 
 impl<'s> Shape<'s> {
-    /// The shape of what a schema's root is.
+    /// The shape of a schema's root.
     #[must_use]
     pub fn of<S: Schema>() -> u64 {
         let mut shape = Self {
@@ -36,7 +38,7 @@ impl<'s> Shape<'s> {
         shape.hash
     }
 
-    /// A name.
+    /// Adds a name.
     pub fn text(&mut self, text: &str) {
         self.number(text.len() as u64);
         for byte in text.bytes() {
@@ -44,33 +46,33 @@ impl<'s> Shape<'s> {
         }
     }
 
-    /// An offset, a size, a count.
+    /// Adds an offset, a size or a count.
     pub fn number(&mut self, number: u64) {
         for byte in number.to_le_bytes() {
             self.mix(u64::from(byte));
         }
     }
 
-    /// A discriminant, or a parameter that is a constant.
+    /// Adds a discriminant or a constant parameter.
     pub fn value(&mut self, value: i128) {
         for byte in value.to_le_bytes() {
             self.mix(u64::from(byte));
         }
     }
 
-    /// That the layout is the compiler's own choice, in a way that offsets do not tell: of enums,
-    /// of private fields.
+    /// Adds the compiler's version, for a layout that the compiler chooses and that offsets do not
+    /// show: of enums and of private fields.
     pub fn by_compiler(&mut self) {
         self.text(COMPILER);
     }
 
-    /// A part of type `T`: size, alignment and, the first time, what it consists of.
+    /// Adds a part of type `T`: size, alignment and, the first time, its own description.
     pub fn part<T: Stored<'s>>(&mut self) {
         self.number(size_of::<T>() as u64);
         self.number(align_of::<T>() as u64);
         let identity = typeid::of::<T>();
         if let Some(before) = self.seen.iter().position(|seen| *seen == identity) {
-            // A list's node leads to a list's node.
+            // Recursive types, such as a list's node, are described once.
             self.text("again");
             self.number(before as u64);
             return;
@@ -89,7 +91,7 @@ thread_local! {
     static SHAPES: RefCell<Vec<(TypeId, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// [`Shape::of`], taken once in each thread.
+/// The result of [`Shape::of`], computed once in each thread.
 pub(crate) fn shape_of<S: Schema>() -> u64 {
     let schema = TypeId::of::<S>();
     let known = SHAPES.with_borrow(|shapes| {
@@ -97,7 +99,7 @@ pub(crate) fn shape_of<S: Schema>() -> u64 {
         known.map(|(_, shape)| *shape)
     });
     known.unwrap_or_else(|| {
-        // A stored type's own code, which must not find the list borrowed.
+        // This runs code of the stored type, so the list must not be borrowed meanwhile.
         let shape = Shape::of::<S>();
         SHAPES.with_borrow_mut(|shapes| shapes.push((schema, shape)));
         shape

@@ -1,6 +1,6 @@
-//! Rule 2, and the stores that need no check: pointers to the stack, to globals and to functions
-//! are Rust's own business, and any pointer may be stored there; in a segment, pointers to the
-//! segment.
+//! Rule 2, and the stores that need no check. Pointers to the stack, to globals and to functions
+//! are checked by Rust itself, and any pointer may be stored in such memory; a segment may hold
+//! pointers to itself.
 use mneme_space::{HeapError, LocalSegment, Ptr};
 
 static GLOBAL: u64 = 2;
@@ -17,10 +17,10 @@ fn main() {
         let stack = &mut local;
         *stack += 1;
         let call: fn(u64) -> u64 = function;
-        // To the common region: a list on the process' heap.
+        // Stored in the common region: a list on the process's heap.
         let mut list: Vec<Ptr<'_, u64>> = Vec::new();
         list.push(here.alloc(*stack + GLOBAL)?);
-        // Within the segment.
+        // Stored within the segment.
         let to = here.alloc(list[0])?;
         list.push(*to.get(here).unwrap());
         Ok(list.iter().map(|at| call(*at.get(here).unwrap())).sum())

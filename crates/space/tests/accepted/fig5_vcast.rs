@@ -1,5 +1,5 @@
-//! `vcast`: overridden in so many words, and checked; the address lies in the other segment or it
-//! is refused.
+//! `vcast`: the rules are overridden explicitly and with a check: an address outside the other
+//! segment is refused.
 use mneme_space::{LocalSegment, Ptr, PtrError};
 
 fn main() {
@@ -8,19 +8,19 @@ fn main() {
     let kept: Ptr<'static, u64> = segment
         .enter(|here| {
             let at = here.heap("a").unwrap().place(7_u64).unwrap();
-            // SAFETY: it is followed after another cast only.
+            // SAFETY: it is followed only after another cast.
             unsafe { at.vcast_unchecked() }
         })
         .unwrap();
     let read = segment.read(|here| {
         here.heap("a").unwrap();
-        // SAFETY: put there above, and never freed.
+        // SAFETY: it was put there above, and is never freed.
         *unsafe { kept.vcast::<u64>(here) }.unwrap().get(here).unwrap()
     });
     assert_eq!(read.unwrap(), 7);
     let refused = elsewhere.read(|here| {
         here.heap("b").unwrap();
-        // SAFETY: refused, since it does not lie there.
+        // SAFETY: refused, because it does not lie there.
         unsafe { kept.vcast::<u64>(here) }.map(|_| ())
     });
     assert!(matches!(refused.unwrap(), Err(PtrError::Outside { .. })));

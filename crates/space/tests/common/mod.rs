@@ -1,4 +1,4 @@
-//! A registry of a test's own: its own directory, its own addresses, nothing left behind.
+//! A registry for one test: with its own directory and addresses, removed at the end.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod toy;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use mneme_space::{Mapping, Registry, RegistryOptions, Segment, Space};
 use mneme_sys::{PagePolicy, Region};
 
-/// Whether a fault point is passed in sections and recoveries: `lock_takeover.rs` has them,
+/// Whether a fault point lies in sections and recoveries: `lock_takeover.rs` tests those,
 /// `deaths.rs` all others.
 pub fn is_of_sections(point: &str) -> bool {
     let parts = ["space.enter.", "space.recover."];
@@ -19,8 +19,8 @@ pub fn is_of_sections(point: &str) -> bool {
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// A registry on tmpfs whose data lie beside it, in a window of 64 GiB that no other test of this
-/// process has.
+/// A registry on tmpfs with its data beside it, in a window of 64 GiB that no other test of this
+/// process uses.
 pub struct Scene {
     pub registry: Registry,
     pub root: PathBuf,
@@ -31,7 +31,7 @@ impl Scene {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let root = format!("/dev/shm/mneme-space-test-{}-{number}", std::process::id());
         let root = PathBuf::from(root);
-        // Of a process of the same number that was killed, once.
+        // Left by a killed process that had the same process id.
         let _ = std::fs::remove_dir_all(&root);
         std::fs::create_dir(&root).unwrap();
         std::fs::create_dir(root.join("memory")).unwrap();
@@ -61,13 +61,14 @@ impl Scene {
         Space::open(&self.registry, name).unwrap()
     }
 
-    /// What `check` says, in words.
+    /// The findings of `check`, as text.
     pub fn findings(&self) -> Vec<String> {
         let found = self.registry.check().unwrap();
         found.iter().map(ToString::to_string).collect()
     }
 
-    /// The damage is reported with these words, cleaning leaves it, and `remove` ends it.
+    /// Checks that the damage is reported with these words, that cleaning leaves it, and that
+    /// `remove` ends it.
     pub fn is_reported_and_removable(&self, words: &str, remove: impl FnOnce(&Registry)) {
         let found = self.findings();
         assert!(
@@ -105,8 +106,8 @@ impl Drop for Scene {
     }
 }
 
-/// The words of a segment in which nobody enters sections.
+/// The region of a segment in which nobody enters sections.
 pub fn region(mapping: &Mapping) -> &Region {
-    // SAFETY: the tests that use this know what they have put there.
+    // SAFETY: the tests that use this have written its contents themselves.
     unsafe { mapping.region() }
 }

@@ -1,4 +1,5 @@
-//! What a test lays out in a segment: a header, a control region, and words that are the test's.
+//! Contents that a test lays out in a segment: a header, a control region, and words for the test's
+//! use.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,10 +18,10 @@ pub const TOY: Contents = Contents {
     layout_hash: 0xfeed_0000_0000_0001,
 };
 
-/// Where a toy has its word.
+/// The offset of a toy's word.
 pub const WORD: u64 = 4096;
 
-/// The processes that have a toy open.
+/// A process that has a toy open.
 pub struct Toy {
     pub participants: Participants,
     pub data: Region,
@@ -31,7 +32,7 @@ pub fn control_bytes() -> usize {
     ControlOptions::new([0; 16]).region_len()
 }
 
-/// What a toy's data begin with.
+/// The header of a toy's data.
 pub fn header(uuid: Uuid, data: &Region) -> RegionHeader {
     RegionHeader {
         magic: TOY.magic,

@@ -1,5 +1,5 @@
-//! Processes in a role: this test binary started again, to run the test `role` of the calling file
-//! in a registry of the test's.
+//! Processes with a role: this test binary, started again to run the test `role` of the calling
+//! file in the test's registry.
 
 use std::ffi::OsStr;
 use std::panic::Location;
@@ -13,25 +13,24 @@ use super::Scene;
 const ROLE: &str = "MNEME_SPACE_ROLE";
 const ROOT: &str = "MNEME_SPACE_ROOT";
 
-/// The role that this process was started in, and its registry; `None` in the tests'
-/// own process.
+/// The role that this process was started with, and its registry; `None` in the tests' own process.
 pub fn role() -> Option<(String, Registry)> {
     let role = std::env::var(ROLE).ok()?;
     Some((role, Registry::open(std::env::var_os(ROOT)?).unwrap()))
 }
 
-/// Says that this process is where its role wants it.
+/// Reports that this process has reached the point that its role asks for.
 pub fn here() {
     println!("here");
 }
 
-/// Says so, and stays there until the parent ends it or goes away itself.
+/// Reports that, and waits until the parent kills it or exits itself.
 pub fn stand() {
     here();
     let _ = std::io::stdin().lines().next();
 }
 
-/// A test's full name, which begins with its module where several files are one program.
+/// A test's full name, which begins with its module if several files form one program.
 fn in_module_of(file: &str, test: &str) -> String {
     let file = Path::new(file);
     let is_alone = file
@@ -43,7 +42,7 @@ fn in_module_of(file: &str, test: &str) -> String {
     }
 }
 
-/// Starts a process in a role, and waits until it says that it is [`here`].
+/// Starts a process with a role, and waits until it calls [`here`].
 #[track_caller]
 pub fn start(scene: &Scene, role: &str) -> Process {
     let mut process = send(scene, role);
@@ -51,14 +50,14 @@ pub fn start(scene: &Scene, role: &str) -> Process {
     process
 }
 
-/// Starts it.
+/// Starts a process with a role, without waiting.
 #[track_caller]
 pub fn send(scene: &Scene, role: &str) -> Process {
     let test = in_module_of(Location::caller().file(), "role");
     Process::start_talking(&test, variables(scene, role))
 }
 
-/// Whether a process in a role is killed there, in a test of this name.
+/// Whether a process with a role is killed while it runs a test of this name.
 #[track_caller]
 pub fn is_killed(scene: &Scene, role: &str, test: &str) -> bool {
     let test = in_module_of(Location::caller().file(), test);

@@ -1,5 +1,5 @@
 //! Calls into a space: replies, refusals, and the deaths of either side at every step. Nobody waits
-//! longer than its timeout, and every slot comes back.
+//! longer than its timeout, and every slot becomes free again.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use mneme_space::{CallError, Functions, MAX_MESSAGE, Registry, Schema, Space};
 use mneme_sys::Access;
 use mneme_testkit::{Process, wait_until};
 
-/// Longer than anything takes here; what says so is a failure.
+/// Longer than anything takes here; a test that waits this long fails.
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(60);
 
@@ -48,7 +48,7 @@ fn functions() -> Functions {
         .reading("long", |_, _, reply| reply.resize(MAX_MESSAGE + 1, 0))
 }
 
-/// A space with a number in its one segment.
+/// A space with one segment that contains a number.
 fn space(scene: &Scene) -> Space {
     let space = scene.registry.space("w").create().unwrap();
     space.add(&scene.create("s"), Access::ReadWrite).unwrap();
@@ -60,7 +60,7 @@ fn space(scene: &Scene) -> Space {
     space
 }
 
-/// Runs `f` while a thread of this process lives in the space.
+/// Runs `f` while a thread of this process is the space's resident.
 fn served<R>(space: &Space, f: impl FnOnce() -> R) -> R {
     let residence = space.reside(functions()).unwrap();
     let stop = AtomicBool::new(false);
@@ -105,14 +105,14 @@ fn a_call_runs_in_the_space_and_its_reply_comes_back() {
         );
         let refused = caller.call("no such", b"", LONG).unwrap_err();
         assert!(matches!(&refused, CallError::Unknown { name } if name == "no such"));
-        // The resident lives on; what it was changing is poisoned.
+        // The resident continues; the segment that it was changing is poisoned.
         let refused = caller.call("panic", b"", LONG).unwrap_err();
         assert!(matches!(refused, CallError::Panicked), "{refused}");
         match caller.call("add", b"x", LONG).unwrap_err() {
             CallError::Refused { why } => assert!(why.contains("poisoned"), "{why}"),
             other => panic!("{other}"),
         }
-        // SAFETY: a number is whole whatever happens.
+        // SAFETY: a number is consistent whatever happens.
         unsafe { space.attach().unwrap().accept("s") }.unwrap();
         assert_eq!(
             caller.call("add", b"x", LONG).unwrap(),
@@ -152,7 +152,7 @@ fn callers_in_many_threads_share_slots_and_several_residents_the_work() {
             caller.join().unwrap();
         }
         assert_eq!(space.call("add", b"", LONG).unwrap(), 800_u64.to_le_bytes());
-        // All slots, and no more.
+        // All slots are taken, and no more.
         let all: Vec<_> = (0..16).map(|_| calls.caller().unwrap()).collect();
         let busy = calls.caller().unwrap_err();
         assert!(matches!(busy, CallError::Busy { .. }), "{busy}");
@@ -166,7 +166,7 @@ fn callers_in_many_threads_share_slots_and_several_residents_the_work() {
 }
 
 #[test]
-fn after_its_timeout_a_call_is_given_up_and_its_slot_comes_back_with_the_answer() {
+fn a_call_is_given_up_at_its_timeout_and_its_slot_is_free_after_the_answer() {
     let scene = Scene::new();
     let space = space(&scene);
     served(&space, || {
@@ -174,14 +174,15 @@ fn after_its_timeout_a_call_is_given_up_and_its_slot_comes_back_with_the_answer(
         let mut caller = calls.caller().unwrap();
         let file = scene.root.join("go on");
         let request = file.as_os_str().as_bytes();
-        // Until the resident has begun in time.
+        // Waits until the resident has begun in time.
         wait_until("the call is given up while it runs", || {
             match caller.call("wait", request, SHORT).unwrap_err() {
                 CallError::Stalled { pid, .. } => pid == std::process::id(),
                 other => panic!("{other}"),
             }
         });
-        // The only resident waits for the file still: this one is not begun, and withdrawn.
+        // The only resident is still waiting for the file: this call is not begun, and is
+        // withdrawn.
         let mut other = calls.caller().unwrap();
         match other.call("echo", b"x", SHORT).unwrap_err() {
             CallError::Stalled { pid, .. } => assert_eq!(pid, 0),
@@ -194,20 +195,20 @@ fn after_its_timeout_a_call_is_given_up_and_its_slot_comes_back_with_the_answer(
 }
 
 #[test]
-fn whatever_is_in_the_mailbox_nobody_reads_beyond_it_and_a_damaged_one_is_made_anew() {
+fn nobody_reads_beyond_a_mailbox_and_a_damaged_one_is_replaced() {
     let scene = Scene::new();
     let space = space(&scene);
     let path = space.directory().join("calls");
     served(&space, || {
         let file = std::fs::File::options().write(true).open(&path).unwrap();
-        // A request that nobody's caller wrote, of an absurd length, for every slot.
+        // For every slot, a request of an absurd length that no caller wrote.
         for slot in 0..16_u64 {
             let head = 4096 + slot * 128;
             file.write_all_at(&[0xff; 16], head + 16).unwrap();
             file.write_all_at(&1_u32.to_le_bytes(), head).unwrap();
         }
         assert_eq!(space.call("echo", b"x", LONG).unwrap(), b"x");
-        // States that there are not.
+        // Invalid states.
         for slot in 0..16_u64 {
             let head = 4096 + slot * 128;
             file.write_all_at(&77_u32.to_le_bytes(), head).unwrap();
@@ -228,7 +229,7 @@ const ROLE: &str = "MNEME_SPACE_CALL_ROLE";
 const ROOT: &str = "MNEME_SPACE_CALL_ROOT";
 const DEATH: &str = "MNEME_SPACE_CALL_DEATH";
 
-/// A process that lives in the space, or calls into it, and dies at the point named.
+/// A process that resides in the space, or calls into it, and dies at the given fault point.
 fn process(scene: &Scene, role: &str, death: Option<&str>) -> Process {
     let root = scene.registry.root().as_os_str();
     let mut variables = vec![(ROLE, role.as_ref()), (ROOT, root)];
@@ -273,7 +274,7 @@ fn pid(space: &Space) -> u32 {
 }
 
 #[test]
-fn a_resident_that_is_killed_or_stopped_is_reported_and_another_goes_on() {
+fn a_killed_or_stopped_resident_is_reported_and_another_serves() {
     let scene = Scene::new();
     let space = space(&scene);
     let mut first = resident(&scene);
@@ -283,7 +284,7 @@ fn a_resident_that_is_killed_or_stopped_is_reported_and_another_goes_on() {
         CallError::Stalled { .. } => {}
         other => panic!("{other}"),
     }
-    // Another one takes what the first does not.
+    // Another one takes the requests that the first does not.
     let mut second = resident(&scene);
     assert_eq!(pid(&space), second.id());
     first.signal("-CONT");
@@ -321,7 +322,7 @@ mod deaths {
     ];
 
     #[test]
-    fn every_point_of_calls_is_died_at() {
+    fn the_tests_die_at_every_fault_point_of_calls() {
         let named = mneme_sys::fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
         let ours = |name: &String| {
             ["call", "serve", "reside"]
@@ -338,12 +339,12 @@ mod deaths {
     }
 
     #[test]
-    fn a_caller_s_death_at_any_step_costs_no_slot_and_no_resident() {
+    fn a_callers_death_at_any_step_costs_no_slot_and_no_resident() {
         let scene = Scene::new();
         let space = space(&scene);
         served(&space, || {
             for point in CALLER {
-                // More than there are slots, all dead at a time in the end.
+                // More deaths than slots, so that in the end all slots belong to dead callers.
                 for _ in 0..3 {
                     let mut child = process(&scene, "caller", Some(point));
                     assert!(!child.wait().success(), "{point}: it lived");
@@ -359,12 +360,12 @@ mod deaths {
     }
 
     #[test]
-    fn a_resident_s_death_at_any_step_is_reported_and_the_next_one_serves() {
+    fn a_residents_death_at_any_step_is_reported_and_the_next_one_serves() {
         for point in RESIDENT {
             let scene = Scene::new();
             let space = space(&scene);
             let mut child = process(&scene, "resident", Some(point));
-            // It dies by itself, or of this call.
+            // The resident dies by itself, or because of this call.
             let mut reported = None;
             while child.is_running() {
                 reported = match space.call("pid", b"", LONG) {

@@ -1,6 +1,6 @@
 //! Real processes die at every fault point of every operation on the registry. Whatever they were
-//! doing, nothing is left that cleaning does not remove, what has a name is whole, and the next one
-//! does the same under the same name.
+//! doing, cleaning removes everything that is left, everything that has a name is complete, and the
+//! next process can do the same under the same name.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,14 +17,14 @@ use mneme_testkit::is_killed;
 
 const CHILD: &str = "MNEME_SPACE_DEATH";
 
-/// What a process does until it dies.
+/// The operation during which a process dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Operation {
     OpenRegistry,
     Create,
-    /// Where nothing but the description says which file was being made.
+    /// Here only the description records which file was being created.
     CreateOnDisk,
-    /// With contents that the test lays out itself.
+    /// Creates a segment whose contents the test lays out itself.
     LayOut,
     LayOutOnDisk,
     Grow,
@@ -34,7 +34,7 @@ enum Operation {
     Clean,
     Mend,
     Restore,
-    /// Of data that another registry made.
+    /// Imports data that another registry created.
     Import,
     CreateSpace,
     Join,
@@ -66,7 +66,7 @@ const ALL: [Operation; 19] = [
     Operation::MendSpace,
 ];
 
-/// The data of a scene's other registry, of whose identity only the name of the file is known.
+/// The data of a scene's other registry, whose identity is known only from the file's name.
 fn foreign(scene: &Scene) -> PathBuf {
     scene.root.join(format!(
         "memory/{}-{}.segment",
@@ -76,7 +76,7 @@ fn foreign(scene: &Scene) -> PathBuf {
 }
 
 impl Operation {
-    /// What is there before.
+    /// Creates what the operation needs.
     fn prepare(self, scene: &Scene) {
         match self {
             Self::OpenRegistry => {
@@ -84,7 +84,7 @@ impl Operation {
             }
             Self::Create | Self::CreateOnDisk | Self::LayOut | Self::LayOutOnDisk => {}
             Self::Clean => {
-                // A removal that was broken off, with everything it has to remove.
+                // An interrupted removal that has everything to remove.
                 let _ = scene.create("s");
                 let dying = scene.registry.root().join("dying/1");
                 std::fs::rename(scene.registry.root().join("segments/s"), dying).unwrap();
@@ -133,7 +133,7 @@ impl Operation {
     }
 
     fn perform(self, root: PathBuf) {
-        // A process has one scene: any window of its own will do.
+        // A process has one scene, so any window will do.
         let scene = Scene::at(root, 0);
         match self {
             Self::OpenRegistry => {}
@@ -180,7 +180,8 @@ fn scene(number: usize) -> Scene {
     Scene::at(root.into(), 0)
 }
 
-/// Runs an operation in a process that dies at the `nth` passing of a point; says whether it did.
+/// Runs an operation in a process that dies at the `nth` passing of a fault point; returns whether
+/// it died.
 fn dies(operation: Operation, scene: &Scene, point: &str, nth: u64) -> bool {
     let index = ALL.iter().position(|other| *other == operation).unwrap();
     let order = format!("{index} {point} {nth} {}", scene.root.display());
@@ -200,9 +201,9 @@ fn child() {
     operation.perform(words.next().unwrap().into());
 }
 
-/// What the next process finds after the death.
+/// Checks what the next process finds after the death.
 fn afterwards(operation: Operation, scene: &Scene, context: &str) {
-    // The same registry, opened anew (and made, if that was broken off).
+    // The same registry, opened again (and created, if its creation was interrupted).
     let scene_after = Scene::at(scene.root.clone(), 0);
     let registry = scene_after.registry.clone();
     std::mem::forget(scene_after);
@@ -239,7 +240,7 @@ fn what_has_a_name_is_whole(operation: Operation, registry: &Registry, context: 
         assert_eq!(mapping.len() % FRAME, 0, "{context}");
         assert!(mapping.len() >= size, "{context}");
         let fresh = matches!(operation, Operation::Create | Operation::CreateOnDisk);
-        // What was to be restored is either poisoned, or as it was, or as it should be.
+        // The segment to be restored is either poisoned, or has its old or its new content.
         let poisoned = segment.condition().unwrap() == Condition::Poisoned;
         let untouched =
             operation == Operation::Restore && region(&mapping).load_u64(4096).unwrap() == 8;
@@ -254,12 +255,12 @@ fn what_has_a_name_is_whole(operation: Operation, registry: &Registry, context: 
     for name in registry.spaces().unwrap() {
         let space = Space::open(registry, name.as_str()).unwrap();
         assert!(space.members().unwrap().len() <= 1, "{context}");
-        // Under a lock, with the members that the description names.
+        // A lock protects it, and its members are those of the description.
         space.attach().unwrap();
     }
 }
 
-/// The operation succeeds, whatever became of the first.
+/// Checks that the operation succeeds now, whatever happened to the first attempt.
 fn perform_again(operation: Operation, scene: &Scene, registry: &Registry, context: &str) {
     let open = |name: &str| Segment::open(registry, name);
     match operation {
@@ -309,7 +310,7 @@ fn perform_again(operation: Operation, scene: &Scene, registry: &Registry, conte
             assert_eq!(region(&mapping).load_u64(4096).unwrap(), 7, "{context}");
         }
         Operation::Import => {
-            // By one name or the other the data are there.
+            // The data exist under one name or the other.
             if registry.segments().unwrap().is_empty() {
                 let data = foreign(scene);
                 let segment = registry.import_segment(&data, "s", None).unwrap();
@@ -362,14 +363,14 @@ fn perform_on_space_again(operation: Operation, registry: &Registry, context: &s
 }
 
 #[test]
-fn after_a_death_at_any_point_nothing_leaks_and_nothing_with_a_name_is_half_made() {
+fn a_death_at_any_fault_point_leaks_nothing_and_leaves_nothing_incomplete_under_a_name() {
     if std::env::var_os(CHILD).is_some() {
         return;
     }
     let mut passed_ever = BTreeSet::new();
     let mut number = 0;
     for operation in ALL {
-        // Which points there are on the way, and how often they are passed.
+        // Finds the fault points on the way, and how often they are passed.
         let census = scene(number);
         number += 1;
         operation.prepare(&census);
@@ -394,7 +395,7 @@ fn after_a_death_at_any_point_nothing_leaks_and_nothing_with_a_name_is_half_made
         }
     }
     let named = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
-    // Others' subjects: tests `lock_takeover` and `attach`, `calls`, `durable`, `laid_out`.
+    // Covered by other tests: `lock_takeover`, `attach`, `calls`, `durable`, `laid_out`.
     let elsewhere = [
         "space.call.",
         "space.serve.",

@@ -1,5 +1,5 @@
-//! Segments on a medium that outlives the machine: what was written through is whole after it went
-//! down, and what was not is not taken for whole.
+//! Segments on a medium that outlives the machine. After the machine goes down, a segment that was
+//! written through is consistent, and one that was not is not considered so.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn push(at: &Attachment) -> Result<usize, EnterError> {
     })
 }
 
-/// Where the header says in which boot the segment was changed.
+/// The offset of the header's word that records the boot in which the segment was changed.
 const UNSYNCED: u64 = 56 + 8;
 
 fn unsynced(data: &Path) -> u64 {
@@ -53,7 +53,7 @@ fn word_at(data: &Path, at: u64) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// What a boot finds of a file that was changed in the one before.
+/// Makes a file look like one that was changed in the previous boot.
 fn reboot(data: &Path) {
     let word = unsynced(data);
     if word != 0 {
@@ -64,7 +64,7 @@ fn reboot(data: &Path) {
 }
 
 #[test]
-fn what_was_written_through_is_whole_after_a_reboot() {
+fn a_segment_that_was_written_through_is_consistent_after_a_reboot() {
     let scene = Scene::new();
     let segment = kept(&scene, on_disk(&scene));
     let data = segment.info().unwrap().data;
@@ -118,7 +118,7 @@ fn a_segment_not_written_through_is_poisoned_until_it_is_recovered() {
     assert_eq!(unsynced(&data), 0);
     let at = attach(&segment);
     assert_eq!(push(&at).unwrap(), 2);
-    // The clone is as it was.
+    // The clone is unchanged.
     drop(at);
     reboot(&before.info().unwrap().data);
     let at = attach(&before);
@@ -128,7 +128,7 @@ fn a_segment_not_written_through_is_poisoned_until_it_is_recovered() {
 
 /// The header may reach the medium before the file's length does.
 #[test]
-fn a_length_that_was_not_written_is_made_up_for() {
+fn a_file_length_that_was_not_written_is_restored() {
     for restored in [false, true] {
         let scene = Scene::new();
         let segment = kept(&scene, on_disk(&scene));
@@ -151,7 +151,7 @@ fn a_length_that_was_not_written_is_made_up_for() {
 }
 
 #[test]
-fn a_segment_in_memory_is_not_noted_as_unsynced() {
+fn a_segment_in_memory_is_not_recorded_as_unsynced() {
     let scene = Scene::new();
     let segment = kept(&scene, Backing::Shared);
     let at = attach(&segment);
@@ -182,10 +182,10 @@ mod deaths {
 
     const STORED: &str = "space.sync.stored";
 
-    /// A death between the note's store and its sync: nothing was changed, and the next process
-    /// does not take the note in memory for one on the medium.
+    /// The process dies between the record's store and its sync: nothing was changed, and the next
+    /// process does not mistake the record in memory for one on the medium.
     #[test]
-    fn a_note_that_its_writer_did_not_sync_is_written_again() {
+    fn a_record_that_its_writer_did_not_sync_is_written_again() {
         let scene = Scene::new();
         let segment = kept(&scene, on_disk(&scene));
         let data = segment.info().unwrap().data;
@@ -196,10 +196,10 @@ mod deaths {
         assert_eq!(noted(), unsynced(&data));
     }
 
-    /// A death after all is written, and before that is noted: whole for this boot, and not for the
-    /// next.
+    /// The process dies after everything is written but before that is recorded: the segment is
+    /// consistent in this boot, but not in the next.
     #[test]
-    fn a_process_that_dies_before_its_note_has_written_nothing_through() {
+    fn a_process_that_dies_before_its_record_has_written_nothing_through() {
         let scene = Scene::new();
         let segment = kept(&scene, on_disk(&scene));
         let data = segment.info().unwrap().data;

@@ -1,5 +1,4 @@
-//! Growth ahead of need: a segment with little memory left takes more before a section may change
-//! it.
+//! Growth ahead of need: a segment with little free memory grows before a section may change it.
 
 use crate::common::Scene;
 use mneme_space::{Access, Attachment, SegVec, Segment};
@@ -16,7 +15,7 @@ fn nearly_full(scene: &Scene) -> Segment {
     let filled = attach(&segment).enter(|here| {
         let heap = here.heap("s").unwrap();
         let left = heap.stats().unwrap().free_bytes as usize;
-        // Not given back: it stays allocated.
+        // Leaked, so that it stays allocated.
         SegVec::<u8>::with_capacity_in(left - 2 * MIB, heap)
             .leak()
             .len()
@@ -37,7 +36,7 @@ fn a_section_begins_with_memory_to_spare() {
     assert_eq!(segment.info().unwrap().size, 72 * MIB);
     at.enter(|_| ()).unwrap();
     assert_eq!(segment.info().unwrap().size, 72 * MIB);
-    // What was taken ahead is the heap's.
+    // The memory that was added belongs to the heap.
     at.enter(|here| {
         let heap = here.heap("s").unwrap();
         SegVec::<u8>::with_capacity_in(7 * MIB, heap);
@@ -47,7 +46,7 @@ fn a_section_begins_with_memory_to_spare() {
     assert_eq!(segment.info().unwrap().size, 72 * MIB);
 }
 
-/// A process that is killed while it takes memory ahead of need has changed nothing.
+/// A process that is killed while it grows a segment ahead of need has changed nothing.
 #[cfg(feature = "fault")]
 mod deaths {
     use super::*;
@@ -66,7 +65,7 @@ mod deaths {
     }
 
     #[test]
-    fn a_death_while_memory_is_taken_ahead_poisons_nothing() {
+    fn a_death_during_growth_ahead_of_need_poisons_nothing() {
         for point in ["space.grow.reserved", "space.grow.recorded"] {
             let scene = Scene::new();
             let segment = nearly_full(&scene);

@@ -1,6 +1,6 @@
-//! Segments whose contents another crate lays out: they are named, opened, counted and removed as
-//! others are, nobody takes them for something else, and what was left half written by a machine
-//! that went down is reported.
+//! Segments whose contents another crate lays out: they are named, opened, counted and removed like
+//! others; no process mistakes them for something else; and a segment that was half written when
+//! the machine went down is reported.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -30,7 +30,7 @@ fn control(segment: &Segment) -> std::path::PathBuf {
     segment.directory().join("control")
 }
 
-/// What its words are about.
+/// Checks that the error names the segment and the path.
 fn refused(error: &MapError) {
     assert!(
         matches!(error, MapError::Contents { name, kind } if name == "toy" && kind == "toy box"),
@@ -39,7 +39,7 @@ fn refused(error: &MapError) {
 }
 
 #[test]
-fn what_was_laid_out_is_found_again() {
+fn a_laid_out_segment_is_found_again() {
     let scene = Scene::new();
     let _ = toy(&scene);
     let segment = scene.open("toy");
@@ -54,7 +54,7 @@ fn what_was_laid_out_is_found_again() {
 
     let writer = Toy::open(&segment, Access::ReadWrite).unwrap();
     assert_eq!(writer.word(), 7);
-    // Growth is the contents' own.
+    // The contents manage their own growth.
     writer.data.grow(5 * FRAME).unwrap();
     RegionHeader::set_committed(&writer.data, 5 * FRAME as u64).unwrap();
     assert_eq!(segment.info().unwrap().size, 5 * FRAME);
@@ -67,7 +67,8 @@ fn what_was_laid_out_is_found_again() {
     assert_eq!(scene.findings(), Vec::<String>::new());
 }
 
-/// Memory of the data is taken by the crate that hands it out; of the control file, all is there.
+/// The crate that manages the data allocates their memory; the control file's memory is allocated
+/// at once.
 #[test]
 fn data_are_sparse_and_the_control_file_is_not() {
     let scene = Scene::new();
@@ -81,7 +82,7 @@ fn data_are_sparse_and_the_control_file_is_not() {
 }
 
 #[test]
-fn a_process_that_may_only_read_the_file_may_take_part() {
+fn a_process_that_may_only_read_the_file_may_participate() {
     let scene = Scene::new();
     let segment = toy(&scene);
     segment.set_mode(0o640).unwrap();
@@ -91,7 +92,7 @@ fn a_process_that_may_only_read_the_file_may_take_part() {
 }
 
 #[test]
-fn what_is_of_another_kind_format_or_layout_is_refused_and_both_are_named() {
+fn another_kind_format_or_layout_is_refused_and_both_are_named() {
     let scene = Scene::new();
     let segment = toy(&scene);
     let others = [
@@ -126,7 +127,7 @@ fn what_is_of_another_kind_format_or_layout_is_refused_and_both_are_named() {
         matches!(&error, MapError::OtherContents { holds: None, .. }),
         "{error}"
     );
-    // The description is not believed: a header says the same, or nothing is opened.
+    // The description alone is not trusted: unless the header agrees, nothing is opened.
     let file = fs::File::options()
         .write(true)
         .open(segment.info().unwrap().data)
@@ -155,7 +156,7 @@ fn what_is_of_another_kind_format_or_layout_is_refused_and_both_are_named() {
 }
 
 #[test]
-fn nothing_that_is_for_heaps_touches_it() {
+fn operations_on_heaps_do_not_touch_it() {
     let scene = Scene::new();
     let segment = toy(&scene);
     let heap = scene.create("heap");
@@ -193,7 +194,7 @@ fn nothing_that_is_for_heaps_touches_it() {
     assert_eq!(scene.findings(), Vec::<String>::new());
 }
 
-/// A member that somebody wrote into a space's description by hand.
+/// A member that was written into a space's description by hand.
 #[test]
 fn no_space_can_have_a_laid_out_segment_as_member() {
     let scene = Scene::new();
@@ -228,7 +229,7 @@ fn role() {
             visitor::stand();
             drop(toy);
         }
-        // Has the parts, and has not begun to take part in the control region.
+        // Has opened the parts, but is not yet a participant of the control region.
         "begins" => {
             let _parts = segment.parts(&TOY, Access::ReadOnly).unwrap();
             visitor::stand();
@@ -238,7 +239,7 @@ fn role() {
 }
 
 #[test]
-fn it_is_not_removed_while_anybody_has_it() {
+fn a_laid_out_segment_is_not_removed_while_it_is_in_use() {
     let scene = Scene::new();
     let segment = toy(&scene);
     let data = segment.info().unwrap().data;
@@ -252,7 +253,7 @@ fn it_is_not_removed_while_anybody_has_it() {
         in_use(&segment);
         visitor.kill();
     }
-    // Either of the two is enough.
+    // Either of the two prevents the removal.
     let toy = Toy::open(&segment, Access::ReadWrite).unwrap();
     in_use(&segment);
     let Toy {
@@ -269,7 +270,7 @@ fn it_is_not_removed_while_anybody_has_it() {
 }
 
 #[test]
-fn a_control_file_that_is_damaged_or_gone_is_reported_and_never_made_anew() {
+fn a_damaged_or_missing_control_file_is_reported_and_never_replaced() {
     let scene = Scene::new();
     let segment = toy(&scene);
     let control = control(&segment);
@@ -296,20 +297,20 @@ fn a_control_file_that_is_damaged_or_gone_is_reported_and_never_made_anew() {
         reported(what);
         assert_eq!(fs::read(&control).unwrap(), damaged);
     }
-    // What the segment holds is not called poisoned: nobody has touched it.
+    // The contents are not called poisoned: nobody has touched them.
     fs::write(&control, &kept).unwrap();
     assert_eq!(scene.findings(), Vec::<String>::new());
     assert_eq!(fs::read(&control).unwrap(), kept, "a check changed it");
     assert_eq!(Toy::open(&segment, Access::ReadWrite).unwrap().word(), 7);
-    // And it can be removed without one.
+    // The segment can be removed without a control file.
     fs::remove_file(&control).unwrap();
     segment.remove().unwrap();
     assert_eq!(scene.findings(), Vec::<String>::new());
 }
 
-/// A copy of the control file is another set of participants for the same data.
+/// A copy of the control file is a second set of participants for the same data.
 #[test]
-fn nobody_comes_in_by_another_control_file() {
+fn nobody_enters_through_another_control_file() {
     let scene = Scene::new();
     let segment = toy(&scene);
     let inside = Toy::open(&segment, Access::ReadOnly).unwrap();
@@ -323,9 +324,9 @@ fn nobody_comes_in_by_another_control_file() {
     segment.parts(&TOY, Access::ReadWrite).unwrap();
 }
 
-/// A copy under the name of the data is other data for the same participants.
+/// A copy under the data's name is other data for the same participants.
 #[test]
-fn nobody_comes_in_to_data_that_replaced_those_in_use() {
+fn nobody_enters_data_that_replaced_those_in_use() {
     let scene = Scene::new();
     let segment = toy(&scene);
     let inside = Toy::open(&segment, Access::ReadOnly).unwrap();
@@ -340,10 +341,10 @@ fn nobody_comes_in_to_data_that_replaced_those_in_use() {
     }
     let removed = scene.registry.remove_segment("toy");
     assert!(removed.is_err(), "{removed:?}");
-    // With the file put back all is as it was, and the refused process keeps no other out.
+    // With the file put back everything works as before, and the refused process keeps nobody out.
     fs::rename(&kept, &data).unwrap();
     let beside = Toy::open(&segment, Access::ReadWrite).unwrap();
-    // Data that nobody has may be replaced, by those of a backup for instance.
+    // Data that nobody uses may be replaced, for instance from a backup.
     fs::copy(&data, &aside).unwrap();
     drop((inside, beside));
     fs::rename(&aside, &data).unwrap();
@@ -351,7 +352,7 @@ fn nobody_comes_in_to_data_that_replaced_those_in_use() {
 }
 
 #[test]
-fn what_cannot_be_laid_out_leaves_nothing() {
+fn a_failed_layout_leaves_nothing() {
     let scene = Scene::new();
     let nothing = || {
         assert_eq!(scene.files("memory"), Vec::<std::path::PathBuf>::new());
@@ -375,7 +376,7 @@ fn what_cannot_be_laid_out_leaves_nothing() {
         matches!(&error, CreateWithError::LayOut(no) if no.to_string() == "no"),
         "{error}"
     );
-    // No header, and those of others.
+    // No header, or a wrong one.
     let error = make(&|_| Ok(()));
     assert!(matches!(error, CreateWithError::Header(_)), "{error}");
     let damages: [fn(&mut RegionHeader); 5] = [
@@ -420,7 +421,7 @@ fn what_cannot_be_laid_out_leaves_nothing() {
 }
 
 #[test]
-fn of_two_processes_that_create_it_at_once_one_does() {
+fn only_one_of_two_concurrent_creators_creates_it() {
     let scene = Scene::new();
     let both_are_inside = Barrier::new(2);
     let make = || {
@@ -454,7 +455,7 @@ fn of_two_processes_that_create_it_at_once_one_does() {
     assert_eq!(scene.findings(), Vec::<String>::new());
 }
 
-/// Old descriptions know nothing of contents, and say nothing of them.
+/// Descriptions of older builds do not mention contents, and neither do those of heaps.
 #[test]
 fn the_description_of_a_heap_says_nothing_of_contents() {
     let scene = Scene::new();
@@ -479,7 +480,7 @@ fn the_description_of_a_heap_says_nothing_of_contents() {
     }
 }
 
-/// What the header of durable data says about the machine.
+/// Checks the header's record about the machine for durable data.
 mod durable {
     use super::*;
 
@@ -492,7 +493,7 @@ mod durable {
         u64::from_le_bytes(word)
     }
 
-    /// What a boot finds of a file that was open in the one before.
+    /// Makes a file look like one that was open in the previous boot.
     fn reboot(data: &Path) {
         let word = unsynced(data);
         if word != 0 {
@@ -503,7 +504,7 @@ mod durable {
     }
 
     #[test]
-    fn what_all_have_left_is_whole_after_a_reboot() {
+    fn a_segment_that_all_have_left_is_consistent_after_a_reboot() {
         let scene = Scene::new();
         let segment = on_disk(&scene);
         let data = segment.info().unwrap().data;
@@ -524,14 +525,14 @@ mod durable {
     }
 
     #[test]
-    fn what_was_in_use_when_the_machine_went_down_is_reported() {
+    fn a_segment_in_use_when_the_machine_went_down_is_reported() {
         let scene = Scene::new();
         let segment = on_disk(&scene);
         let data = segment.info().unwrap().data;
         let mut visitor = visitor::start(&scene, "writes");
         assert_ne!(unsynced(&data), 0);
         visitor.kill();
-        // In this boot the kernel has all that it wrote.
+        // In this boot the kernel has everything that was written.
         assert_ne!(unsynced(&data), 0);
         Toy::open(&segment, Access::ReadOnly).unwrap();
         Toy::open(&segment, Access::ReadWrite).unwrap();
@@ -550,7 +551,7 @@ mod durable {
         segment.remove().unwrap();
     }
 
-    /// Kept from its creation on, it is in use as any other.
+    /// A segment that is kept open from its creation on counts as in use.
     #[test]
     fn a_process_that_keeps_its_laid_out_segment_has_it_open() {
         let scene = Scene::new();
@@ -574,7 +575,8 @@ mod durable {
         segment.remove().unwrap();
     }
 
-    /// Nobody is inside without the note, however they come and go, and the last one takes it back.
+    /// However processes come and go, nobody is inside without the record, and the last one clears
+    /// it.
     #[test]
     fn many_processes_that_open_and_close_it_leave_it_clean() {
         let scene = Scene::new();
@@ -603,7 +605,7 @@ mod durable {
     }
 
     #[test]
-    fn a_segment_in_memory_is_not_noted_as_unsynced() {
+    fn a_segment_in_memory_is_not_recorded_as_unsynced() {
         let scene = Scene::new();
         let segment = toy(&scene);
         let _open = Toy::open(&segment, Access::ReadWrite).unwrap();
@@ -625,8 +627,8 @@ mod durable {
             drop(Toy::open(&segment, Access::ReadWrite).unwrap());
         }
 
-        /// Wherever a process dies that comes or goes: none is kept out in this boot, and the note
-        /// is there unless all is written.
+        /// Wherever a process dies while it opens or closes the segment, no other is kept out in
+        /// this boot, and the record is there unless everything is written.
         #[test]
         fn a_death_while_opening_or_closing_keeps_no_process_out() {
             for (point, is_noted) in [

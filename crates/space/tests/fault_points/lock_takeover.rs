@@ -1,6 +1,7 @@
 //! Real processes die at every fault point of attaching a segment, of its sections, of taking its
-//! lock over from the dead, of clearing these away, and of recovery. The next process is let in,
-//! or gets the error that the segment may be half changed; nothing that the dead had stays taken.
+//! lock over from a dead process, of reaping dead processes, and of recovery. The next process is
+//! let in, or gets the error that the segment may be half changed; nothing that a dead process held
+//! stays taken.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +11,10 @@ use mneme_space::{Attachment, EnterError, Registry, Segment};
 use mneme_sys::Access;
 use mneme_sys::fault::{self, Action};
 
-/// What a process does until it dies. Each begins with attaching and ends with detaching.
+/// The work during which a process dies. Each begins with attaching and ends with detaching.
 const WORKS: [&str; 3] = ["enter", "read", "rebuild"];
 
-/// What died in the segment before, and lies there still.
+/// The process that died in the segment before, and was not reaped.
 const BEFORE: [&str; 3] = ["nobody", "a reader", "a writer"];
 
 fn attach(registry: &Registry) -> Attachment {
@@ -57,8 +58,8 @@ fn scene(before: &str) -> Scene {
     scene
 }
 
-/// Whether the next process must get `Poisoned`; `None`: either, for it depends on how far the
-/// recovery was.
+/// Whether the next process must get `Poisoned`; `None` if either is right, because it depends on
+/// how far the recovery was.
 fn must_be_poisoned(before: &str, work: &str, point: &str) -> Option<bool> {
     match (before, work) {
         (_, "rebuild") => is_of_sections(point).then_some(true),
@@ -85,10 +86,10 @@ fn afterwards(scene: &Scene, poisoned: Option<bool>, context: &str) {
 }
 
 #[test]
-fn after_a_death_at_any_point_of_a_hand_over_the_next_is_let_in_or_gets_an_error() {
+fn the_next_process_is_let_in_or_gets_an_error_after_a_death_at_any_point_of_a_hand_over() {
     let mut passed_ever = BTreeSet::new();
     for (before, work) in BEFORE.iter().flat_map(|b| WORKS.map(|w| (*b, w))) {
-        // Which points there are on the way, and how often they are passed.
+        // Finds the fault points on the way, and how often they are passed.
         let census = scene(before);
         let registry = census.registry.clone();
         let passed = std::thread::spawn(move || {
@@ -121,7 +122,7 @@ fn after_a_death_at_any_point_of_a_hand_over_the_next_is_let_in_or_gets_an_error
                 .filter(|name| of_locks.iter().any(|part| name.starts_with(part))),
         )
         .filter(|name| !passed_ever.contains(*name))
-        // Slots that idle successors of the dead have: a subject of `mneme-sync`'s tests.
+        // Slots that idle successors of dead processes have: covered by `mneme-sync`'s tests.
         .filter(|name| *name != "sync.reap.orphans")
         .collect();
     assert_eq!(

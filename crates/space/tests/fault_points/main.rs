@@ -1,5 +1,5 @@
-//! What has fault points in tests: deaths at each of them, with the feature `fault`, and what the
-//! same subjects promise without.
+//! Operations that have fault points: with the feature `fault`, deaths at each of them; without it,
+//! the other promises of the same operations.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! Two segments that are restored from each other.
+//! Two segments are restored from each other.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -9,9 +9,9 @@ use mneme_sys::fault::{self, Action};
 
 use crate::common::Scene;
 
-/// A thread that has the first of the two locks can have the second too.
+/// A thread that has the first of the two locks can also get the second.
 #[test]
-fn of_two_that_restore_each_other_one_has_a_lock() {
+fn two_restores_of_each_other_do_not_deadlock() {
     let scene = Scene::new();
     let first = scene.create("s");
     let second = first.clone_as("t").unwrap();
@@ -27,7 +27,7 @@ fn of_two_that_restore_each_other_one_has_a_lock() {
             scope.spawn(move || {
                 for _ in 0..5 {
                     fault::arm("space.restore.first", stay.clone(), 1);
-                    // On a busy machine one may have waited for long enough to give up.
+                    // On a busy machine one thread may have waited long enough to give up.
                     let _ = this.restore_from(that);
                     fault::disarm();
                 }

@@ -1,5 +1,6 @@
-//! Typed contents between real processes: nothing is lost, nobody sees what another is changing,
-//! and a death or a panic while changing leaves a poisoned segment that can be recovered.
+//! Typed contents shared between real processes: nothing is lost, nobody sees what another is
+//! changing, and a death or a panic during a change leaves a poisoned segment that can be
+//! recovered.
 
 use std::time::Duration;
 
@@ -40,8 +41,8 @@ fn add(at: &Attachment, entry: u64) -> Result<(), EnterError> {
     })
 }
 
-/// Processes and threads that take part in a segment, with the dead that have not been cleared
-/// away.
+/// The numbers of participating processes and threads of a segment, including dead ones that have
+/// not been reaped.
 fn attended(segment: &Segment) -> (u32, u32) {
     let mapping = segment.map(Access::ReadOnly).unwrap();
     let stats = mapping.stats();
@@ -106,7 +107,7 @@ fn several_processes_change_one_structure_and_lose_nothing() {
     }
     children.into_iter().for_each(Process::end);
     assert_eq!(read(&at), (2000, 4 * (0..500).sum::<u64>()));
-    // What one has grown, others follow, whatever they may do with it.
+    // When one process has grown the segment, others follow, whatever their access.
     let reader = attach(&scene.registry, Access::ReadOnly);
     assert_eq!(read(&reader).0, 2000);
 }
@@ -135,7 +136,7 @@ fn a_death_while_changing_poisons_and_one_while_reading_does_not() {
         let refused = add(&at, 9).unwrap_err();
         assert!(matches!(refused, EnterError::Poisoned { .. }), "{refused}");
         assert!(segment.info().unwrap().poisoned);
-        // It stays so, for others too, and a clone is refused.
+        // It stays poisoned, for others too, and a clone is refused.
         let refused = attach(&scene.registry, Access::ReadOnly)
             .read(|_| ())
             .unwrap_err();
@@ -154,10 +155,10 @@ fn a_death_while_changing_poisons_and_one_while_reading_does_not() {
     assert_eq!(read(&reader), (0, 0));
 }
 
-/// Else a segment would let nobody in after a thousand deaths, and writers would look at each of
-/// the dead.
+/// Otherwise a segment would let nobody in after a thousand deaths, and writers would read the
+/// slots of all the dead.
 #[test]
-fn what_the_dead_have_taken_is_given_back() {
+fn what_dead_processes_hold_is_released() {
     let scene = Scene::new();
     let segment = scene.create("s");
     // By the process that maps the segment next,
@@ -166,7 +167,7 @@ fn what_the_dead_have_taken_is_given_back() {
     let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
     assert_eq!(attended(&segment).0, 1);
     found(&at);
-    // by one that meets the dead one,
+    // by one that finds the dead process,
     visitor::start(&scene, "read").kill();
     add(&at, 1).unwrap();
     assert_eq!(attended(&segment), (1, 1));
@@ -177,7 +178,7 @@ fn what_the_dead_have_taken_is_given_back() {
 }
 
 #[test]
-fn killed_at_any_moment_a_writer_blocks_nobody_and_hides_nothing() {
+fn a_writer_killed_at_any_moment_blocks_nobody_and_hides_nothing() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
@@ -218,7 +219,7 @@ fn a_stopped_holder_is_waited_for_and_named() {
             panic!("it entered");
         };
         assert_eq!(stalled.pid, child.id());
-        // Readers do not mind one another.
+        // Readers do not exclude one another.
         assert_eq!(at.read(|_| ()).is_ok(), reads);
         child.signal("-CONT");
         child.end();
@@ -235,7 +236,7 @@ fn a_stopped_waiter_blocks_others_only_if_it_is_next() {
     let short = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
     let (at, short) = (at.timeout(LONG), short.timeout(Duration::from_millis(30)));
     found(&at);
-    // Behind a writer it has nothing, however far it has come.
+    // Behind a writer it holds nothing, however far it has come.
     let visitor = at.enter(|_| {
         let visitor = visitor::start(&scene, "add once");
         visitor.signal("-STOP");
@@ -246,7 +247,7 @@ fn a_stopped_waiter_blocks_others_only_if_it_is_next() {
     assert_eq!(read(&short).0, 1);
     visitor.signal("-CONT");
     visitor.end();
-    // Behind a reader it is the next to be let in, so that it is named.
+    // Behind a reader it is the next to be let in, and is therefore named.
     let named = |refused: Result<(), EnterError>| match refused {
         Ok(()) => None,
         Err(EnterError::Stalled(stalled)) => Some(stalled.pid),
@@ -254,7 +255,7 @@ fn a_stopped_waiter_blocks_others_only_if_it_is_next() {
     };
     let visitor = at.read(|_| {
         let visitor = visitor::start(&scene, "add once");
-        // Until it is stopped where it waits, and not on its way there.
+        // Waits until it is stopped while it waits, and not on its way there.
         wait_until("both the writer and the reader wait for it", || {
             visitor.signal("-STOP");
             let names = std::thread::scope(|scope| {
@@ -305,8 +306,8 @@ fn a_panic_while_changing_poisons_and_one_while_reading_does_not() {
     assert_eq!(read(&at), (1, 1));
 }
 
-/// A destructor may enter a section while its thread unwinds. What it is refused does not poison
-/// what it was not.
+/// A destructor may enter a section while its thread unwinds. If the section is refused, nothing is
+/// poisoned.
 #[test]
 fn a_section_that_is_refused_while_a_thread_unwinds_poisons_nothing() {
     struct Enters<'a>(&'a Attachment);
@@ -339,7 +340,7 @@ fn a_section_that_is_refused_while_a_thread_unwinds_poisons_nothing() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn impossible_attachments_are_refused() {
     let scene = Scene::new();
     let (a, b) = (scene.create("s"), scene.create("b"));
     let floating = scene.registry.segment("f").floating().create().unwrap();
@@ -369,7 +370,7 @@ fn what_makes_no_sense_is_refused() {
         matches!(refused, EnterError::NotAttached { .. }),
         "{refused}"
     );
-    // A process that may only read gets nothing to change.
+    // A process that may only read is not allowed to write.
     let reader = Attachment::new([(&a, Access::ReadOnly)]).unwrap();
     reader
         .enter(|here| {

@@ -1,5 +1,5 @@
-//! Whatever is in a registry's files, opening a segment answers with it or says what is wrong and
-//! where; `check` says so too; the segment can be removed, and its name used again.
+//! Whatever the files of a registry contain, opening a segment succeeds or says what is wrong and
+//! where; `check` says so too; and the segment can be removed, and its name used again.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
@@ -9,7 +9,7 @@ use crate::common::Scene;
 use mneme_space::{DescriptionError, OpenError, Registry, RegistryError, Segment};
 use mneme_sys::{Access, FRAME, HEADER_LEN, HeaderError};
 
-/// Where the parts of segment `s` are.
+/// The paths of the parts of segment `s`.
 struct Parts {
     directory: PathBuf,
     meta: PathBuf,
@@ -27,7 +27,7 @@ fn parts(scene: &Scene) -> Parts {
     }
 }
 
-/// As if the machine had been started anew since the segment was made.
+/// Makes the segment look as if the machine had been rebooted since its creation.
 fn another_boot(scene: &Scene) {
     let Parts { meta, .. } = parts(scene);
     let text = fs::read_to_string(&meta).unwrap();
@@ -43,7 +43,8 @@ fn refusal(scene: &Scene) -> OpenError {
     Segment::open(&scene.registry, "s").unwrap_err()
 }
 
-/// The damage is reported, cleaning loses nothing that has a name, and removal ends it.
+/// Checks that the damage is reported, that cleaning removes nothing that has a name, and that
+/// removal ends it.
 fn is_reported_and_removable(scene: &Scene, words: &str) {
     scene.is_reported_and_removable(words, |registry| {
         registry.remove_segment("s").unwrap();
@@ -53,7 +54,7 @@ fn is_reported_and_removable(scene: &Scene, words: &str) {
 }
 
 #[test]
-fn a_truncated_or_changed_description_is_refused_in_words_or_whole() {
+fn a_truncated_or_changed_description_is_refused_with_a_reason_or_still_valid() {
     let scene = Scene::new();
     let made = scene.create("s");
     let Parts { meta, .. } = parts(&scene);
@@ -73,7 +74,7 @@ fn a_truncated_or_changed_description_is_refused_in_words_or_whole() {
             let mut text = whole.clone();
             text[at] ^= change;
             fs::write(&meta, &text).unwrap();
-            // What still reads as a description of these data is one.
+            // Whatever still parses as a description of these data is accepted.
             if let Ok(segment) = Segment::open(&scene.registry, "s") {
                 assert_eq!(segment.uuid(), made.uuid(), "{at} {change}");
                 assert_eq!(segment.max_size(), made.max_size(), "{at} {change}");
@@ -151,7 +152,7 @@ fn another_format_is_named_with_ours() {
 }
 
 #[test]
-fn a_description_can_name_no_file_but_a_segment_s() {
+fn a_description_can_name_only_a_segments_data_file() {
     let scene = Scene::new();
     let _ = scene.create("s");
     let victim = scene.root.join("precious");
@@ -165,7 +166,7 @@ fn a_description_can_name_no_file_but_a_segment_s() {
     );
     scene.registry.remove_segment("s").unwrap();
     assert!(victim.exists());
-    // The link said which the data were.
+    // The link named the data.
     assert!(!data.exists());
 
     let _ = scene.create("s");
@@ -180,7 +181,7 @@ fn a_description_can_name_no_file_but_a_segment_s() {
     symlink(&victim, directory.join("data")).unwrap();
     scene.registry.remove_segment("s").unwrap();
     assert!(victim.exists());
-    // Now nothing names them: cleaning does away with them.
+    // Nothing names them any more, so cleaning removes them.
     assert!(
         scene
             .findings()
@@ -197,7 +198,7 @@ fn a_description_that_leads_astray_does_not_cost_the_data() {
     let scene = Scene::new();
     let _ = scene.create("s");
     let Parts { meta, data, .. } = parts(&scene);
-    // One digit of the file's name, in the part that says whose registry it is.
+    // One digit of the file's name, in the part that identifies the registry.
     let name = data.file_name().unwrap().to_str().unwrap();
     let other = if name.starts_with('0') { "1" } else { "0" };
     replace(&meta, name, &format!("{other}{}", &name[1..]));
@@ -225,7 +226,7 @@ fn any_changed_byte_of_the_header_that_never_changes_is_noticed() {
         );
         file.write_all_at(&whole[at..=at], at as u64).unwrap();
     }
-    // More committed than there is, more than there may be.
+    // A greater committed length than the file's, and one greater than the maximum.
     let commit = |bytes: u64| file.write_all_at(&bytes.to_le_bytes(), 48).unwrap();
     commit(2 * FRAME as u64);
     assert!(matches!(refusal(&scene), OpenError::Truncated { len, .. } if len == FRAME as u64));
@@ -243,7 +244,7 @@ fn any_changed_byte_of_the_header_that_never_changes_is_noticed() {
 }
 
 #[test]
-fn data_that_are_cut_off_gone_or_another_s_are_distinguished() {
+fn truncated_missing_and_foreign_data_are_distinguished() {
     let scene = Scene::new();
     let _ = scene.create("s");
     let cut = |len: u64| {
@@ -279,11 +280,11 @@ fn data_that_are_cut_off_gone_or_another_s_are_distinguished() {
     assert!(refusal(&scene).source_text().contains("not a file"));
     fs::remove_dir(&data).unwrap();
     assert!(matches!(refusal(&scene), OpenError::DataGone { .. }));
-    // It may lie where this process does not see it, and somebody may have it.
+    // The data may be mounted elsewhere, where this process does not see them, and may be in use.
     assert!(scene.findings()[0].contains("cannot be seen"));
     scene.registry.clean().unwrap();
     assert!(matches!(refusal(&scene), OpenError::DataGone { .. }));
-    // Memory after a reboot: nothing is lost by cleaning up.
+    // Memory after a reboot: cleaning loses nothing.
     another_boot(&scene);
     assert!(scene.findings()[0].contains("as after a reboot"));
     scene.registry.clean().unwrap();
@@ -291,7 +292,7 @@ fn data_that_are_cut_off_gone_or_another_s_are_distinguished() {
 }
 
 #[test]
-fn a_control_file_of_garbage_lets_nobody_in_until_it_is_made_anew() {
+fn a_garbage_control_file_lets_nobody_in_until_it_is_replaced() {
     let scene = Scene::new();
     let segment = scene.registry.segment("s").mode(0o640).create().unwrap();
     let Parts { control, .. } = parts(&scene);
@@ -323,7 +324,7 @@ fn a_control_file_of_garbage_lets_nobody_in_until_it_is_made_anew() {
         scene.registry.clean().unwrap();
         assert_eq!(scene.findings(), Vec::<String>::new(), "{what:?}");
         segment.map(Access::ReadWrite).unwrap();
-        // What the old file knew of deaths is lost.
+        // The deaths that the old file recorded are lost.
         assert!(segment.info().unwrap().poisoned);
     }
     use std::os::unix::fs::PermissionsExt;
@@ -334,7 +335,7 @@ fn a_control_file_of_garbage_lets_nobody_in_until_it_is_made_anew() {
 }
 
 #[test]
-fn what_does_not_belong_into_a_registry_is_reported_and_left_alone() {
+fn foreign_files_in_a_registry_are_reported_and_left_alone() {
     let scene = Scene::new();
     let _ = scene.create("s");
     for stray in ["segments/.hidden", "making/someone's"] {

@@ -1,12 +1,12 @@
-//! What a section's closure has captured may do anything when it is dropped, whenever that is:
-//! enter others, change the attachment, run while the thread unwinds.
+//! The values that a section's closure has captured may do anything when they are dropped, at any
+//! time: enter other sections, change the attachment, or run while the thread unwinds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::common::Scene;
 use mneme_space::{Access, Attachment, EnterError, Segment};
 
-/// Does something when it is dropped.
+/// Calls a function when it is dropped.
 struct OnDrop<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
@@ -30,8 +30,7 @@ fn is_poisoned(at: &Attachment) -> bool {
     matches!(at.enter(|_| ()), Err(EnterError::Poisoned { .. }))
 }
 
-/// Two segments, in the order in which they are locked: where the second is refused, the first is
-/// locked already.
+/// Two segments in locking order: if the second is refused, the first is already locked.
 fn ordered(scene: &Scene) -> [Segment; 2] {
     let mut two = [scene.create("one"), scene.create("two")];
     two.sort_by_key(Segment::uuid);
@@ -39,7 +38,7 @@ fn ordered(scene: &Scene) -> [Segment; 2] {
 }
 
 #[test]
-fn a_refused_closure_may_enter_what_wants_the_addresses_of_what_was_locked() {
+fn a_refused_closure_may_enter_a_segment_that_claims_the_locked_ones_addresses() {
     let scene = Scene::new();
     let [first, second] = ordered(&scene);
     let rival = attach(&[&first.clone_as("rival").unwrap()]);
@@ -54,7 +53,7 @@ fn a_refused_closure_may_enter_what_wants_the_addresses_of_what_was_locked() {
 }
 
 #[test]
-fn a_refused_closure_may_enter_the_same_and_take_it_off() {
+fn a_refused_closure_may_enter_and_detach_the_same_segment() {
     let scene = Scene::new();
     let [first, second] = ordered(&scene);
     let other = attach(&[&scene.create("other")]);
@@ -79,10 +78,10 @@ fn a_closure_that_ran_drops_what_it_captured_inside() {
     at.enter(|_| ()).unwrap();
 }
 
-/// A section that begins while the thread unwinds is like any other: only a panic of its own
+/// A section that begins while the thread unwinds is like any other: only a panic inside it
 /// poisons.
 #[test]
-fn unwinding_elsewhere_poisons_nothing() {
+fn a_section_entered_while_unwinding_poisons_nothing() {
     let scene = Scene::new();
     let [first, second] = ordered(&scene);
     poison(&attach(&[&second]));

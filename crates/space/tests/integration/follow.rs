@@ -1,5 +1,5 @@
-//! An attachment of a space follows it: each section has the members that the space had when it
-//! began.
+//! An attachment of a space follows its changes: each section has the members that the space had
+//! when it began.
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::Barrier;
@@ -15,7 +15,7 @@ impl Schema for Number {
     type Root<'s> = u64;
 }
 
-/// A segment that knows its number.
+/// A segment that contains its number.
 fn numbered(scene: &Scene, name: &str, number: u64) -> Segment {
     let segment = scene.create(name);
     let at = Attachment::new([(&segment, ReadWrite)]).unwrap();
@@ -25,7 +25,7 @@ fn numbered(scene: &Scene, name: &str, number: u64) -> Segment {
     segment
 }
 
-/// What a section finds, and whether it may be changed.
+/// The segments that a section finds, and whether it may change them.
 fn found(at: &Attachment) -> Vec<(String, bool)> {
     let found = at.enter(|here| {
         let segments = here.segments();
@@ -54,11 +54,11 @@ fn space(scene: &Scene, members: &[(&Segment, Access)]) -> Space {
 }
 
 #[test]
-fn sections_have_the_members_of_their_beginning() {
+fn a_section_has_the_members_of_its_beginning() {
     let scene = Scene::new();
     let (a, b, c) = (scene.create("a"), scene.create("b"), scene.create("c"));
     let space = space(&scene, &[(&a, ReadWrite)]);
-    // A handle of its own, as another process has.
+    // A separate handle, as another process has.
     let at = scene.space("w").attach().unwrap();
     let reader = scene.space("w").attach_read_only().unwrap();
     assert_eq!(found(&at), owned(&[("a", true)]));
@@ -68,7 +68,7 @@ fn sections_have_the_members_of_their_beginning() {
     space.set_access("b", ReadWrite).unwrap();
     assert_eq!(found(&at), owned(&[("a", true), ("b", true)]));
     assert_eq!(found(&reader), owned(&[("a", false), ("b", false)]));
-    // One's own come on top.
+    // Segments attached individually are added to the space's.
     at.add(&c, ReadWrite).unwrap();
     space.remove_segment("a").unwrap();
     assert_eq!(found(&at), owned(&[("b", true), ("c", true)]));
@@ -90,20 +90,20 @@ fn sections_have_the_members_of_their_beginning() {
         changed.wait();
     });
     assert_eq!(found(&at), []);
-    // Nobody keeps what the space no longer has.
+    // Nobody keeps the segments that the space no longer has.
     for segment in [a, b, c] {
         segment.remove().unwrap();
     }
 }
 
 #[test]
-fn what_cannot_be_followed_is_reported_until_it_is_mended() {
+fn a_change_that_cannot_be_followed_is_reported_until_it_is_repaired() {
     let scene = Scene::new();
     let (a, b) = (scene.create("a"), scene.create("b"));
     let space = space(&scene, &[(&a, ReadWrite)]);
     let at = space.attach().unwrap();
     space.add(&b, ReadWrite).unwrap();
-    // Before the attachment has looked.
+    // Removed before the attachment has followed the change.
     b.remove().unwrap();
     for _ in 0..2 {
         let refused = at.enter(|_| ()).unwrap_err();
@@ -116,7 +116,7 @@ fn what_cannot_be_followed_is_reported_until_it_is_mended() {
     space.remove_segment("b").unwrap();
     assert_eq!(found(&at), owned(&[("a", true)]));
 
-    // A clone cannot be there beside its original; one for the other it can.
+    // A clone cannot be mapped beside its original; a clone instead of the original can.
     let clone = a.clone_as("clone").unwrap();
     assert!(space.add(&clone, ReadOnly).is_err());
     assert!(matches!(
@@ -129,14 +129,14 @@ fn what_cannot_be_followed_is_reported_until_it_is_mended() {
 }
 
 #[test]
-fn a_control_file_that_was_made_anew_is_followed_too() {
+fn a_replaced_control_file_is_followed_too() {
     let scene = Scene::new();
     let (a, b) = (scene.create("a"), scene.create("b"));
     let space = space(&scene, &[(&a, ReadWrite)]);
     let control = scene.registry.root().join("spaces/w/control");
     let at = space.attach().unwrap();
-    // In use: it is not made anew while anybody is attached, even damaged.
-    // Its length stays: to processes that map it, a file that is cut off is memory that is gone.
+    // A file in use is not replaced while anybody is attached, even if it is damaged. Its length is
+    // kept: if it were truncated, processes that map it would lose the memory.
     let file = std::fs::File::options().write(true).open(&control).unwrap();
     file.write_all_at(b"damage", 0).unwrap();
     drop(at);
@@ -151,7 +151,7 @@ fn many_enter_while_the_space_changes() {
     let scene = Scene::new();
     let a = numbered(&scene, "a", 1);
     let b = numbered(&scene, "b", 2);
-    // Where `b` is, too: the space has one or the other.
+    // It has the same address as `b`: the space has one or the other.
     let rival = b.clone_as("rival").unwrap();
     let space = space(&scene, &[(&a, ReadOnly), (&b, ReadOnly)]);
     let at = space.attach().unwrap();
@@ -165,7 +165,7 @@ fn many_enter_while_the_space_changes() {
                         let names: Vec<_> = here.segments().map(|it| it.0.to_owned()).collect();
                         assert!(names.len() <= 2, "{names:?}");
                         for other in names.iter().filter(|name| *name != "a") {
-                            // A `Section` speaks of one segment: `beside` makes another.
+                            // A `Section` stands for one segment: `beside` creates another.
                             here.beside(other, |_, there| {
                                 assert_eq!(*there.root::<Number>(other).unwrap(), 2);
                             })

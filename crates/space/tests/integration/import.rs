@@ -1,5 +1,5 @@
-//! Names come back: the data of a segment outlive the directory of their registry, and are
-//! imported.
+//! The data of a segment outlive the directory of their registry, and can be imported under a name
+//! again.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ fn attach(segment: &Segment) -> Attachment {
     Attachment::new([(segment, Access::ReadWrite)]).unwrap()
 }
 
-/// A segment with a root of one number.
+/// A segment whose root is one number.
 fn made(scene: &Scene, backing: Backing) -> (Segment, PathBuf) {
     let builder = scene.registry.segment("s").mode(0o640).backing(backing);
     let segment = builder.create().unwrap();
@@ -43,8 +43,7 @@ fn numbers(segment: &Segment) -> Vec<u64> {
         .unwrap()
 }
 
-/// The registry as it is after its directory was emptied and it was made anew, with other
-/// addresses.
+/// The registry after its directory was emptied and created again, with other addresses.
 fn anew(scene: &Scene) -> Registry {
     std::fs::remove_dir_all(scene.root.join("registry")).unwrap();
     let options = RegistryOptions {
@@ -69,7 +68,7 @@ fn data_whose_registry_is_gone_are_imported_at_their_address() {
         let (before, data) = made(&scene, backing);
         let (uuid, base) = (before.uuid(), before.base());
         let registry = anew(&scene);
-        // Other tests have importable data of their own beside it.
+        // Other tests have importable data beside these.
         let is_listed = || {
             let listed = registry.importable().unwrap();
             listed.iter().any(|file| file.data == data)
@@ -83,7 +82,8 @@ fn data_whose_registry_is_gone_are_imported_at_their_address() {
         assert!(!data.exists());
         assert!(!is_listed());
         assert_eq!(registry.check().unwrap(), []);
-        // It is a segment like others: at an address outside of the registry's window, too.
+        // An imported segment behaves like others, even at an address outside the registry's
+        // window.
         let clone = segment.clone_as("clone").unwrap();
         assert_eq!(numbers(&clone), [7]);
         clone.remove().unwrap();
@@ -92,7 +92,7 @@ fn data_whose_registry_is_gone_are_imported_at_their_address() {
 }
 
 #[test]
-fn what_cannot_be_imported_stays_as_it_is() {
+fn a_refused_import_changes_nothing() {
     let scene = Scene::new();
     let (segment, data) = made(&scene, Backing::Shared);
     let at = attach(&segment);
@@ -106,7 +106,7 @@ fn what_cannot_be_imported_stays_as_it_is() {
         ImportError::InUse { .. }
     ));
     drop(at);
-    // The registry names it.
+    // The registry names it already.
     assert!(matches!(
         refused(&scene.registry, "t", None),
         ImportError::Named { .. }
@@ -126,7 +126,7 @@ fn what_cannot_be_imported_stays_as_it_is() {
     assert_eq!(registry.check().unwrap(), []);
 }
 
-/// A header with a valid checksum may say what no segment can be.
+/// A header with a valid checksum may contain values that no segment can have.
 #[test]
 fn an_impossible_greatest_size_is_refused_and_nothing_changed() {
     for size in [0, 3 * 4096 + 1] {
@@ -148,7 +148,7 @@ fn an_impossible_greatest_size_is_refused_and_nothing_changed() {
     }
 }
 
-/// A segment that was removed by hand has data of its own registry's name.
+/// A segment whose directory was removed by hand leaves data named for its own registry.
 #[test]
 fn data_of_the_same_registry_are_imported_and_never_removed_by_a_failure() {
     let scene = Scene::new();
@@ -163,7 +163,7 @@ fn data_of_the_same_registry_are_imported_and_never_removed_by_a_failure() {
     assert_eq!(scene.findings(), [""; 0]);
 }
 
-/// What a process leaves that is killed while it imports data of its own registry's name.
+/// Data left by a process that was killed while it imported data named for its own registry.
 #[test]
 fn data_whose_import_was_broken_off_are_found_and_imported() {
     let scene = Scene::new();
@@ -172,7 +172,7 @@ fn data_whose_import_was_broken_off_are_found_and_imported() {
     let name = data.file_name().unwrap().to_str().unwrap();
     let aside = data.with_file_name(format!("{name}.importing"));
     std::fs::rename(&data, &aside).unwrap();
-    // Other processes' data may lie beside them.
+    // Other processes' data may lie beside these.
     let is_listed = || {
         let listed = scene.registry.importable().unwrap();
         listed.iter().any(|file| file.data == aside)
@@ -184,7 +184,7 @@ fn data_whose_import_was_broken_off_are_found_and_imported() {
     assert!(!aside.exists());
     assert_eq!(scene.findings(), [""; 0]);
 
-    // Killed later: the segment has its name, and its data both of theirs.
+    // Killed later: the segment has its name, and its data have both names.
     std::fs::hard_link(&data, &aside).unwrap();
     assert!(!is_listed());
     assert_eq!(scene.registry.clean().unwrap().len(), 1);
@@ -192,7 +192,7 @@ fn data_whose_import_was_broken_off_are_found_and_imported() {
     assert_eq!(numbers(&segment), [7]);
 }
 
-/// A state that is in the header outlives the control file.
+/// The header records the state, which therefore outlives the control file.
 #[test]
 fn a_segment_that_was_being_changed_is_imported_poisoned() {
     let scene = Scene::new();
@@ -217,9 +217,9 @@ fn contents_of_another_crate_need_their_control_file() {
     assert!(data.exists());
 }
 
-/// A place that cannot be listed hides nothing that lies elsewhere.
+/// A directory that cannot be listed hides nothing in other directories.
 #[test]
-fn a_place_that_cannot_be_listed_is_passed_over() {
+fn a_directory_that_cannot_be_listed_is_skipped() {
     let scene = Scene::new();
     let (_, data) = made(&scene, Backing::Shared);
     std::fs::remove_dir_all(scene.registry.root().join("segments/s")).unwrap();

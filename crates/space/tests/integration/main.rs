@@ -1,4 +1,5 @@
-//! Segments and spaces through the crate's interface. One program: each module is a subject.
+//! Segments and spaces, tested through the crate's public interface. All modules form one test
+//! program.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,5 +1,5 @@
-//! What others put into a registry that they share, or what lies there by mistake, costs no user
-//! files or time.
+//! Files that others put into a shared registry, or that lie there by mistake, cost users neither
+//! files nor time.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,7 +21,7 @@ fn run(program: &str, args: &[&Path]) {
 }
 
 #[test]
-fn what_lies_among_the_dying_deletes_no_data_that_has_a_name() {
+fn files_planted_in_dying_delete_no_data_that_has_a_name() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let planted = scene.registry.root().join("dying/x");
@@ -41,8 +41,8 @@ fn cleaning_follows_no_symbolic_links() {
         fs::write(mine.join(name), [7; 8192]).unwrap();
     }
     let dying = scene.registry.root().join("dying");
-    // A control file that is a link, one that is another name of a file, and a directory that is a
-    // link.
+    // A control file that is a link, one that is a hard link to another file, and a directory that
+    // is a link.
     for planted in ["link", "name"] {
         fs::create_dir(dying.join(planted)).unwrap();
     }
@@ -57,7 +57,7 @@ fn cleaning_follows_no_symbolic_links() {
 }
 
 #[test]
-fn another_user_s_files_are_left_alone() {
+fn another_users_files_are_left_alone() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let data = segment.info().unwrap().data;
@@ -67,7 +67,7 @@ fn another_user_s_files_are_left_alone() {
         eprintln!("skipped: only root gives files away");
         return;
     }
-    // Nothing else names them now.
+    // Nothing else names these data now.
     fs::remove_dir_all(segment.directory()).unwrap();
     let found = scene.registry.clean().unwrap();
     assert!(
@@ -79,7 +79,7 @@ fn another_user_s_files_are_left_alone() {
 }
 
 #[test]
-fn pipes_keep_nobody_waiting() {
+fn pipes_make_nobody_wait() {
     let scene = Scene::new();
     let root = scene.registry.root().to_owned();
     let _ = scene.create("whole");
@@ -113,7 +113,7 @@ fn pipes_keep_nobody_waiting() {
 }
 
 #[test]
-fn permissions_are_not_given_to_what_a_link_leads_to() {
+fn permissions_are_not_set_on_the_target_of_a_link() {
     use std::os::unix::fs::PermissionsExt;
     let scene = Scene::new();
     let space = scene.registry.space("shared").create().unwrap();
@@ -129,7 +129,7 @@ fn permissions_are_not_given_to_what_a_link_leads_to() {
 }
 
 #[test]
-fn a_control_file_that_cannot_be_asked_is_no_leave_to_remove() {
+fn a_segment_is_not_removed_if_its_control_file_cannot_be_examined() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let at = attach(&segment);
@@ -164,7 +164,7 @@ fn a_copy_of_a_registry_costs_the_original_no_data() {
     }
     assert_eq!(scene.findings(), Vec::<String>::new());
 
-    // What its owner calls the only one is.
+    // Its owner may declare the remaining one to be the only one.
     let description = backup.join("registry");
     let text = fs::read_to_string(&description).unwrap();
     let (before, place) = text.split_once("\"place\": {").unwrap();
@@ -206,9 +206,9 @@ fn a_note_follows_no_link_and_waits_for_no_pipe() {
     assert_eq!(fs::read_to_string(&mine).unwrap(), "mine");
 }
 
-/// A user who may read a registry's lock could take a read lock, and keep all others waiting.
+/// A user who may read a registry's lock could take a read lock, and make all others wait.
 #[test]
-fn a_registry_s_lock_is_readable_by_those_alone_who_may_write_it() {
+fn only_users_who_may_write_a_registrys_lock_may_read_it() {
     use std::os::unix::fs::PermissionsExt;
     let scene = Scene::new();
     for (number, (directory, expected)) in [
@@ -229,7 +229,7 @@ fn a_registry_s_lock_is_readable_by_those_alone_who_may_write_it() {
         let lock = root.join("lock");
         let mode = || fs::metadata(&lock).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(), expected, "{directory:o}");
-        // As earlier builds made it.
+        // As earlier builds created it.
         let before = fs::Permissions::from_mode(directory & 0o666);
         fs::set_permissions(&lock, before).unwrap();
         Registry::open(&root).unwrap();

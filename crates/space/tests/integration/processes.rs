@@ -1,5 +1,5 @@
-//! A segment between real processes: the same address, growth seen by others, and a visitor that is
-//! killed is no visitor any more.
+//! A segment shared by real processes: it has the same address in each, they see each other's
+//! growth, and a killed visitor no longer counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ use mneme_space::{
 };
 use mneme_sys::{Access, FRAME};
 
-/// Makes a segment of each name, or a copy of `s`, and leaves a file for each that it did.
+/// Creates a segment of each name, or a clone of `s`, and leaves a file for each that it created.
 fn create_each(registry: &Registry) {
     here();
     let original = Segment::open(registry, "s").unwrap();
@@ -40,7 +40,7 @@ fn create_each(registry: &Registry) {
 }
 
 #[test]
-fn several_processes_make_segments_of_the_same_names_at_once_and_each_is_made_once() {
+fn several_processes_create_the_same_names_at_once_and_each_is_created_once() {
     let scene = Scene::new();
     let _ = scene.create("s");
     let makers: Vec<Process> = (0..4).map(|_| visitor::start(&scene, "create")).collect();
@@ -48,7 +48,7 @@ fn several_processes_make_segments_of_the_same_names_at_once_and_each_is_made_on
     let mut bases = Vec::new();
     for round in 0..20 {
         let made = scene.open(&format!("made {round}"));
-        // The one whose call returned success made it; no other call did.
+        // The process whose call succeeded created it; no other call did.
         let won = scene.registry.root().join(format!("won {}", made.uuid()));
         assert_eq!(std::fs::read_to_string(won).unwrap(), made.name().as_str());
         if made.info().unwrap().cloned_from.is_none() {
@@ -89,7 +89,7 @@ fn role() {
             mapping.grow(3 * FRAME).unwrap();
             let far: &AtomicU64 = region(&mapping).at(3 * FRAME as u64 - 8).unwrap();
             far.store(77, Ordering::Release);
-            // A pointer, as a heap would store it: true wherever the segment is mapped.
+            // A pointer, as a heap would store it: valid wherever the segment is mapped.
             let near: &AtomicU64 = region(&mapping).at(4096).unwrap();
             near.store(std::ptr::from_ref(far).addr() as u64, Ordering::Release);
             stand();
@@ -107,7 +107,7 @@ fn role() {
 }
 
 #[test]
-fn a_pointer_stored_by_one_process_is_true_in_another_and_the_killed_let_go() {
+fn a_pointer_stored_by_one_process_is_valid_in_another_and_killed_processes_release_theirs() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let mapping = segment.map(Access::ReadOnly).unwrap();
@@ -133,12 +133,12 @@ fn a_pointer_stored_by_one_process_is_true_in_another_and_the_killed_let_go() {
 fn a_clone_waits_for_a_writer_and_not_for_readers_and_is_refused_where_a_writer_died() {
     let scene = Scene::new();
     let segment = scene.create("s");
-    // A reader is no hindrance, neither alive nor dead.
+    // A reader does not prevent cloning, whether alive or dead.
     let mut reader = visitor::start(&scene, "read");
     segment.clone_as("beside a reader").unwrap();
     reader.kill();
     segment.clone_as("after a reader").unwrap();
-    // A writer is.
+    // A writer does.
     let mut writer = visitor::start(&scene, "write");
     let refused = segment.clone_as("t").unwrap_err();
     assert!(
@@ -155,10 +155,10 @@ fn a_clone_waits_for_a_writer_and_not_for_readers_and_is_refused_where_a_writer_
     assert_eq!(scene.findings(), Vec::<String>::new());
 }
 
-/// However a segment's control file is lost or doubled, the process inside is alone, and keeps its
-/// data.
+/// However a segment's control file is lost or duplicated, no other process gets in beside the one
+/// inside, which keeps its data.
 #[test]
-fn nobody_gets_in_beside_another_by_another_control_file() {
+fn nobody_enters_beside_another_through_another_control_file() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let visitor = visitor::start(&scene, "write");

@@ -1,4 +1,4 @@
-//! A segment gets another name: whole, by a user with the permission, while no process uses it.
+//! A user with the permission can rename a segment that no process uses.
 
 use crate::common::Scene;
 use mneme_space::{
@@ -6,7 +6,7 @@ use mneme_space::{
 };
 
 #[test]
-fn a_renamed_segment_is_found_by_its_new_name_alone() {
+fn a_renamed_segment_is_found_only_under_its_new_name() {
     let scene = Scene::new();
     let registry = &scene.registry;
     let made = registry.segment("old").create().unwrap();
@@ -29,9 +29,9 @@ fn a_renamed_segment_is_found_by_its_new_name_alone() {
     assert!(scene.findings().is_empty());
 }
 
-/// Servers and upgrades remove what has such a name.
+/// Servers and upgrades remove segments with such names.
 #[test]
-fn no_program_gives_a_segment_a_name_that_an_opening_makes() {
+fn a_program_cannot_give_a_segment_a_reserved_name() {
     let scene = Scene::new();
     let registry = &scene.registry;
     let made = registry.segment("mine").create().unwrap();
@@ -50,7 +50,8 @@ fn no_program_gives_a_segment_a_name_that_an_opening_makes() {
             other => panic!("{other:?}"),
         }
     }
-    // The openings do, and what they leave can be looked at, renamed and removed.
+    // Servers and upgrades use these names, and what they leave can be examined, renamed and
+    // removed.
     assert_eq!(
         registry.set_segment_aside("mine", "old").unwrap(),
         "mine~old-1"
@@ -64,7 +65,7 @@ fn no_program_gives_a_segment_a_name_that_an_opening_makes() {
     );
     registry.rename_segment("mine~old-1", "mine").unwrap();
     registry.remove_segment("mine~old-2").unwrap();
-    // What was made as something else is no leftover, whatever it is called now.
+    // A segment that was created under another name is not a leftover, whatever its name is now.
     let kept = registry.keep_beside("mine", "loading").unwrap();
     let refused = registry.remove_leftover(&kept).unwrap_err();
     assert!(

@@ -1,4 +1,4 @@
-//! Recovery from a clone: the content comes back whole, or the segment stays poisoned.
+//! Recovery from a clone: the whole content is restored, or the segment stays poisoned.
 
 use crate::common::Scene;
 use mneme_space::{
@@ -48,7 +48,7 @@ fn poison(at: &Attachment, name: &str) {
 }
 
 #[test]
-fn a_poisoned_segment_gets_its_clone_s_content_back_while_it_is_attached() {
+fn a_poisoned_segment_is_restored_from_its_clone_while_it_is_attached() {
     let scene = Scene::new();
     let segment = filled(&scene, "s", 1000);
     let clone = segment.clone_as("t").unwrap();
@@ -61,7 +61,7 @@ fn a_poisoned_segment_gets_its_clone_s_content_back_while_it_is_attached() {
     segment.restore_from(&clone).unwrap();
     assert_eq!(segment.condition().unwrap(), Condition::Whole);
     assert_eq!(read(&at, "s"), Vec::from_iter(0..1000));
-    // The heap grows into what was left behind it, which is zero.
+    // The heap grows into the memory behind the content, which is zero.
     at.enter(|here| {
         let root = here.root_mut::<Numbers>("s").unwrap();
         root.extend(1000..600_000);
@@ -72,7 +72,7 @@ fn a_poisoned_segment_gets_its_clone_s_content_back_while_it_is_attached() {
 }
 
 #[test]
-fn a_longer_clone_s_content_is_had_too_and_the_original_s_by_the_clone() {
+fn a_longer_clone_restores_its_original_and_the_original_its_clone() {
     let scene = Scene::new();
     let segment = filled(&scene, "s", 10);
     let clone = segment.clone_as("t").unwrap();
@@ -91,7 +91,7 @@ fn a_longer_clone_s_content_is_had_too_and_the_original_s_by_the_clone() {
 }
 
 #[test]
-fn what_is_no_clone_or_no_whole_one_is_refused() {
+fn a_segment_that_is_no_clone_or_is_poisoned_is_refused() {
     let scene = Scene::new();
     let (segment, other) = (filled(&scene, "s", 1), filled(&scene, "o", 1));
     let clone = segment.clone_as("t").unwrap();
@@ -136,16 +136,16 @@ fn the_process_inside_is_named() {
     assert_eq!(segment.condition().unwrap(), Condition::Whole);
 }
 
-/// A process that has a segment mapped is one participant of it, whatever it does with it.
+/// A process that has a segment mapped is one participant, whatever it does with the segment.
 #[test]
-fn a_process_that_restores_or_clones_does_not_take_part_twice() {
+fn a_process_that_restores_or_clones_is_one_participant() {
     let scene = Scene::new();
     let segment = filled(&scene, "s", 1000);
     let clone = segment.clone_as("t").unwrap();
     let at = [attach(&segment), attach(&clone)];
     let taking_part = |of: &Segment| {
         let mapping = of.map(Access::ReadOnly).unwrap();
-        // SAFETY: only asked who is there.
+        // SAFETY: only used to list the participants.
         unsafe { mapping.participants() }.attached().len()
     };
     let alone = || {
@@ -155,7 +155,7 @@ fn a_process_that_restores_or_clones_does_not_take_part_twice() {
     segment.restore_from_if(&clone, alone).unwrap();
     clone.restore_from_if(&segment, alone).unwrap();
     drop(at);
-    // Nobody has them mapped: it takes part meanwhile, and no longer.
+    // Nobody has the two mapped: the process is a participant meanwhile, and not afterwards.
     segment.restore_from(&clone).unwrap();
     segment.clone_as("u").unwrap();
     scene.registry.remove_segment("s").unwrap();

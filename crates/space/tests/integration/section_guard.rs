@@ -1,5 +1,5 @@
-//! Sections without a closure, and heaps without types: the same locks and the same care as the
-//! typed form, and neither takes the other's contents for its own.
+//! Sections without a closure, and heaps without types: they take the same locks with the same care
+//! as the typed form, and neither form accepts the other's contents.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -35,10 +35,10 @@ fn block(heap: UntypedHeap, size: usize) -> NonNull<u8> {
         .unwrap()
 }
 
-/// The guard keeps other sections out until it is dropped, as the closure form does; readers are
-/// beside each other.
+/// The guard keeps other sections out until it is dropped, as the closure form does; readers do not
+/// exclude each other.
 #[test]
-fn it_holds_the_locks_until_it_is_dropped() {
+fn a_guard_holds_the_locks_until_it_is_dropped() {
     let scene = Scene::new();
     let _ = scene.create("s");
     let at = attach(&scene, "s");
@@ -67,9 +67,10 @@ fn it_holds_the_locks_until_it_is_dropped() {
     elsewhere(false).unwrap();
 }
 
-/// Dropped it leaves the segments whole; abandoned, or in unwinding, poisoned.
+/// Dropped, the guard leaves the segments consistent; abandoned, or dropped during a panic, it
+/// leaves them poisoned.
 #[test]
-fn what_it_leaves_in_the_middle_is_poisoned() {
+fn a_segment_left_in_the_middle_of_a_change_is_poisoned() {
     let scene = Scene::new();
     let _ = scene.create("s");
     let at = attach(&scene, "s");
@@ -92,10 +93,10 @@ fn what_it_leaves_in_the_middle_is_poisoned() {
     at.enter(|_| ()).unwrap();
 }
 
-/// A block and a root without types are there for the next section; what is no block is refused,
+/// The next section finds blocks and roots without types. An address that is no block is refused,
 /// and so is everything after the section.
 #[test]
-fn blocks_and_roots_without_types() {
+fn blocks_and_roots_without_types_last_and_others_are_refused() {
     let scene = Scene::new();
     let _ = scene.create("s");
     let at = attach(&scene, "s");
@@ -104,14 +105,14 @@ fn blocks_and_roots_without_types() {
     assert_eq!(heap.root().unwrap(), None);
     let first = block(heap, 40);
     assert!(heap.usable(first).unwrap() >= 40);
-    // SAFETY: 40 bytes of our own.
+    // SAFETY: 40 bytes of our own block.
     unsafe { first.write_bytes(7, 40) };
     let layout = Layout::from_size_align(100_000, 16).unwrap();
-    // SAFETY: only the new address is used from here on.
+    // SAFETY: from here on only the new address is used.
     let grown = unsafe { heap.resize(first, layout) }.unwrap();
-    // SAFETY: it kept its first bytes.
+    // SAFETY: the first bytes were kept.
     assert_eq!(unsafe { grown.add(39).read() }, 7);
-    // SAFETY: within the block; nothing is freed, for no block begins there.
+    // SAFETY: within the block; nothing is freed, because no block begins there.
     assert!(!unsafe { heap.free(grown.add(16)) });
     assert!(matches!(
         // SAFETY: as above.
@@ -122,7 +123,7 @@ fn blocks_and_roots_without_types() {
     let twice = block(heap, 24);
     // SAFETY: nobody uses it.
     assert!(unsafe { heap.free(twice) });
-    // SAFETY: it is none any more, and thus refused.
+    // SAFETY: refused, because it is no longer a block.
     assert!(!unsafe { heap.free(twice) });
     drop(held);
     assert!(heap.allocate(layout).is_none() && heap.root().is_err());
@@ -130,7 +131,7 @@ fn blocks_and_roots_without_types() {
     let held = inside(&at, Access::ReadOnly).unwrap();
     assert_eq!(heap.root().unwrap(), Some(grown));
     assert!(heap.allocate(layout).is_none());
-    // SAFETY: refused, for the section only reads.
+    // SAFETY: refused, because the section only reads.
     assert!(!unsafe { heap.free(grown) });
     assert!(matches!(
         heap.set_root(None),
@@ -141,7 +142,7 @@ fn blocks_and_roots_without_types() {
         .unwrap();
 }
 
-/// A typed program does not read an untyped one's root, nor the other way round.
+/// A typed program cannot read an untyped program's root, nor the reverse.
 #[test]
 fn roots_with_and_without_types_are_kept_apart() {
     let scene = Scene::new();

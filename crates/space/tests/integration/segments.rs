@@ -1,5 +1,5 @@
-//! Segments as everything above relies on them: they outlive their maker, lie where they belong,
-//! grow under their visitors, are cloned whole and removed whole.
+//! What everything above relies on: segments outlive their creator, lie at their address, grow
+//! under their visitors, and are cloned and removed as a whole.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ fn write(segment: &Segment) -> Mapping {
 }
 
 #[test]
-fn what_is_stored_is_found_by_whoever_opens_the_name_later_at_the_same_address() {
+fn stored_data_are_found_later_at_the_same_address() {
     let scene = Scene::new();
     let made = scene.create("genome");
     let mapping = write(&made);
@@ -57,7 +57,7 @@ fn what_is_stored_is_found_by_whoever_opens_the_name_later_at_the_same_address()
 }
 
 #[test]
-fn every_segment_gets_addresses_that_no_other_has_and_a_removed_one_gives_them_back() {
+fn every_segment_gets_addresses_of_its_own_and_releases_them_when_removed() {
     let scene = Scene::new();
     let start = scene.registry.window().0;
     let place = |name: &str, max: usize| {
@@ -80,7 +80,8 @@ fn every_segment_gets_addresses_that_no_other_has_and_a_removed_one_gives_them_b
         .create()
         .unwrap_err();
     assert!(matches!(full, CreateError::NoSlot { slots: 60 }));
-    // The paper's explicit base: inside the window, on a slot, and if need be another's.
+    // The paper's explicit base: inside the window, on a slot boundary, even if another segment has
+    // it.
     let at = |name: &str, base: usize| scene.registry.segment(name).base(base).create();
     assert_eq!(
         at("i", start + 20 * GIB).unwrap().base(),
@@ -105,14 +106,14 @@ fn nothing_is_mapped_twice_and_a_reader_becomes_a_writer_in_place() {
     let writer = write(&scene.open("s"));
     assert!(std::ptr::eq(region(&reader), region(&writer)));
     word(&reader, 4096).store(1, Ordering::Relaxed);
-    // Used by somebody: not removed.
+    // In use, and so not removed.
     drop((reader, other));
     assert!(matches!(
         segment.clone().remove(),
         Err(RemoveError::InUse { .. })
     ));
     drop(writer);
-    // Its place is free again, and the mapping was the last.
+    // That was the last mapping, and its address is free again.
     drop(write(&segment));
     segment.remove().unwrap();
     assert!(scene.files("memory").is_empty());
@@ -159,7 +160,7 @@ fn growth_is_followed_by_others_and_recorded() {
     let scene = Scene::new();
     let segment = scene.create("s");
     let mapping = write(&segment);
-    // Without its mapping: as another process would.
+    // Without its mapping, as another process would.
     assert_eq!(segment.grow(3 * FRAME).unwrap(), 3 * FRAME);
     assert_eq!(mapping.len(), FRAME);
     assert_eq!(mapping.refresh().unwrap(), 3 * FRAME);
@@ -175,7 +176,7 @@ fn growth_is_followed_by_others_and_recorded() {
 }
 
 #[test]
-fn a_clone_is_what_the_original_was_and_nothing_it_becomes() {
+fn a_clone_has_the_originals_content_and_not_its_later_changes() {
     let scene = Scene::new();
     let original = scene
         .registry
@@ -282,7 +283,7 @@ fn impossible_sizes_are_refused() {
 }
 
 #[test]
-fn of_two_creators_of_one_name_one_wins_and_the_other_leaves_nothing() {
+fn one_of_two_creators_of_a_name_wins_and_the_other_leaves_nothing() {
     let scene = Scene::new();
     for round in 0..10 {
         let name = format!("s{round}");
@@ -303,7 +304,7 @@ fn of_two_creators_of_one_name_one_wins_and_the_other_leaves_nothing() {
 }
 
 #[test]
-fn a_file_backs_a_segment_and_what_the_machine_lacks_is_said() {
+fn a_file_backs_a_segment_and_a_missing_backing_is_reported() {
     let scene = Scene::new();
     let directory = std::env::temp_dir().join(format!("mneme-space-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
@@ -320,7 +321,7 @@ fn a_file_backs_a_segment_and_what_the_machine_lacks_is_said() {
     let copy = segment.clone_as("g").unwrap();
     assert_eq!(read(&copy.map(Access::ReadOnly).unwrap(), 4096), 5);
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 2);
-    // No persistent memory there.
+    // There is no persistent memory there.
     let dax = Backing::Dax {
         directory: directory.clone(),
     };
@@ -334,7 +335,7 @@ fn a_file_backs_a_segment_and_what_the_machine_lacks_is_said() {
         matches!(&refused, CreateError::Backing { why } if why.contains("dax")),
         "{refused}"
     );
-    // Huge pages, or words about what to do.
+    // Huge pages, or an error that says what to do.
     match scene.registry.segment("h").backing(Backing::Huge).create() {
         Ok(huge) => huge.remove().unwrap(),
         Err(CreateError::Backing { why }) => assert!(why.contains("nr_hugepages"), "{why}"),
@@ -361,9 +362,9 @@ fn a_file_backs_a_segment_and_what_the_machine_lacks_is_said() {
     assert_eq!(scene.findings(), Vec::<String>::new());
 }
 
-/// Something foreign in the registry's window takes away its own addresses only.
+/// A foreign mapping in the registry's window takes only its own addresses.
 #[test]
-fn a_window_that_is_not_free_as_a_whole_is_reserved_by_slots() {
+fn a_window_that_is_partly_in_use_is_reserved_by_slots() {
     let scene = Scene::new();
     let (start, _) = scene.registry.window();
     let foreign = Window::reserve(start + 3 * GIB, 2 << 20).unwrap();
@@ -379,10 +380,10 @@ fn a_window_that_is_not_free_as_a_whole_is_reserved_by_slots() {
     there.map(Access::ReadWrite).unwrap();
 }
 
-/// A mode that gives reading without writing gives the segment's lock to users who are not trusted
-/// with its contents.
+/// A mode that allows reading but not writing gives access to the segment's lock to users who are
+/// not trusted with its contents.
 #[test]
-fn a_mode_that_lets_readers_break_writers_says_so() {
+fn a_mode_that_lets_readers_break_writers_is_reported() {
     let scene = Scene::new();
     let segment = scene.create("s");
     for (mode, expected) in [

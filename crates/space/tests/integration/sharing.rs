@@ -1,6 +1,6 @@
 //! Several processes change a map of strings to lists and two linked lists in one segment, and are
-//! killed while they do. What was acknowledged is there afterwards, or the segment says that it is
-//! poisoned; then it is made anew, or accepted where nothing was changed, and the survivors go on.
+//! killed while they do. Afterwards everything acknowledged is there, or the segment is poisoned.
+//! It is then rebuilt, or accepted if nothing was changed, and the survivors continue.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
@@ -16,9 +16,9 @@ use mneme_space::{
 use mneme_sys::Access;
 use mneme_testkit::Process;
 
-/// Words of each worker.
+/// The number of words of each worker.
 const WORDS: u64 = 20;
-/// The length that the lists are kept at.
+/// The maximum length of the lists.
 const LONGEST: usize = 60;
 
 #[derive(Stored)]
@@ -37,14 +37,14 @@ struct Node<'s> {
 
 #[derive(Stored)]
 struct Ledger<'s> {
-    /// How often the segment was made.
+    /// How often the segment was created.
     generation: u64,
-    /// Sections of each worker.
+    /// The number of sections of each worker.
     done: SegMap<'s, u64, u64>,
     words: SegMap<'s, SegString<'s>, SegVec<'s, u64>>,
     /// Newest first.
     chain: Option<SegBox<'s, Link<'s>>>,
-    /// Oldest first, with both its ends and its length.
+    /// Oldest first, with both ends and the length.
     queue: Option<(Ptr<'s, Node<'s>>, Ptr<'s, Node<'s>>)>,
     queued: u64,
 }
@@ -73,7 +73,7 @@ fn word(worker: u64, which: u64) -> String {
     format!("word {} of worker {worker}", which % WORDS)
 }
 
-/// What a section does to a worker's words.
+/// A change that a section makes to a worker's words.
 enum Change {
     Append(u64),
     Remove(u64),
@@ -86,7 +86,7 @@ fn change(section: u64) -> Change {
     }
 }
 
-/// One section of a worker: its generation and number. Half-way, `between` is called.
+/// Runs one section of a worker, with its generation and number. Calls `between` half-way.
 fn work<'s>(
     here: &mut Section<'s>,
     worker: u64,
@@ -137,7 +137,7 @@ fn work<'s>(
         root.queued -= 1;
         let (oldest, newest) = root.queue.unwrap();
         let next = oldest.get(here).unwrap().next.unwrap();
-        // SAFETY: it was the only pointer to it.
+        // SAFETY: it was the only pointer to the node.
         unsafe { oldest.free(here) }.unwrap();
         here.root_mut::<Shared>("s")?.queue = Some((next, newest));
     }
@@ -146,7 +146,7 @@ fn work<'s>(
     Ok((root.generation, section))
 }
 
-/// What a worker has said to be done, in a file that is not the segment: generation and number.
+/// The generation and number that a worker has acknowledged, from a file outside the segment.
 fn acknowledged(root: &Path, worker: u64) -> (u64, u64) {
     let read = std::fs::read(acknowledgement(root, worker)).unwrap_or_default();
     let word = read.try_into().map_or(0, u64::from_le_bytes);
@@ -157,7 +157,7 @@ fn acknowledgement(root: &Path, worker: u64) -> PathBuf {
     root.join(format!("acknowledged-{worker}"))
 }
 
-/// Everything that is in the segment, against what must be.
+/// Compares everything in the segment with what must be there.
 fn verify(here: &Section<'_>, root: &Path) {
     let ledger = here.root::<Shared>("s").unwrap();
     let mut words = HashMap::<String, Vec<u64>>::new();
@@ -169,7 +169,7 @@ fn verify(here: &Section<'_>, root: &Path) {
         } else {
             0
         };
-        // The last one may have ended and not been acknowledged yet.
+        // The last section may have ended without being acknowledged yet.
         assert!(said == done || said + 1 == done, "{worker}: {said} {done}");
         for section in 1..=done {
             match change(section) {
@@ -187,7 +187,7 @@ fn verify(here: &Section<'_>, root: &Path) {
     }
     let total: u64 = ledger.done.values().sum();
     let expected = total.min(LONGEST as u64);
-    // Each worker's own come one after the other; the two lists tell the same.
+    // Each worker's entries follow one another; the two lists agree.
     let mut next: HashMap<u64, u64> = ledger.done.iter().map(|(w, done)| (*w, *done)).collect();
     let mut chain = Vec::new();
     let mut at = &ledger.chain;
@@ -210,7 +210,7 @@ fn verify(here: &Section<'_>, root: &Path) {
     assert_eq!((queue.len() as u64, &queue), (ledger.queued, &chain));
 }
 
-/// Takes all of it apart; then the heap has given out nothing.
+/// Takes everything apart; afterwards the heap has no allocated block.
 fn dismantle(here: &mut Section<'_>) {
     let ledger = here.remove_root::<Shared>("s").unwrap();
     let mut at = ledger.queue.map(|(oldest, _)| oldest);
@@ -229,7 +229,7 @@ const ROLE: &str = "MNEME_SPACE_SHARING";
 fn attach(registry: &Registry) -> Attachment {
     let segment = Segment::open(registry, "s").unwrap();
     let at = Attachment::new([(&segment, Access::ReadWrite)]).unwrap();
-    // On a machine of many tests a holder may wait for its turn.
+    // On a machine that runs many tests a holder may wait for its CPU.
     at.timeout(Duration::from_secs(60))
 }
 
@@ -255,7 +255,7 @@ fn role() {
                         let word = (generation << 40 | section).to_le_bytes();
                         acknowledged.write_all_at(&word, 0).unwrap();
                     }
-                    // Until the parent has made it anew.
+                    // Until the parent has created it again.
                     Ok(Err(RootError::Missing { .. })) | Err(EnterError::Poisoned { .. }) => {
                         std::thread::sleep(Duration::from_millis(1));
                     }
@@ -267,7 +267,7 @@ fn role() {
     }
 }
 
-/// Starts a process, and waits until it is where it should be.
+/// Starts a process, and waits until it has reached its position.
 fn start(scene: &Scene, what: &str, worker: u64) -> Process {
     let order = format!("{what} {worker} {}", scene.root.display());
     let mut process = Process::start_talking("sharing::role", [(ROLE, order)]);
@@ -276,7 +276,7 @@ fn start(scene: &Scene, what: &str, worker: u64) -> Process {
 }
 
 #[test]
-fn what_several_processes_have_built_is_whole_or_known_to_be_poisoned() {
+fn a_structure_built_by_several_processes_is_consistent_or_known_to_be_poisoned() {
     let scene = Scene::new();
     scene.create("s");
     let at = attach(&scene.registry);
@@ -284,7 +284,7 @@ fn what_several_processes_have_built_is_whole_or_known_to_be_poisoned() {
     found(&at, generation);
     let survivors: Vec<Process> = (0..2).map(|worker| start(&scene, "work", worker)).collect();
     for round in 0..24 {
-        // New numbers for each, so that nobody goes on with what a dead one was about.
+        // New numbers for each, so that nobody continues the work of a dead one.
         let victim = 100 + round;
         let what = ["work", "stand-half-way", "work", "stand-idle"][round as usize % 4];
         let mut process = start(&scene, what, victim);
@@ -296,7 +296,7 @@ fn what_several_processes_have_built_is_whole_or_known_to_be_poisoned() {
         match (what, looked) {
             ("work", Ok(())) => {}
             ("stand-idle", Err(EnterError::Poisoned { .. })) => {
-                // SAFETY: the dead one had changed nothing.
+                // SAFETY: the dead process had changed nothing.
                 unsafe { at.accept("s") }.unwrap();
                 at.read(|here| verify(here, &scene.root)).unwrap();
             }
@@ -308,7 +308,7 @@ fn what_several_processes_have_built_is_whole_or_known_to_be_poisoned() {
             (what, other) => panic!("{what}: {other:?}"),
         }
     }
-    // The survivors go on, whatever happened to the others.
+    // The survivors continue, whatever happened to the others.
     let before = at.read(|here| sections(here)).unwrap();
     while at.read(|here| sections(here)).unwrap() < before + 200 {
         std::thread::sleep(Duration::from_millis(1));

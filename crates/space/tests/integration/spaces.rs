@@ -1,5 +1,5 @@
-//! Spaces: their life, what they refuse, creations and changes at once, and what damage
-//! does.
+//! Spaces: creation, changes and removal, what they refuse, concurrent creations and changes, and
+//! the effects of damage.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ impl Schema for Number {
 }
 
 #[test]
-fn a_space_is_made_filled_attached_cloned_and_removed() {
+fn a_space_is_created_filled_attached_cloned_and_removed() {
     let scene = Scene::new();
     let space = scene.registry.space("w").mode(0o640).create().unwrap();
     let (a, b) = (scene.create("a"), scene.create("b"));
@@ -71,7 +71,7 @@ fn a_space_is_made_filled_attached_cloned_and_removed() {
     ));
     let gone = scene.registry.remove_space("w").unwrap_err();
     assert!(matches!(gone, SpaceRemoveError::NotFound { .. }), "{gone}");
-    // Another of the same name is another.
+    // Another space of the same name is a different one.
     let _ = scene.registry.space("w").create().unwrap();
     let refused = space.info().unwrap_err();
     assert!(
@@ -140,7 +140,7 @@ fn what_cannot_be_a_member_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn segments_that_reach_into_each_other_when_they_grow_are_no_members_of_one_space() {
+fn segments_that_would_overlap_when_they_grow_cannot_be_members_of_one_space() {
     let scene = Scene::new();
     let (start, _) = scene.registry.window();
     let long = scene.registry.segment("long").base(start);
@@ -162,7 +162,7 @@ fn segments_that_reach_into_each_other_when_they_grow_are_no_members_of_one_spac
 }
 
 #[test]
-fn a_member_that_was_made_anew_is_not_taken_for_the_old_one() {
+fn a_new_segment_of_a_members_name_is_not_mistaken_for_the_member() {
     let scene = Scene::new();
     let space = scene.registry.space("w").create().unwrap();
     space.add(&scene.create("s"), ReadWrite).unwrap();
@@ -187,7 +187,7 @@ fn a_member_that_was_made_anew_is_not_taken_for_the_old_one() {
 }
 
 #[test]
-fn of_two_creators_of_a_space_one_succeeds_and_of_two_changers_both_do() {
+fn one_of_two_creators_of_a_space_succeeds_and_both_of_two_changers_do() {
     let scene = Scene::new();
     let segments: Vec<Segment> = ["a", "b", "c", "d"].map(|name| scene.create(name)).into();
     for round in 0..8 {
@@ -219,7 +219,7 @@ fn of_two_creators_of_a_space_one_succeeds_and_of_two_changers_both_do() {
 }
 
 #[test]
-fn a_name_leads_nowhere_but_to_a_space() {
+fn a_name_leads_only_to_a_space() {
     let scene = Scene::new();
     for bad in ["", ".", "..", "../segments/s", "a/b", "a\0b", "\n"] {
         let refused = scene.registry.space(bad).create().unwrap_err();
@@ -235,13 +235,13 @@ fn a_name_leads_nowhere_but_to_a_space() {
         refused,
         SpaceCreateError::Name(NameError::TooLong { .. })
     ));
-    // Segments and spaces have names of their own.
+    // Segments and spaces have separate names.
     let _ = scene.create("same");
     let _ = scene.registry.space("same").create().unwrap();
 }
 
 #[test]
-fn a_damaged_description_is_refused_in_words_or_whole() {
+fn a_damaged_description_is_refused_with_a_reason_or_still_valid() {
     let scene = Scene::new();
     let space = scene.registry.space("w").create().unwrap();
     space.add(&scene.create("s"), ReadWrite).unwrap();
@@ -263,7 +263,8 @@ fn a_damaged_description_is_refused_in_words_or_whole() {
             let mut text = whole.clone();
             text[at] ^= change;
             fs::write(&meta, &text).unwrap();
-            // What still reads as a description may name other members, none of which is found.
+            // Whatever still parses as a description may name other members, none of which is
+            // found.
             if let Ok(space) = Space::open(&scene.registry, "w") {
                 let _ = space.attach();
             }
@@ -290,7 +291,7 @@ fn a_damaged_description_is_refused_in_words_or_whole() {
 }
 
 #[test]
-fn a_control_file_that_is_gone_or_damaged_is_made_anew_with_the_same_version() {
+fn a_missing_or_damaged_control_file_is_replaced_with_the_same_version() {
     let scene = Scene::new();
     let space = scene.registry.space("w").create().unwrap();
     space.add(&scene.create("s"), ReadWrite).unwrap();
@@ -320,7 +321,7 @@ fn a_control_file_that_is_gone_or_damaged_is_made_anew_with_the_same_version() {
 }
 
 #[test]
-fn what_a_dead_changer_left_is_reported_and_removed_and_a_lock_that_is_gone_is_made_anew() {
+fn leftovers_of_a_dead_changer_are_reported_and_removed_and_a_missing_lock_is_created_again() {
     let scene = Scene::new();
     let space = scene.registry.space("w").create().unwrap();
     let leftover = space.directory().join("meta.new");
@@ -333,7 +334,7 @@ fn what_a_dead_changer_left_is_reported_and_removed_and_a_lock_that_is_gone_is_m
     space.add(&scene.create("s"), ReadOnly).unwrap();
     assert_eq!(members(&space).len(), 1);
     assert_eq!(scene.findings(), Vec::<String>::new());
-    // What is no space at all.
+    // A directory that is no space at all.
     fs::create_dir(scene.registry.root().join("spaces/.hidden")).unwrap();
     assert!(scene.findings()[0].contains("can be a space"));
 }

@@ -1,4 +1,4 @@
-//! Attachments whose segments claim the same addresses are visited in turns; an attachment's
+//! Attachments whose segments claim the same addresses are visited in turns, and an attachment's
 //! segments change while it is in use. Neither loses anything, nor shows one segment's content as
 //! another's.
 
@@ -10,7 +10,7 @@ use crate::common::Scene;
 use mneme_space::{AttachError, Attachment, EnterError, MapError, Schema, SegVec, Segment};
 use mneme_sys::Access;
 
-/// Entries, each of them the mark of a writer.
+/// Entries, each of which is the mark of a writer.
 struct Marks;
 
 impl Schema for Marks {
@@ -24,7 +24,7 @@ fn attach(segment: &Segment) -> Attachment {
     at.timeout(LONG)
 }
 
-/// Gives the segment a mark of its own.
+/// Gives the segment its own mark.
 fn mark(at: &Attachment, name: &str, mark: u64) {
     at.enter(|here| {
         let _ = here.create_root::<Marks>(name, |heap| (0, SegVec::new_in(heap)));
@@ -51,7 +51,7 @@ fn count(at: &Attachment, name: &str) -> Result<usize, EnterError> {
     })
 }
 
-/// Segments that claim one address: an original and its clones, each with its mark.
+/// Segments that claim one address: an original and its clones, each with its own mark.
 fn rivals(scene: &Scene, names: [&'static str; 3]) -> [(Attachment, &'static str); 3] {
     let original = scene.create(names[0]);
     mark(&attach(&original), names[0], 0);
@@ -73,7 +73,7 @@ fn rivals_for_one_address_are_visited_in_turns_and_grow_apart() {
     let rivals = rivals(&scene, ["a", "b", "c"]);
     for round in 1..=20 {
         for (number, (at, name)) in rivals.iter().enumerate() {
-            // Beyond the 2 MiB that each began with, and differently far.
+            // Beyond the 2 MiB that each began with, by different amounts.
             push(at, name, 20_000 * (number + 1)).unwrap();
             assert_eq!(count(at, name).unwrap(), round * 20_000 * (number + 1));
         }
@@ -82,7 +82,7 @@ fn rivals_for_one_address_are_visited_in_turns_and_grow_apart() {
         let size = scene.open(name).info().unwrap().size;
         assert!(size > 2 << 20, "{name} has {size} bytes");
     }
-    // The last of them is there; the others are removed from where they wait.
+    // The last of them lies at the address; the others are removed from where they are parked.
     drop(rivals);
     let segments = ["a", "b", "c"].map(|name| scene.open(name));
     for segment in segments {
@@ -92,7 +92,7 @@ fn rivals_for_one_address_are_visited_in_turns_and_grow_apart() {
 }
 
 #[test]
-fn many_threads_want_one_address_and_all_get_on() {
+fn many_threads_that_want_one_address_all_finish() {
     let scene = Scene::new();
     let rivals = rivals(&scene, ["a", "b", "c"]);
     std::thread::scope(|threads| {
@@ -114,8 +114,8 @@ fn many_threads_want_one_address_and_all_get_on() {
     }
 }
 
-/// A thread that waits for another's mapping to end looks again at what is there, for others went
-/// on meanwhile.
+/// A thread that waits for another's mapping to end checks again what is there, because other
+/// threads have continued meanwhile.
 #[test]
 fn rivals_are_attached_and_detached_at_once() {
     let scene = Scene::new();
@@ -156,13 +156,13 @@ fn a_thread_inside_is_waited_for_and_its_segment_not_moved() {
                 matches!(refused, EnterError::Map(MapError::Busy { by: who, .. }) if who == by),
                 "{refused}"
             );
-            // A thread that wants the same segment is let in beside.
+            // A thread that wants the same segment is let in too.
             assert_eq!(count(&a, "a").unwrap(), 0);
         }
         leave.store(true, Ordering::Relaxed);
     });
     assert_eq!(count(&waiting, "b").unwrap(), 0);
-    // What is mapped for good gives way to nobody, until it is dropped.
+    // A mapping that stays gives way to nobody until it is dropped.
     let mapping = scene.open("b").map(Access::ReadOnly).unwrap();
     let refused = count(&a, "a").unwrap_err();
     assert!(matches!(
@@ -174,7 +174,7 @@ fn a_thread_inside_is_waited_for_and_its_segment_not_moved() {
 }
 
 #[test]
-fn a_panic_leaves_the_address_to_others() {
+fn a_panic_frees_the_address_for_others() {
     let scene = Scene::new();
     let [(a, _), (b, _), _] = rivals(&scene, ["a", "b", "c"]);
     let inside = || a.read(|_| std::panic::panic_any("inside"));
@@ -201,7 +201,7 @@ fn segments_come_and_go_while_the_attachment_is_in_use() {
     assert!(matches!(again, Err(AttachError::Twice { .. })));
     assert_eq!(names(&at), ["common", "own"]);
 
-    // A section keeps what it began with, whatever happens to the attachment meanwhile.
+    // A section keeps the members that it began with, whatever happens to the attachment meanwhile.
     let (inside, removed) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -246,7 +246,7 @@ fn segments_come_and_go_while_the_attachment_is_in_use() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    // Nothing keeps it mapped: it can be removed.
+    // Nothing keeps it mapped, so it can be removed.
     at.add(&own, Access::ReadOnly).unwrap();
     at.remove(&own).unwrap();
     own.remove().unwrap();

@@ -1,4 +1,4 @@
-//! Rule 3: a pointer loaded from the stack is one of the segment that it was before.
+//! Rule 3: a pointer loaded from the stack still belongs to the segment that it belonged to before.
 use mneme_space::{Section, Ptr};
 
 fn follow<'a, 'b>(list: &Vec<Ptr<'a, u64>>, there: &Section<'b>) -> u64 {

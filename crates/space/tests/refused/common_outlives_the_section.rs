@@ -1,4 +1,4 @@
-//! Rule 3: a global that would still have it when the section is left.
+//! Rule 3: a global would still hold the pointer after the section is left.
 use std::cell::RefCell;
 
 use mneme_space::{Section, Ptr};

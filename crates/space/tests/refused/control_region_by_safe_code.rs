@@ -1,5 +1,5 @@
-//! Safe code cannot reach the words of a segment's lock.
-//! that write run side by side.
+//! Safe code cannot reach the words of a segment's lock. If it could change them, two sections that
+//! write could run side by side.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use mneme_space::Mapping;

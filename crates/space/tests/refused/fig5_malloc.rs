@@ -1,4 +1,4 @@
-//! `malloc`: what one segment's heap gave is taken for another's.
+//! `malloc`: a block of one segment's heap is used as another's.
 use mneme_space::{Heap, Section};
 
 fn allocate<'a, 'b>(heap: Heap<'a>, there: &Section<'b>) -> u64 {

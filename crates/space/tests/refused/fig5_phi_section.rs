@@ -1,4 +1,4 @@
-//! The second condition for a check: one of two current segments.
+//! The second condition for a check: the current segment is one of two.
 use mneme_space::{Section, Ptr};
 
 fn either<'a, 'b>(which: bool, at: Ptr<'a, u64>, here: &Section<'a>, there: &Section<'b>) -> u64 {

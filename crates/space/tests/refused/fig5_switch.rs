@@ -1,4 +1,4 @@
-//! `switch v`: a pointer from before it is followed after it.
+//! `switch v`: a pointer from before the switch is followed after it.
 use mneme_space::Section;
 
 fn switch(here: &mut Section<'_>) {

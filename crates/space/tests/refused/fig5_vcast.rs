@@ -1,4 +1,4 @@
-//! `vcast`: the rules are overridden without saying so.
+//! `vcast`: the rules are overridden without an explicit cast.
 use mneme_space::{Section, Ptr};
 
 fn cast<'a, 'b>(at: Ptr<'a, u64>, there: &Section<'b>) -> u64 {

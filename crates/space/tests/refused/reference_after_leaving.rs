@@ -1,4 +1,4 @@
-//! Rule 1: not the pointer but what it led to is kept.
+//! Rule 1: a reference obtained from the pointer is kept after leaving.
 use mneme_space::LocalSegment;
 
 fn main() {

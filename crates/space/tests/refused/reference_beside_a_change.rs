@@ -1,4 +1,4 @@
-//! Rule 1, as Rust needs it: a value is read while it is changed through a second pointer.
+//! Rule 1, in Rust's form: a value is read while it is changed through a second pointer.
 use mneme_space::{Section, Ptr};
 
 fn both<'s>(one: Ptr<'s, u64>, two: Ptr<'s, u64>, here: &mut Section<'s>) {

@@ -1,4 +1,5 @@
-//! Not a pointer, but it changes where the segment may be mapped for reading only.
+//! A `Cell` is not a pointer, but it would be changed where the segment may be mapped for reading
+//! only.
 use mneme_space::Section;
 
 fn store(here: &mut Section<'_>) {

@@ -1,4 +1,5 @@
-//! Rule 1: a type of one's own that holds what may not be stored, says so where it is declared.
+//! Rule 1: a program's own type that holds something that may not be stored is refused where it is
+//! declared.
 use mneme_space::{Ptr, Stored};
 
 #[derive(Stored)]

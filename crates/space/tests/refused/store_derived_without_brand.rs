@@ -1,5 +1,5 @@
-//! Rule 1: the brand of a type's parts is that of the whole. With one that holds for ever, a vector
-//! could be taken out of the section, and read when nothing is mapped there any more.
+//! Rule 1: the parts of a type must have the brand of the whole. With a part under `'static`, a
+//! vector could be taken out of the section, and be read when nothing is mapped there any more.
 use mneme_space::{Section, Ptr, Schema, SegVec, Stored};
 
 #[derive(Stored)]

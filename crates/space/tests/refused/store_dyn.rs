@@ -1,4 +1,4 @@
-//! Rule 1: functions come with `dyn`, too.
+//! Rule 1: a `dyn` type is refused, because it contains function pointers.
 use mneme_space::{Section, SegBox};
 
 fn store<'s>(here: &mut Section<'s>, value: SegBox<'s, dyn Send + Sync>) {

@@ -1,4 +1,4 @@
-//! Rule 1: a pointer of which nothing is known is stored in a segment.
+//! Rule 1: a pointer of unknown origin is stored in a segment.
 use mneme_space::Section;
 
 fn store(here: &mut Section<'_>, at: *const u64) {

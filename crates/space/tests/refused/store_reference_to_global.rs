@@ -1,4 +1,5 @@
-//! Rule 1: a stored pointer to a global, where another process has something else.
+//! Rule 1: a pointer to a global is stored; another process may have something else at that
+//! address.
 use mneme_space::Section;
 
 static NAME: &str = "a global";

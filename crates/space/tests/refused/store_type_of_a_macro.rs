@@ -1,7 +1,7 @@
-//! Rule 1: a macro must not show the derived code another type than the field has.
+//! Rule 1: a macro must not show the derived code another type than that of the field.
 use mneme_space::Stored;
 
-/// A pointer into the process where it is given the parameter, a number of its size where it is
+/// A pointer into the process if it is given the parameter, but a number of the same size if it is
 /// given the heap.
 macro_rules! depends_on_its_words {
     (A) => { &'static u64 };

@@ -1,4 +1,4 @@
-//! Rule 1: so is what owns memory there.
+//! Rule 1: a vector of another segment is refused too, because it owns memory there.
 use mneme_space::{Heap, Section, Schema, SegVec};
 
 struct Table;

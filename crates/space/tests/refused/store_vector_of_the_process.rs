@@ -1,4 +1,4 @@
-//! Rule 1: a pointer to the process' own heap is stored in a segment.
+//! Rule 1: a pointer to the process's own heap is stored in a segment.
 use mneme_space::Section;
 
 fn store(here: &mut Section<'_>) {

@@ -1,4 +1,4 @@
-//! A reader in another process and a reclaimer here meet within nanoseconds.
+//! A reader in another process and a reclaimer here act within nanoseconds of each other.
 
 use super::{Advance, Cold, UUID, advance_without_barrier, limit, seconds, store};
 use crate::{ControlOptions, Participants};
@@ -21,10 +21,10 @@ fn wait_until(due: u64) {
     }
 }
 
-/// After so long without an answer the other process is lost.
+/// After this long without an answer the other process is considered lost.
 const LOST: Duration = Duration::from_secs(60);
 
-/// Waits for a thread that is about to act, if both have a CPU.
+/// Spins until a thread acts that is about to, if both have a CPU.
 fn wait_for(word: &AtomicU64, mut is: impl FnMut(u64) -> bool) -> u64 {
     let begin = Instant::now();
     loop {
@@ -39,14 +39,14 @@ fn wait_for(word: &AtomicU64, mut is: impl FnMut(u64) -> bool) -> u64 {
     }
 }
 
-/// Waits until the other process really runs, on another CPU; `false` if it has not by `end`.
+/// Waits until the other process really runs, on another CPU; `false` if it does not by `end`.
 fn meet(beat: &AtomicU64, end: Instant) -> bool {
     while Instant::now() < end {
         let last = beat.load(Relaxed);
         if (0..500).any(|_| beat.load(Relaxed) != last) {
             return true;
         }
-        // On a busy machine it often does not. Sleeping lets the kernel move one of the two.
+        // On a busy machine it often does not run. Sleeping lets the kernel move one of the two.
         std::thread::sleep(Duration::from_micros(300));
     }
     false
@@ -69,7 +69,7 @@ const LINES: usize = 7;
 #[derive(Debug, Default)]
 struct Rendezvous {
     rounds: u64,
-    /// Rounds in which the reader saw the old link: only these tell anything.
+    /// The number of rounds in which the reader saw the old link: only these are significant.
     old: u64,
     unseen: u64,
 }
@@ -87,7 +87,7 @@ fn own_fd_path(fd: &OwnedFd) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd())
 }
 
-/// Ends the reader's process whatever happens.
+/// Kills the reader's process when it is dropped.
 struct Reader(Child);
 
 impl Drop for Reader {
@@ -97,7 +97,7 @@ impl Drop for Reader {
     }
 }
 
-/// Rounds with the old link after which a twin should have been caught.
+/// The number of rounds with the old link after which a twin should have been caught.
 const CHANCES: u64 = 100;
 
 fn rendezvous(advance: Advance, usual: Duration, enough: u64) -> Rendezvous {
@@ -133,7 +133,7 @@ fn rendezvous(advance: Advance, usual: Duration, enough: u64) -> Rendezvous {
     }
     let mut random = Random::of_run(1);
     let mut found = Rendezvous::default();
-    // How long after the reader's start to unlink, in ns: found by feedback, so that the reader
+    // How long after the reader's start to unlink, in ns. Feedback adjusts it so that the reader
     // sees the old link in about half of the rounds.
     let mut lead = 800_i64;
     let begin = Instant::now();
@@ -196,7 +196,7 @@ fn reader() {
             return;
         }
         last = due;
-        // The old link is in this CPU's cache: its load has nothing to wait for.
+        // The old link is in this CPU's cache, so its load does not wait.
         word(LINK).load(Acquire);
         wait_until(due + random.next() % 64);
         store(&places);
@@ -210,16 +210,16 @@ fn reader() {
 }
 
 #[test]
-fn no_pin_of_another_process_goes_unseen() {
+fn every_pin_of_another_process_is_seen() {
     let found = rendezvous(|p| p.advance().unwrap(), seconds(), u64::MAX);
     println!("\nladder: pins of another process, with the barrier: {found:?}");
     assert_eq!(found.unseen, 0, "{found:?}");
 }
 
-/// The twin: of the rounds in which the reader sees the old link, most show the fault, if the two
-/// processes really run at once. A machine so busy that they hardly ever do shows nothing.
+/// The twin: if the two processes really run at once, most rounds in which the reader sees the old
+/// link show the fault. On a machine so busy that they hardly ever do, the test shows nothing.
 #[test]
-fn without_the_barrier_a_pin_of_another_process_goes_unseen() {
+fn without_the_barrier_a_pin_of_another_process_is_missed() {
     let found = rendezvous(advance_without_barrier, Duration::from_secs(20), 1);
     println!("\nladder: pins of another process, without the barrier: {found:?}");
     assert!(

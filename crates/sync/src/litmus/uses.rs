@@ -14,7 +14,7 @@ const POISON: u64 = u64::MAX;
 struct Blocks {
     link: AtomicU64,
     blocks: Vec<[AtomicU64; 8]>,
-    /// Readers that have read.
+    /// The number of readers that have read.
     ready: AtomicU64,
     stop: AtomicBool,
 }
@@ -22,7 +22,7 @@ struct Blocks {
 #[derive(Debug, Default)]
 struct Uses {
     reads: u64,
-    /// Blocks freed at once, while readers were at work.
+    /// The number of blocks that were freed at once, while readers were at work.
     freed: u64,
     after_free: u64,
 }
@@ -37,7 +37,8 @@ impl Blocks {
         }
     }
 
-    /// Follows the link under a pin and reads the block for a while; says whether all was well.
+    /// Follows the link under a pin and reads the block for a while; returns whether it saw no
+    /// poison.
     fn read(&self, p: &Participants, cold: &Cold, random: &mut Random) -> bool {
         let places = cold.choose(random);
         self.link.load(Acquire);
@@ -79,7 +80,7 @@ impl Blocks {
     }
 }
 
-/// Blocks freed after which a twin should have been caught.
+/// The number of freed blocks after which a twin should have been caught.
 const CHANCES: u64 = 100_000;
 
 fn use_after_free(advance: Advance, usual: Duration, enough: u64) -> Uses {
@@ -108,7 +109,7 @@ fn use_after_free(advance: Advance, usual: Duration, enough: u64) -> Uses {
             })
             .collect();
         let (mut free, mut waiting) = ((1..64).collect(), VecDeque::new());
-        // Their memory takes a while to be made.
+        // Creating their memory takes a while.
         wait_until("both readers read", || shared.ready.load(Relaxed) == 2);
         let begin = Instant::now();
         let is_twin = enough < u64::MAX;
@@ -137,7 +138,7 @@ fn no_block_is_used_after_it_is_freed() {
     assert!(found.reads > 0 && found.freed > 0, "{found:?}");
 }
 
-/// The twin. With one CPU there is nothing to catch: changing threads is a barrier.
+/// The twin. With one CPU there is nothing to catch: switching threads is a barrier.
 #[test]
 fn without_the_barrier_blocks_are_used_after_they_are_freed() {
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {

@@ -1,4 +1,4 @@
-//! A request reaches every thread whose announcement is not found afterwards.
+//! A request is seen by every thread whose announcement is not found afterwards.
 
 use super::{Fences, Model, Useless, fails, holds, spawn};
 use crate::atomics::{Barrier, Word};
@@ -8,7 +8,7 @@ use loom::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 struct Shared {
-    /// The request.
+    /// The requested flag.
     wanted: Model,
     head: Model,
     words: [Model; INTENT_WORDS],
@@ -18,11 +18,11 @@ struct Shared {
 }
 
 type Write = fn(&Shared);
-/// The announcement that is found, and the value.
+/// Returns the announcement that was found, and the value.
 type Want = fn(&Shared) -> (Option<u64>, u64);
 
-/// One that changes the value and tells, if it is wanted; and one that begins to want it, and then
-/// looks at the value.
+/// One thread changes the value and reports the change if that is requested; another begins to
+/// request it, and then reads the value.
 fn want(write: Write, want: Want) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Arc::new(Shared {
@@ -35,7 +35,7 @@ fn want(write: Write, want: Want) -> impl Fn() + Send + Sync + 'static {
         });
         let writer = spawn(&shared, write);
         let (standing, mut seen) = want(&shared);
-        // One look at what was announced, whenever it comes.
+        // The announcements are read once, whenever that happens.
         if standing.is_some() && intent::standing(&shared.head) != standing {
             seen = shared.value.load(Acquire);
             writer.join().unwrap();
@@ -53,7 +53,7 @@ fn announce(shared: &Shared) {
     intent::begin(&shared.head, &shared.words, 1, &[0; INTENT_WORDS]);
 }
 
-/// As `light_barrier`, the load, and the telling.
+/// Does what `light_barrier` does, loads the flag, and reports.
 fn tell(shared: &Shared, barrier: &impl Barrier) {
     barrier.light();
     if shared.wanted.load(Relaxed) != 0 {
@@ -78,7 +78,7 @@ fn begin(shared: &Shared) -> (Option<u64>, u64) {
 #[test]
 fn no_change_is_missed() {
     holds(want(write, begin));
-    // It may be asked before the change as well.
+    // The flag may also be read before the change.
     holds(want(
         |shared| {
             announce(shared);
@@ -112,7 +112,7 @@ fn a_thread_that_looks_for_requests_before_it_announces_is_missed() {
 }
 
 #[test]
-fn a_look_at_announcements_before_the_request_is_stored_misses_one() {
+fn reading_the_announcements_before_the_request_is_stored_misses_one() {
     fails(want(write, |shared| {
         let standing = intent::standing(&shared.head);
         let seen = shared.value.load(Acquire);

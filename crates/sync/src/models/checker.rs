@@ -1,5 +1,5 @@
-//! Words and schedules of the model checker, for the models of this crate and of the crates whose
-//! protocols use its words: they include this file.
+//! Words and schedules of the model checker. Crates whose protocols use this crate's words include
+//! this file for their own models.
 
 use super::Word;
 use loom::sync::Arc;
@@ -7,8 +7,8 @@ use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread::{self, JoinHandle};
 use std::sync::atomic::Ordering;
 
-/// Preemptions per schedule. Two or three find every twin's fault within seconds; four, in the long
-/// form (`MNEME_LADDER_SECS` is set), take minutes.
+/// The bound on preemptions per schedule. Two or three find every twin's fault within seconds;
+/// four, in the long form (with `MNEME_LADDER_SECS` set), take minutes.
 fn preemptions() -> usize {
     match std::env::var_os("MNEME_LADDER_SECS") {
         Some(_) => 4,
@@ -19,10 +19,10 @@ fn preemptions() -> usize {
 
 /// A word of the model checker.
 ///
-/// Loom tries two orders of a load and a store only if the load was the *last* access before the
-/// store; where the storing thread itself loads in between (`store(load() | bit)`), the other
-/// thread's load is forgotten, and schedules with it (loom issues 166 and 392). So every access
-/// first touches a companion by an unordered read-modify-write, of which loom tries all orders.
+/// Loom explores both orders of a load and a store only if the load was the *last* access before
+/// the store. If the storing thread itself loads in between (`store(load() | bit)`), it forgets the
+/// other thread's load, and the schedules with it (loom issues 166 and 392). So every access first
+/// touches a companion word by an unordered read-modify-write, for which loom explores all orders.
 pub struct Model {
     word: AtomicU64,
     turn: AtomicU64,
@@ -74,7 +74,7 @@ impl Word for Model {
     }
 }
 
-/// A thread of a model, with what all of its threads share.
+/// Starts a thread of a model, with the data that all of its threads share.
 pub fn spawn<T: 'static>(shared: &Arc<T>, work: impl FnOnce(&T) + 'static) -> JoinHandle<()> {
     let shared = Arc::clone(shared);
     thread::spawn(move || work(&shared))
@@ -90,7 +90,7 @@ pub fn fails(twin: impl Fn() + Send + Sync + 'static) {
     fails_within(preemptions(), twin);
 }
 
-/// Runs a broken twin whose fault takes more preemptions to show.
+/// Runs a broken twin whose fault needs more preemptions to show.
 pub fn fails_within(preemptions: usize, twin: impl Fn() + Send + Sync + 'static) {
     let run = std::panic::AssertUnwindSafe(|| explore(preemptions, twin));
     assert!(

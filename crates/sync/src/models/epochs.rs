@@ -1,4 +1,4 @@
-//! What a pin has seen is not freed before it ends; a revoked pin says so.
+//! Memory that a pin could reach is not freed before the pin ends, and a revoked pin is reported.
 
 use super::{Fences, Model, Useless, fails, fails_within, holds, spawn};
 use crate::atomics::{Barrier, Word};
@@ -15,15 +15,15 @@ struct Shared {
     epoch: Model,
     quiesced: Model,
     pin: Model,
-    /// How many slots were ever claimed: 1, or 0 where the reader has not claimed one yet.
+    /// How many slots were ever claimed: 1, or 0 if the reader has not claimed one yet.
     mark: Model,
     fences: Model,
-    /// Which block is linked.
+    /// The linked block.
     link: Model,
     blocks: [UnsafeCell<u64>; 2],
 }
 
-// SAFETY: loom's cells report what races; that is the test.
+// SAFETY: loom's cells report races; that is the purpose of the test.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
@@ -53,7 +53,8 @@ impl Shared {
 
     fn read_linked(&self) {
         let block = self.link.load(Acquire) as usize;
-        // SAFETY: the protocol's claim; loom fails the model where it does not hold.
+        // SAFETY: the protocol claims that the block is not freed; loom fails the model if that is
+        // false.
         let value = self.blocks[block].with(|value| unsafe { *value });
         assert_ne!(value, POISON);
     }
@@ -65,12 +66,13 @@ impl Shared {
         shared
     }
 
-    /// As `Inner::claim_slot`: the mark is raised before the slot is used.
+    /// Does what `Inner::claim_slot` does: the mark is raised before the slot is used.
     fn claim_slot(&self) {
         self.mark.fetch_max(1, AcqRel);
     }
 
-    /// As `ControlRegion::slots`: the pins of the slots below the mark, which is read at once.
+    /// Does what `ControlRegion::slots` does: the pins of the slots below the mark, which is read
+    /// at once.
     fn pins(&self) -> impl Iterator<Item = &Model> {
         let mark = self.mark.load(Acquire) as usize;
         [&self.pin].into_iter().take(mark)
@@ -89,7 +91,7 @@ impl Shared {
     }
 }
 
-/// A reader that pins twice, a reclaimer that unlinks and frees.
+/// A reader pins twice, while a reclaimer unlinks and frees.
 fn pins(read: fn(&Shared), reclaim: fn(&Shared) -> u64) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Shared::new();
@@ -118,12 +120,12 @@ fn nothing_is_freed_under_a_pin() {
 }
 
 #[test]
-fn without_the_light_barrier_a_pin_goes_unseen() {
+fn without_the_light_barrier_a_pin_is_missed() {
     fails(pins(|shared| shared.read_pinned(&Useless), in_order));
 }
 
 #[test]
-fn without_the_heavy_barrier_a_pin_goes_unseen() {
+fn without_the_heavy_barrier_a_pin_is_missed() {
     fails(pins(pinned, |shared| {
         shared.link.store(NEW, Release);
         epoch::advance(&shared.epoch, &Useless).unwrap()
@@ -141,7 +143,7 @@ fn an_epoch_taken_before_the_unlinking_frees_too_early() {
 }
 
 #[test]
-fn a_barrier_before_the_unlinking_is_none() {
+fn a_barrier_before_the_unlinking_does_not_protect() {
     fails(pins(pinned, |shared| {
         shared.fences().heavy().unwrap();
         shared.link.store(NEW, Release);
@@ -151,8 +153,8 @@ fn a_barrier_before_the_unlinking_is_none() {
 
 #[test]
 fn an_epoch_read_before_the_barrier_frees_too_early_if_reading_it_acquires_nothing() {
-    // As with a time stamp, which says nothing of another CPU's store buffer: the reader takes an
-    // epoch younger than the unlinking and still finds the old block.
+    // As with a time stamp, which proves nothing about another CPU's store buffer: the reader gets
+    // an epoch younger than the unlinking and still finds the old block.
     let read = |shared: &Shared| {
         let epoch = shared.epoch.load(Relaxed);
         shared
@@ -171,7 +173,7 @@ fn an_epoch_read_before_the_barrier_frees_too_early_if_reading_it_acquires_nothi
             g
         }),
     );
-    // After the barrier it would do even so.
+    // Read after the barrier, even such an epoch is enough.
     holds(pins(read, |shared| {
         shared.link.store(NEW, Relaxed);
         shared.fences().heavy().unwrap();
@@ -203,7 +205,7 @@ fn an_enter_that_does_not_release_hides_the_leave_before_it() {
     fails_within(3, pins(read, in_order));
 }
 
-/// A second reclaimer believes what the first has found out about all pins.
+/// A second reclaimer relies on what the first has found out about all pins.
 fn reclaimers(publish: fn(&Shared) -> bool) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Shared::new();
@@ -215,7 +217,8 @@ fn reclaimers(publish: fn(&Shared) -> bool) -> impl Fn() + Send + Sync + 'static
         shared.link.store(NEW, Release);
         let g = epoch::advance(&shared.epoch, &shared.fences()).unwrap();
         if shared.quiesced.load(Acquire) > g {
-            // SAFETY: the protocol's claim; loom fails the model where it does not hold.
+            // SAFETY: the protocol claims that the block is not read; loom fails the model if that
+            // is false.
             shared.blocks[0].with_mut(|value| unsafe { *value = POISON });
         }
         reader.join().unwrap();
@@ -224,12 +227,12 @@ fn reclaimers(publish: fn(&Shared) -> bool) -> impl Fn() + Send + Sync + 'static
 }
 
 #[test]
-fn what_one_reclaimer_found_holds_for_all() {
+fn one_reclaimers_finding_holds_for_all() {
     holds(reclaimers(|shared| shared.is_over(0)));
 }
 
 #[test]
-fn a_look_must_not_claim_more_than_the_epoch_before_it() {
+fn a_scan_of_the_pins_must_not_claim_more_than_the_epoch_read_before_it() {
     fails_within(
         3,
         reclaimers(|shared| {
@@ -241,8 +244,8 @@ fn a_look_must_not_claim_more_than_the_epoch_before_it() {
     );
 }
 
-/// A slot appears while one reclaimer looks at all pins. Another reclaimer believes what the look
-/// has found out, and frees.
+/// A slot appears while one reclaimer reads all pins. Another reclaimer relies on the result, and
+/// frees.
 fn slot_appears(look: fn(&Shared)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Shared::without_slots();
@@ -253,7 +256,8 @@ fn slot_appears(look: fn(&Shared)) -> impl Fn() + Send + Sync + 'static {
         let looker = spawn(&shared, look);
         let g = in_order(&shared);
         if shared.quiesced.load(Acquire) > g {
-            // SAFETY: the protocol's claim; loom fails the model where it does not hold.
+            // SAFETY: the protocol claims that the block is not read; loom fails the model if that
+            // is false.
             shared.blocks[0].with_mut(|value| unsafe { *value = POISON });
         }
         reader.join().unwrap();
@@ -262,7 +266,7 @@ fn slot_appears(look: fn(&Shared)) -> impl Fn() + Send + Sync + 'static {
 }
 
 #[test]
-fn a_slot_that_appears_during_a_look_is_not_missed() {
+fn a_slot_that_appears_during_a_scan_is_not_missed() {
     holds(slot_appears(|shared| {
         shared.is_over(0);
     }));
@@ -279,8 +283,8 @@ fn slots_counted_before_the_epoch_is_read_miss_one_that_appears() {
     );
 }
 
-/// A reader that copies under a revocable pin, a reclaimer that takes the pin away and reuses the
-/// block at once. The block is an atomic: the copy may race, believing it may not.
+/// A reader copies under a revocable pin, and a reclaimer revokes the pin and reuses the block at
+/// once. The block is an atomic: the copy may race, but a torn copy may not be used.
 fn revocation(
     still_held: fn(&Shared, u64) -> bool,
     between: fn(&Shared),
@@ -333,7 +337,7 @@ fn heavy(shared: &Shared) {
 }
 
 #[test]
-fn a_copy_under_a_revoked_pin_is_not_believed() {
+fn a_copy_under_a_revoked_pin_is_not_used() {
     holds(revocation(looked_at, heavy, false));
 }
 
@@ -343,12 +347,12 @@ fn a_pin_made_firm_in_time_is_not_revoked() {
 }
 
 #[test]
-fn without_the_readers_barrier_a_torn_copy_is_believed() {
+fn without_the_readers_barrier_a_torn_copy_is_used() {
     let look = |shared: &Shared, entered| epoch::still_held(&shared.pin, entered, &Useless);
     fails(revocation(look, heavy, false));
 }
 
 #[test]
-fn without_the_revokers_barrier_a_torn_copy_is_believed() {
+fn without_the_revokers_barrier_a_torn_copy_is_used() {
     fails(revocation(looked_at, |_| {}, false));
 }

@@ -1,5 +1,5 @@
-//! A follower gets every entry, in order, or learns that it fell behind; and what is published
-//! after its entries is never seen without them.
+//! A follower gets every entry, in order, or learns that it fell behind; and data that are
+//! published after their entries are never seen without them.
 
 use super::{Model, fails, holds};
 use crate::atomics::Word;
@@ -12,11 +12,11 @@ struct Shared {
     reserved: Model,
     head: Model,
     ring: [[Model; 2]; 2],
-    /// The number of the last entry of what is published.
+    /// The number of the last entry of the published data.
     durable: Model,
 }
 
-/// What entry `number` says.
+/// The content of entry `number`.
 fn entry(number: u64) -> [u64; 2] {
     [number + 1, (number + 1) * 10]
 }
@@ -79,7 +79,8 @@ fn a_follower_gets_every_entry_or_learns_that_it_fell_behind() {
     holds(together(publish, follow));
 }
 
-/// Fills the ring; the writer is killed as it has overwritten all of it, and another comes.
+/// Fills the ring; the writer is killed after it has overwritten all of it, and another writer
+/// continues.
 fn killed(next: fn(&Shared)) -> impl Fn(&Shared) + Send + Sync + 'static {
     move |shared| {
         shared.append(0);
@@ -90,7 +91,7 @@ fn killed(next: fn(&Shared)) -> impl Fn(&Shared) + Send + Sync + 'static {
     }
 }
 
-/// Needs the second entry.
+/// A follower that needs the second entry.
 fn follow_late(shared: &Shared) {
     if let Ok(entries) = ring_feed::read(shared.marks(), &shared.ring, 1) {
         for (number, found) in entries.into_iter().enumerate() {
@@ -100,12 +101,12 @@ fn follow_late(shared: &Shared) {
 }
 
 #[test]
-fn what_a_killed_writer_overwrote_is_not_read() {
+fn entries_that_a_killed_writer_overwrote_are_not_read() {
     holds(together(killed(|shared| shared.append(2)), follow_late));
 }
 
 #[test]
-fn broken_the_next_writer_takes_back_what_a_killed_one_reserved() {
+fn if_the_next_writer_lowers_the_reservation_a_follower_reads_overwritten_entries() {
     fails(together(
         killed(|shared| {
             shared.reserved.store(2, Relaxed);
@@ -116,7 +117,7 @@ fn broken_the_next_writer_takes_back_what_a_killed_one_reserved() {
 }
 
 #[test]
-fn broken_published_before_its_entry() {
+fn data_published_before_their_entry_are_seen_without_it() {
     fails(together(
         |shared| {
             for number in 0..2 {
@@ -129,7 +130,7 @@ fn broken_published_before_its_entry() {
 }
 
 #[test]
-fn broken_overwritten_without_a_word() {
+fn entries_overwritten_without_a_reservation_are_read() {
     fails(together(
         |shared| {
             for number in 0..3 {
@@ -147,7 +148,7 @@ fn broken_overwritten_without_a_word() {
 }
 
 #[test]
-fn without_the_second_look_a_change_is_missed() {
+fn without_the_second_check_a_change_is_missed() {
     fails(together(publish, |shared| {
         let to = shared.head.load(Acquire);
         for number in 0..to.min(2) {

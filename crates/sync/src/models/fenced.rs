@@ -1,4 +1,4 @@
-//! A writer at a gate meets no reader, also if it took the gate over from a dead writer.
+//! A writer inside a gate meets no reader, even if it took the gate over from a dead writer.
 
 use super::{Fences, Model, Useless, fails, holds, spawn};
 use crate::SlotId;
@@ -24,12 +24,12 @@ struct Shared {
     gate: Model,
     inside: Model,
     fences: Model,
-    /// Set when the mortal one is dead.
+    /// Set when the thread that may die is dead.
     dead: Model,
     guarded: UnsafeCell<u64>,
 }
 
-// SAFETY: loom's cells report what races; that is the test.
+// SAFETY: loom's cells report races; that is the purpose of the test.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
@@ -58,7 +58,8 @@ impl Shared {
         self.guarded.with_mut(|guarded| unsafe { *guarded += 1 });
     }
 
-    /// Whether a look or two find no reader. Those inside leave soon; more looks show nothing new.
+    /// Whether one or two checks find no reader. Readers inside leave soon, so more checks show
+    /// nothing new.
     fn is_empty(&self) -> bool {
         (0..2).any(|_| {
             let inside = is_inside(self);
@@ -68,16 +69,17 @@ impl Shared {
     }
 
     fn read(&self) {
-        // SAFETY: the protocol's claim; loom fails the model where it does not hold.
+        // SAFETY: the protocol claims that no writer is inside; loom fails the model if that is
+        // false.
         self.guarded.with(|guarded| unsafe { *guarded });
     }
 
     fn is_dead(&self) -> bool {
-        // The kernel lets go of a liveness lock after its owner's last store.
+        // The kernel releases a liveness lock after its owner's last store.
         self.dead.load(Acquire) == 1
     }
 
-    /// Alone inside, if the gate can be had: changes what it guards.
+    /// Changes the guarded value exclusively, if the gate can be taken.
     fn change(&self, barrier: &impl Barrier, is_occupied: fn(&Shared) -> bool) {
         let mut attempt = lock_word::acquire(&self.gate, ME);
         if let Attempt::Busy(seen) = attempt
@@ -101,7 +103,7 @@ fn is_inside(shared: &Shared) -> bool {
     gate::is_inside(&shared.inside, BIT)
 }
 
-/// A reader that goes in and out twice, and a writer.
+/// A reader that enters and leaves twice, and a writer.
 fn reader_and_writer(
     enter: fn(&Shared) -> Result<(), LockState>,
     write: fn(&Shared),
@@ -146,7 +148,7 @@ fn without_the_writers_fence_both_are_inside() {
 }
 
 #[test]
-fn a_look_before_the_gate_is_raised_excludes_nobody() {
+fn checking_for_readers_before_the_gate_is_closed_excludes_nobody() {
     fails(reader_and_writer(Shared::enter, |shared| {
         Fences(&shared.fences).heavy().unwrap();
         let empty = shared.is_empty();
@@ -174,7 +176,7 @@ fn a_gate_of_a_dead_writer_lets_no_reader_in_before_the_repair() {
     });
 }
 
-/// A writer raises the gate and dies before its fence; a reader goes in and out; another writer
+/// A writer closes the gate and dies before its fence; a reader enters and leaves; another writer
 /// takes the gate over.
 fn dead_writer(change: fn(&Shared)) -> impl Fn() + Send + Sync + 'static {
     move || {
@@ -207,7 +209,7 @@ fn a_writer_that_takes_over_needs_a_fence_of_its_own() {
     fails(dead_writer(|shared| shared.change(&Useless, is_inside)));
 }
 
-/// A reader dies inside while a writer wants to be alone.
+/// A reader dies inside while a writer wants to enter.
 fn dead_reader(is_occupied: fn(&Shared) -> bool) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Shared::new();
@@ -223,11 +225,11 @@ fn dead_reader(is_occupied: fn(&Shared) -> bool) -> impl Fn() + Send + Sync + 's
 }
 
 #[test]
-fn a_dead_reader_keeps_no_writer_out() {
+fn a_dead_reader_does_not_keep_a_writer_out() {
     holds(dead_reader(|shared| is_inside(shared) && !shared.is_dead()));
 }
 
 #[test]
-fn a_reader_taken_for_dead_while_it_lives_meets_a_writer() {
+fn a_living_reader_considered_dead_meets_a_writer() {
     fails(dead_reader(|_| false));
 }

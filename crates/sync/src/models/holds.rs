@@ -1,4 +1,4 @@
-//! What a held version uses is not freed.
+//! The data of a held version are not freed.
 
 use super::{Fences, Model, Useless, fails, holds as passes};
 use crate::atomics::{Barrier, Word};
@@ -23,18 +23,19 @@ struct Shared {
     owner: Model,
     version: Model,
     released: Model,
-    /// What version [`OLD`] uses, and no later one.
+    /// Data that only version [`OLD`] uses, and no later one.
     leaf: UnsafeCell<u64>,
 }
 
-// SAFETY: loom's cells report what races; that is the test.
+// SAFETY: loom's cells report races; that is the purpose of the test.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
 
 impl Shared {
     fn look(&self) {
-        // SAFETY: the protocol's claim; loom fails the model where it does not hold.
+        // SAFETY: the protocol claims that the leaf is not freed; loom fails the model if that is
+        // false.
         let value = self.leaf.with(|value| unsafe { *value });
         assert_ne!(value, FREED);
     }
@@ -49,7 +50,7 @@ impl Shared {
         held_versions::hold(&self.version, version);
     }
 
-    /// Reads the leaf if the snapshot's version has it, and lets it go.
+    /// Reads the leaf if the snapshot's version has it, and releases the version.
     fn use_and_release(&self, version: u64) {
         if version == OLD {
             self.look();
@@ -107,12 +108,12 @@ fn together(reader: fn(&Shared), collector: fn(&Shared)) -> impl Fn() + Send + S
 }
 
 #[test]
-fn a_held_version_keeps_what_it_uses() {
+fn a_held_version_keeps_its_data() {
     passes(together(snapshot, collect));
 }
 
 #[test]
-fn broken_registered_after_the_pin() {
+fn a_version_registered_after_the_pin_is_freed_while_in_use() {
     fails(together(
         |shared| {
             let version = shared.enter(&Fences(&shared.fences));
@@ -125,7 +126,7 @@ fn broken_registered_after_the_pin() {
 }
 
 #[test]
-fn broken_a_look_at_the_table_before_the_epoch_is_over() {
+fn reading_the_table_before_the_epoch_is_over_misses_a_version() {
     fails(together(snapshot, |shared| {
         shared.durable.store(NEW, Release);
         let g = epoch::advance(&shared.epoch, &Fences(&shared.fences)).unwrap();
@@ -137,7 +138,7 @@ fn broken_a_look_at_the_table_before_the_epoch_is_over() {
 }
 
 #[test]
-fn broken_freed_without_a_look_at_the_table() {
+fn freeing_without_reading_the_table_frees_a_held_version() {
     fails(together(snapshot, |shared| {
         shared.durable.store(NEW, Release);
         let g = epoch::advance(&shared.epoch, &Fences(&shared.fences)).unwrap();
@@ -148,7 +149,7 @@ fn broken_freed_without_a_look_at_the_table() {
 }
 
 #[test]
-fn broken_a_barrier_that_orders_nothing() {
+fn without_the_barrier_a_held_version_is_freed() {
     fails(together(
         |shared| {
             let version = shared.enter(&Useless);
@@ -167,7 +168,7 @@ fn broken_a_barrier_that_orders_nothing() {
 }
 
 #[test]
-fn broken_let_go_before_the_last_read() {
+fn a_version_released_before_the_last_read_is_freed_while_in_use() {
     fails(together(
         |shared| {
             let version = shared.enter(&Fences(&shared.fences));

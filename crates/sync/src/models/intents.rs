@@ -1,4 +1,4 @@
-//! An intent is seen whole or not at all, while its writer goes from one to the next.
+//! An intent is seen complete or not at all, while its writer goes from one to the next.
 
 use super::{Model, fails, holds, spawn};
 use crate::atomics::Word;
@@ -44,12 +44,12 @@ fn begin(line: &Line, kind: u16) {
 }
 
 #[test]
-fn an_intent_is_seen_whole_or_not_at_all() {
+fn an_intent_is_seen_complete_or_not_at_all() {
     holds(writes(begin, |line| intent::clear(&line.head)));
 }
 
 #[test]
-fn an_intent_replaced_in_one_step_is_seen_whole_too() {
+fn an_intent_replaced_in_one_step_is_seen_complete_too() {
     holds(writes(begin, |_| {}));
 }
 

@@ -1,4 +1,4 @@
-//! A robust lock has one owner at a time, and the successor of a dead one knows of it.
+//! A robust lock has one owner at a time, and the successor of a dead owner learns of the death.
 
 use super::{Model, fails, fails_within, holds, spawn};
 use crate::SlotId;
@@ -19,7 +19,7 @@ struct Shared {
     guarded: UnsafeCell<u64>,
 }
 
-// SAFETY: loom's cells report what races; that is the test.
+// SAFETY: loom's cells report races; that is the purpose of the test.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
@@ -33,11 +33,11 @@ const fn owner(slot: u16) -> Owner {
 
 const MORTAL: Owner = owner(1);
 
-/// How a waiter takes over what it judged.
+/// How a waiter takes a lock over after examining its word.
 type TakeOver = fn(&Model, LockState, Owner) -> Attempt;
 
 impl Shared {
-    /// If the lock was got: whether an owner died.
+    /// If the lock was taken: whether an owner died.
     fn get(&self, me: Owner, take_over: TakeOver) -> Option<bool> {
         let mut attempt = lock_word::acquire(&self.lock, me);
         if let Attempt::Busy(seen) = attempt
@@ -54,7 +54,7 @@ impl Shared {
     }
 
     fn set(&self, value: u64) {
-        // SAFETY: the protocol's claim; loom fails the model where it does not hold.
+        // SAFETY: the protocol claims exclusive access; loom fails the model if that is false.
         self.guarded.with_mut(|guarded| unsafe { *guarded = value });
     }
 
@@ -71,7 +71,7 @@ impl Shared {
     }
 }
 
-/// An owner that dies holding the lock, two that want it.
+/// An owner dies holding the lock, while two others want it.
 fn death(take_over: TakeOver) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Arc::new(Shared {
@@ -108,7 +108,7 @@ fn a_take_over_that_does_not_compare_makes_two_owners() {
 }
 
 #[test]
-fn a_take_over_of_another_word_than_was_judged_makes_two_owners() {
+fn a_take_over_of_another_word_than_the_one_examined_makes_two_owners() {
     fails_within(
         3,
         death(|lock, _, me| lock_word::take_over(lock, lock_word::look(lock), me)),
@@ -122,7 +122,7 @@ fn clean(lock: &Model, me: Owner) -> bool {
     lock_word::acquire(lock, me) == Attempt::Clean
 }
 
-/// Two living owners in turn.
+/// Two living owners, one after the other.
 fn turns(take: Take, release: fn(&Model)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Arc::new(Shared {
@@ -144,22 +144,22 @@ fn turns(take: Take, release: fn(&Model)) -> impl Fn() + Send + Sync + 'static {
 }
 
 #[test]
-fn the_next_owner_sees_what_the_last_one_did() {
+fn the_next_owner_sees_the_last_ones_stores() {
     holds(turns(clean, lock_word::release));
 }
 
 #[test]
-fn a_release_that_does_not_release_shows_the_next_owner_old_things() {
+fn a_release_without_release_order_hides_stores_from_the_next_owner() {
     fails(turns(clean, |lock| lock.store(0, Relaxed)));
 }
 
 #[test]
-fn the_next_owner_by_one_attempt_sees_what_the_last_one_did() {
+fn an_owner_by_one_attempt_sees_the_last_ones_stores() {
     holds(turns(lock_word::acquire_clean, lock_word::release));
 }
 
 #[test]
-fn one_attempt_takes_no_lock_that_an_owner_left_half_way() {
+fn a_single_attempt_takes_no_lock_that_an_owner_left_half_way() {
     holds(|| {
         let lock = Model::new(0);
         assert!(lock_word::acquire_clean(&lock, MORTAL));

@@ -1,4 +1,4 @@
-//! A slot has one owner at a time, which finds it clear, whichever thread had it or reaped it.
+//! A slot has one owner at a time, which finds it clear, whichever thread had or reaped it before.
 
 use super::{Model, fails, fails_within, holds, spawn};
 use crate::atomics::Word;
@@ -18,19 +18,19 @@ struct Shared {
     pin: Model,
     inside: Model,
     heads: [Model; 4],
-    /// The liveness lock of the dead process: 1 while a reaper has it.
+    /// The dead process's liveness lock: 1 while a reaper has it.
     liveness: Model,
     /// How often the dead slot was repaired.
     repairs: UnsafeCell<u32>,
 }
 
-// SAFETY: loom's cells report what races; that is the test.
+// SAFETY: loom's cells report races; that is the purpose of the test.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
 
 impl Shared {
-    /// A slot whose owner died pinned, inside, with intents.
+    /// A slot whose owner died while it was pinned and inside a gate, with intents.
     fn left_by_the_dead() -> Arc<Shared> {
         let shared = Shared {
             owner: Model::new(0),
@@ -64,14 +64,14 @@ impl Shared {
             return;
         }
         if slot_owner::read(&self.owner).process == DEAD {
-            // SAFETY: the protocol's claim; loom fails the model where it does not hold.
+            // SAFETY: the protocol claims exclusive access; loom fails the model if that is false.
             self.repairs.with_mut(|repairs| unsafe { *repairs += 1 });
             vacate(&self.words());
         }
         self.liveness.store(0, Release);
     }
 
-    /// A thread that wants the slot and, if it gets it, relies on its being its own.
+    /// A thread that wants the slot and, if it gets it, relies on being its only owner.
     fn live(&self, process: u16) {
         let Some(mine) = slot_owner::claim(&self.owner, process, 1) else {
             return;
@@ -105,7 +105,7 @@ impl Shared {
     }
 }
 
-/// Two reapers, two threads that want the slot.
+/// Two reapers, and two threads that want the slot.
 fn reuse(
     take: fn(&Shared) -> bool,
     vacate: fn(&SlotWords<'_, Model>),
@@ -122,12 +122,12 @@ fn reuse(
 }
 
 #[test]
-fn a_reaped_slot_comes_clear_to_one_owner() {
+fn one_owner_gets_a_reaped_slot_and_finds_it_clear() {
     holds(reuse(Shared::take_liveness, slot_owner::vacate));
 }
 
 #[test]
-fn a_slot_freed_before_it_is_clear_brings_the_dead_ones_pin() {
+fn a_slot_freed_before_it_is_clear_still_has_the_dead_owners_pin() {
     fails(reuse(Shared::take_liveness, |slot| {
         slot.owner
             .store(slot.owner.load(Relaxed) & (0xffff << 16), Release);
@@ -140,11 +140,11 @@ fn a_slot_freed_before_it_is_clear_brings_the_dead_ones_pin() {
 }
 
 #[test]
-fn two_reapers_at_once_clear_a_living_threads_slot() {
+fn two_concurrent_reapers_clear_a_living_threads_slot() {
     fails_within(3, reuse(|_| true, slot_owner::vacate));
 }
 
-/// A slot and the entry of the process that owns it, which leaves while a reaper looks for orphans.
+/// A slot and the entry of its owning process, which leaves while a reaper looks for orphans.
 struct Leaving {
     slot: Arc<Shared>,
     entry: Model,
@@ -155,8 +155,8 @@ impl Leaving {
         process::write(&self.entry, SlotStatus { state, incarnation });
     }
 
-    /// The owner detaches, or dies where it stands. Another process takes its entry, and claims the
-    /// slot if it is free.
+    /// The owner detaches, or dies at once. Another process takes its entry, and claims the slot if
+    /// it is free.
     fn leave(&self, detaches: bool) {
         if detaches {
             slot_owner::vacate(&self.slot.words());
@@ -220,7 +220,7 @@ fn a_slot_is_an_orphan_only_if_its_owner_did_not_detach() {
 }
 
 #[test]
-fn an_owner_read_once_before_its_entry_has_a_living_threads_slot_reaped() {
+fn reading_the_owner_only_once_reaps_a_living_threads_slot() {
     fails(orphans(true, |leaving| {
         let owner = slot_owner::read(&leaving.slot.owner);
         let now = leaving.present(owner.process);

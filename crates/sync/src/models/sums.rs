@@ -1,4 +1,4 @@
-//! A sum taken while counts move to the base is right, or says that it was disturbed.
+//! A sum that is read while counts move to the base is right, or is reported as disturbed.
 
 use super::{Model, fails, holds, spawn};
 use crate::counter_fold::{self, CounterWords, JournalWords};
@@ -56,14 +56,14 @@ fn a_sum_is_right_while_counts_move() {
 }
 
 #[test]
-fn a_sum_that_does_not_ask_the_journal_counts_twice_or_not_at_all() {
+fn a_sum_that_ignores_the_journal_counts_twice_or_not_at_all() {
     fails(sums(|shared| {
         let read = |words| counter_fold::read(&counter(words), ROOT).unwrap_or(0);
         Some(read(&shared.base) + read(&shared.mine))
     }));
 }
 
-/// One thread goes over to a younger root while another adds up both.
+/// One thread switches to a newer root while another adds up both.
 fn roots(set: fn(&CounterWords<'_, Model>)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let mine = Arc::new([Model::new(ROOT), Model::new(4)]);
@@ -83,7 +83,7 @@ fn a_count_is_never_paired_with_another_root() {
 }
 
 #[test]
-fn a_value_set_under_the_old_root_is_taken_for_its_count() {
+fn a_value_set_under_the_old_root_is_mistaken_for_its_count() {
     use crate::atomics::Word;
     use std::sync::atomic::Ordering::Release;
     fails(roots(|mine| {

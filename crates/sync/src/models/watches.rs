@@ -14,7 +14,7 @@ struct Shared {
     fences: Model,
     /// The writer's announcement.
     lock: Model,
-    /// Changes that were noted.
+    /// The number of changes that were counted.
     noted: Model,
     value: Model,
 }
@@ -53,10 +53,10 @@ impl Shared {
 }
 
 type Write = fn(&Shared);
-/// What was noted when it began.
+/// Returns the count when the watch began.
 type Begin = fn(&Shared) -> u64;
 
-/// One that changes the value, and one that begins to watch it.
+/// One thread changes the value, and another begins to watch it.
 fn watch(write: Write, begin: Begin) -> impl Fn() + Send + Sync + 'static {
     move || {
         let shared = Arc::new(Shared {
@@ -100,7 +100,7 @@ fn no_change_is_missed() {
 }
 
 #[test]
-fn a_writer_that_asks_before_it_announces_is_missed() {
+fn a_writer_that_checks_for_watchers_before_it_announces_is_missed() {
     fails(watch(
         |shared| {
             let watched = shared.is_watched(&Fences(&shared.fences));
@@ -116,7 +116,7 @@ fn a_writer_that_asks_before_it_announces_is_missed() {
 }
 
 #[test]
-fn what_is_noted_after_it_is_visible_is_missed() {
+fn a_change_counted_after_it_is_visible_is_missed() {
     fails(watch(
         |shared| {
             shared.lock();
