@@ -596,7 +596,7 @@ fn a_claim_that_ends_while_a_tenant_counts_leaves_the_reserve_whole() {
 
 /// Every name in the source is one at which a test here kills.
 #[test]
-fn somebody_dies_at_every_name() {
+fn the_tests_kill_at_every_fault_point_in_the_source() {
     let killed = [
         &CLAIM[..],
         &RELEASE,

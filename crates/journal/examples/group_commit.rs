@@ -1,8 +1,8 @@
-//! What a durable put costs: `cargo run --release -p mneme-journal --example group_commit -- DIR`
+//! Measures a durable put: `cargo run --release -p mneme-journal --example group_commit -- DIR`
 //!
-//! Appends entries of 16 + 100 bytes in groups, one sync a group, and prints groups and puts per
-//! second and the bytes written for each put. Then reads 512 MiB back, from the medium. A second
-//! argument is the number of groups of 50 to append, and nothing else: for counting instructions.
+//! Appends entries of 16 + 100 bytes in groups, with one sync for each group, and prints groups and
+//! puts per second and the bytes written for each put. Then reads 512 MiB back from the medium.
+//! With a second argument, it only appends that many groups of 50, for counting instructions.
 #![allow(clippy::unwrap_used)] // an errand of the developer's
 
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use mneme_sys::{TimeOf, cpu_time};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Key, value and an entry's own 24 bytes.
+/// The size of an entry: key, value and 24 bytes of its own.
 const ENTRY: usize = 16 + 100 + 24;
 
 fn open(path: &Path) -> (Arc<dyn Directory>, Journal) {
@@ -27,7 +27,7 @@ fn open(path: &Path) -> (Arc<dyn Directory>, Journal) {
     (directory, journal)
 }
 
-/// Appends groups of so many entries while `goes_on`; how many.
+/// Appends groups of that many entries while `goes_on`; returns the number of groups.
 fn append(journal: &mut Journal, group: usize, goes_on: impl Fn(u32) -> bool) -> u32 {
     let bytes = vec![7; ENTRY * group];
     let mut groups = 0;

@@ -1,4 +1,4 @@
-//! Base files: everything that a store held, from which the journal goes on.
+//! Base files: everything that a store held at a position from which the journal continues.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use crate::frame_reader::{self, FrameReader, FrameStep};
 use crate::header::{BLOCK, FileKind, Identity, JournalHeader, Runs};
 use crate::{Journal, JournalError, Options, Position, names};
 
-/// How a base file is found again.
+/// The name under which a base file is found again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BaseName {
-    /// By where it begins: a checkpoint. The next one replaces it.
+    /// Named by its position: a checkpoint. The next one replaces it.
     Checkpoint,
-    /// By a name of 1 to 100 letters, digits, `_`, `-` and `.`: a backup, which stays.
+    /// Named by 1 to 100 letters, digits, `_`, `-` and `.`: a backup, which is kept.
     Kept(String),
-    /// By where it begins and the run that goes back to it: a backup that is restored. It counts
-    /// from when that run has begun.
+    /// Named by its position and by the run that goes back to it: a restored backup. It counts once
+    /// that run has begun.
     Restored(u64),
 }
 
@@ -33,12 +33,13 @@ impl BaseName {
     }
 }
 
-/// Writes a base file. It is nothing until it is published; dropping the writer leaves a file
-/// `NAME.new`, which the next one of that name replaces and [`remove_bases_before`] removes.
+/// Writes a base file, which has no effect before it is published. Dropping the writer leaves a
+/// file `NAME.new`, which the next base file of that name replaces and [`remove_bases_before`]
+/// removes.
 ///
-/// The writer is independent of the journal, so that another thread may have it. The caller decides
-/// about the rate: an [`append`](BaseWriter::append) of up to 1 MiB and a
-/// [`sync`](BaseWriter::sync) are one piece.
+/// The writer is independent of the journal, so another thread may use it. The caller controls the
+/// rate: an [`append`](BaseWriter::append) of up to 1 MiB and a [`sync`](BaseWriter::sync) are the
+/// unit of work.
 #[derive(Debug)]
 pub struct BaseWriter {
     directory: Arc<dyn Directory>,
@@ -47,17 +48,18 @@ pub struct BaseWriter {
     begin: Position,
     seed: u32,
     offset: u64,
-    /// Bytes of records so far.
+    /// The number of bytes of records so far.
     records: u64,
-    /// Where the suffix goes on.
+    /// The position at which the suffix continues.
     suffix: Position,
     wall_ms: u64,
     frame: Vec<u8>,
 }
 
 impl BaseWriter {
-    /// Begins a base file in `directory`, which may be the journal's own or another one, of what
-    /// the store holds at `begin`: every change before it is in what will be appended.
+    /// Begins a base file in `directory`, which may be the journal's own or another one. It holds
+    /// the store's content at `begin`: every change before `begin` must be in what will be
+    /// appended.
     ///
     /// # Errors
     /// [`JournalError::Invalid`] for a bad name, [`JournalError::NoSpace`],
@@ -71,11 +73,11 @@ impl BaseWriter {
         Self::begin_beside(journal.options(), journal.runs(), directory, name, begin)
     }
 
-    /// As [`begin`](BaseWriter::begin), beside the thread that has the journal, whose options and
-    /// runs never change.
+    /// As [`begin`](BaseWriter::begin), for use beside the thread that writes the journal: it needs
+    /// only the journal's options and runs, which never change.
     ///
     /// # Errors
-    /// As there.
+    /// As for `begin`.
     pub fn begin_beside(
         options: &Options,
         runs: &Runs,
@@ -120,9 +122,9 @@ impl BaseWriter {
         })
     }
 
-    /// Appends records, which mean nothing to this crate. They are read back in pieces that end
-    /// where an append ended, or after 1 MiB. Every change before `at` is in them: a reader loads
-    /// them behind the stream up to there, so that what it holds is never more than the store held.
+    /// Appends records, whose content this crate does not interpret. They are read back in pieces
+    /// that end where an append ended, or after 1 MiB. They must contain every change before `at`:
+    /// a reader that loads them after the stream up to `at` never holds more than the store held.
     ///
     /// # Errors
     /// [`JournalError::NoSpace`], [`JournalError::Medium`]; [`JournalError::Invalid`] after a
@@ -146,8 +148,8 @@ impl BaseWriter {
         Ok(())
     }
 
-    /// Appends bytes of the stream, from [`begin`](BaseWriter::begin) on: for a base file that
-    /// must stand without the journal.
+    /// Appends bytes of the stream, beginning at the position given to
+    /// [`begin`](BaseWriter::begin), for a base file that must be usable without the journal.
     ///
     /// # Errors
     /// [`JournalError::OutOfPlace`], [`JournalError::NoSpace`], [`JournalError::Medium`].
@@ -165,8 +167,8 @@ impl BaseWriter {
         Ok(())
     }
 
-    /// Waits until what was appended is on the medium: between two pieces, so that the last sync
-    /// has little to wait for.
+    /// Waits until everything appended so far is on the medium. Called between two pieces, so that
+    /// the last sync has little to wait for.
     ///
     /// # Errors
     /// [`JournalError::Medium`].
@@ -175,16 +177,18 @@ impl BaseWriter {
         self.storage.sync().map_err(on("sync", &unfinished))
     }
 
-    /// Gives the file its name, under which it is found after a crash. Whatever was changed before
-    /// `read` may be in it, so everything before that must be durable: otherwise it would show what
-    /// the journal has lost.
+    /// Renames the file to its final name, under which it is found after a crash. It may contain
+    /// any change before `read`, so everything before `read` must be durable: otherwise it would
+    /// show changes that the journal has lost.
     ///
-    /// Returns the bytes of the file. A base file that had the name is replaced. Journal files
-    /// before [`begin`](BaseWriter::begin) may go afterwards ([`Journal::remove_before`]).
+    /// Returns the length of the file in bytes. A base file of the same name is replaced. Journal
+    /// files before [`begin`](BaseWriter::begin) may be removed afterwards
+    /// ([`Journal::remove_before`]).
     ///
     /// # Errors
     /// [`JournalError::NotDurable`], [`JournalError::NoSpace`], [`JournalError::Medium`]. The file
-    /// is not published then; it may be, and is whole, if it was the directory that failed to sync.
+    /// is not published then, except if the directory failed to sync: in that case it may be
+    /// published, and is complete.
     pub fn publish(mut self, read: Position, durable: Position) -> Result<u64, JournalError> {
         if read > durable && !without("base.durable") {
             return Err(JournalError::NotDurable { read, durable });
@@ -208,7 +212,7 @@ impl BaseWriter {
         Ok(self.offset)
     }
 
-    /// Gives the file up and removes it.
+    /// Abandons the file and removes it.
     ///
     /// # Errors
     /// [`JournalError::Medium`].
@@ -219,7 +223,7 @@ impl BaseWriter {
             .map_err(on("remove", &unfinished))
     }
 
-    /// Bytes of the file so far.
+    /// The length of the file so far, in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.offset
@@ -258,14 +262,14 @@ impl BaseWriter {
 pub enum BasePart<'a> {
     /// Records.
     Records {
-        /// Every change before it is in them.
+        /// The position before which every change is in the records.
         at: Position,
         /// The bytes.
         bytes: &'a [u8],
     },
     /// Bytes of the stream.
     Suffix {
-        /// Where they begin.
+        /// The position of the first byte.
         position: Position,
         /// The bytes.
         bytes: &'a [u8],
@@ -275,15 +279,15 @@ pub enum BasePart<'a> {
 /// A published base file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseFile {
-    /// Its name in the directory.
+    /// The file's name in the directory.
     pub file: String,
-    /// The name that it is kept by; `None` for a checkpoint.
+    /// The name given by the user; `None` for a checkpoint.
     pub kept: Option<String>,
     /// Whether it is a backup that was restored.
     pub restored: bool,
 }
 
-/// The base files of a directory, checkpoints from the newest on and then those that are kept.
+/// The base files of a directory: checkpoints, newest first, and then kept ones.
 ///
 /// # Errors
 /// [`JournalError::Medium`].
@@ -306,7 +310,7 @@ pub fn bases(directory: &dyn Directory) -> Result<Vec<BaseFile>, JournalError> {
 }
 
 /// Removes checkpoints that begin before `begin`, and base files that were never published. Returns
-/// how many went. Must not run beside a [`BaseWriter`] of this directory.
+/// how many were removed. Must not run while a [`BaseWriter`] of this directory exists.
 ///
 /// # Errors
 /// [`JournalError::Medium`].
@@ -335,13 +339,13 @@ pub struct BaseReader {
     header: JournalHeader,
     records: u64,
     suffix: Position,
-    /// What the end frame says.
+    /// The `read` position in the end frame.
     read: Option<Position>,
 }
 
 impl BaseReader {
-    /// Opens a base file by its name in the directory. It is synced and read past the page cache,
-    /// as the journal is.
+    /// Opens a base file by its name in the directory. Like the journal, it is synced and read past
+    /// the page cache.
     ///
     /// # Errors
     /// [`JournalError::Damaged`], [`JournalError::Medium`].
@@ -369,8 +373,8 @@ impl BaseReader {
         })
     }
 
-    /// What [`read`](Self::read) and [`suffix_end`](Self::suffix_end) will be at the end, by the
-    /// last frame alone.
+    /// The values that [`read`](Self::read) and [`suffix_end`](Self::suffix_end) will have at the
+    /// end, from the last frame alone.
     ///
     /// # Errors
     /// [`JournalError::Damaged`]: the file is incomplete.
@@ -387,11 +391,11 @@ impl BaseReader {
         end.ok_or_else(|| damage(Flaw::Incomplete))
     }
 
-    /// The next part; `None` at the end, which only a whole file has.
+    /// The next part; `None` at the end, which only a complete file has.
     ///
     /// # Errors
     /// [`JournalError::Damaged`].
-    #[expect(clippy::should_implement_trait)] // it fails, and lends
+    #[expect(clippy::should_implement_trait)] // fallible, and lends its items
     pub fn next(&mut self) -> Result<Option<BasePart<'_>>, JournalError> {
         if self.read.is_some() {
             return Ok(None);
@@ -434,38 +438,38 @@ impl BaseReader {
         }
     }
 
-    /// Where the journal goes on.
+    /// The position at which the journal continues.
     #[must_use]
     pub fn begin(&self) -> Position {
         self.header.first
     }
 
-    /// Changes before this position may be in the records; known at the end. The journal beside it
-    /// reaches at least so far.
+    /// The position up to which the records may contain changes; known at the end. The journal
+    /// beside this file reaches at least that far.
     #[must_use]
     pub fn read(&self) -> Option<Position> {
         self.read
     }
 
-    /// Where the suffix ends, as far as it has been read.
+    /// The end of the suffix as far as it has been read.
     #[must_use]
     pub fn suffix_end(&self) -> Position {
         self.suffix
     }
 
-    /// The store that it belongs to.
+    /// The store that the file belongs to.
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.header.identity
     }
 
-    /// The runs up to the one that wrote it.
+    /// The runs up to the one that wrote the file.
     #[must_use]
     pub fn runs(&self) -> &Runs {
         &self.header.runs
     }
 
-    /// When it was begun, in milliseconds since 1970.
+    /// When the file was begun, in milliseconds since 1970.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
         self.header.wall_ms

@@ -1,4 +1,5 @@
-//! The files of a journal in the order in which they were begun, and what each of them counts for.
+//! The files of a journal in the order in which they were begun, and the part of the stream for
+//! which each is valid.
 
 use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
@@ -8,12 +9,13 @@ use crate::frame_reader;
 use crate::header::{FileKind, JournalHeader};
 use crate::{JournalError, Position, names};
 
-/// One file, and the part of the stream that it counts for.
+/// One file, and the part of the stream for which it is valid.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) header: JournalHeader,
-    /// What follows in later files begins here, however far this one goes. `None`: nothing does.
+    /// Where the data in later files begin, at which this file's validity ends. `None` if no later
+    /// file follows.
     pub(crate) cut: Option<Position>,
 }
 
@@ -24,7 +26,7 @@ impl Link {
     }
 }
 
-/// The names of the journal's files, by their positions.
+/// The names of the journal's files, ordered by position.
 pub(crate) fn journal_names(directory: &dyn Directory) -> Result<Vec<String>, JournalError> {
     let mut found = directory.names().map_err(on("list", "the directory"))?;
     found.retain(|name| names::journal_position(name).is_some());
@@ -63,7 +65,7 @@ fn damaged(file: &str, position: Position, flaw: Flaw) -> JournalError {
     })
 }
 
-/// Orders files by run and position, and finds what each of them counts for.
+/// Orders files by run and position, and determines the part for which each is valid.
 pub(crate) fn in_order(mut links: Vec<Link>) -> Result<Vec<Link>, JournalError> {
     links.sort_by_key(|link| (link.header.runs.number(), link.header.first));
     let Some(newest) = links.last().cloned() else {
@@ -88,7 +90,7 @@ pub(crate) fn in_order(mut links: Vec<Link>) -> Result<Vec<Link>, JournalError> 
         {
             return Err(damaged(&link.name, *first, Flaw::Run { newest: by }));
         }
-        // A later run cuts even if no file of it is left.
+        // A later run cuts older ones even if no file of it is left.
         let by_run = newest.header.runs.cut_behind(runs.number());
         link.cut = cut.into_iter().chain(by_run).min();
         if without("read.cut") {

@@ -1,4 +1,4 @@
-//! Looking at a whole journal, and cutting one at a damaged place.
+//! Checks a whole journal, and cuts a damaged one at the damage.
 
 use std::sync::Arc;
 
@@ -14,38 +14,38 @@ use crate::{
     BaseReader, Identity, Journal, JournalError, Options, Position, Reader, Runs, bases, names,
 };
 
-/// What a journal holds, and what a repair would lose.
+/// The content of a journal, and what a repair would lose.
 #[derive(Debug)]
 pub struct Report {
-    /// The store that it belongs to, as its files tell, or a checkpoint that stands without them.
-    /// `None`: nothing tells, and there is nothing that a repair could begin from.
+    /// The store that the journal belongs to, according to its files or to a checkpoint that is
+    /// valid without them. `None` if neither says, in which case a repair is impossible.
     pub identity: Option<Identity>,
-    /// Files of the journal.
+    /// The number of the journal's files.
     pub files: usize,
-    /// Where reading began.
+    /// The position at which reading began.
     pub from: Position,
-    /// The stream is whole from there up to here.
+    /// The position up to which the stream is complete.
     pub end: Position,
-    /// Why it is not whole behind, if something is known to have been there; or which file cannot
-    /// be used, though nothing of it is needed.
+    /// Why the stream ends there, if more is known to have existed; or an unusable file that is not
+    /// needed.
     pub damage: Option<JournalError>,
-    /// Bytes behind `end` that are known to have been there: a repair loses them. 0 if nothing is
-    /// damaged.
+    /// The number of bytes after `end` that are known to have existed: a repair loses them. 0 if
+    /// nothing is damaged.
     pub lost: u64,
 }
 
-/// A journal's files, those with a damaged header apart.
+/// A journal's files, with those whose headers are damaged listed separately.
 struct Survey {
     links: Vec<Link>,
-    /// Files that cannot be used, with the positions that their names tell.
+    /// Unusable files, with the positions in their names.
     bad: Vec<(String, Position, FileDamage)>,
-    /// The store and the runs of the newest checkpoint that counts, if it has read nothing of the
-    /// journal behind the place where that goes on.
+    /// The store and the runs of the newest valid checkpoint, if it has read nothing of the journal
+    /// after the position at which the journal continues from it.
     base: Option<(Identity, Runs)>,
 }
 
 impl Survey {
-    /// What the medium holds, not what the page cache has left of it.
+    /// Reads from the medium, not from what the page cache still holds.
     fn of(directory: &dyn Directory) -> Result<Self, JournalError> {
         settle(directory)?;
         let mut survey = Self {
@@ -83,14 +83,14 @@ impl Survey {
         self.bad.push((damage.file.clone(), named, damage));
     }
 
-    /// The latest runs that a file or a base file names.
+    /// The latest runs that a journal file or a base file names.
     fn runs(&self) -> Option<&Runs> {
         let journal = self.links.last().map(|link| &link.header.runs);
         let base = self.base.as_ref().map(|(_, runs)| runs);
         journal.into_iter().chain(base).max_by_key(|r| r.number())
     }
 
-    /// Reads from `from`, and says what is there.
+    /// Reads from `from`, and reports what is there.
     fn report(
         &mut self,
         directory: &dyn Directory,
@@ -125,8 +125,8 @@ impl Survey {
             Err(error @ JournalError::Medium { .. }) => return Err(error),
             Err(error) => report.damage = Some(error),
         }
-        // A file that cannot be used was begun when everything before it was durable, and what it
-        // held is lost. It does not matter if it is older than the file that holds `from`.
+        // When an unusable file was begun, everything before it was durable; its own content is
+        // lost. It does not matter if it is older than the file that holds `from`.
         let links = self.links.iter().map(|link| link.header.first);
         let start = links.filter(|first| *first <= from).max();
         let matters = |at: &Position| start.is_none_or(|start| *at > start);
@@ -145,7 +145,7 @@ impl Survey {
                 }));
             }
         }
-        // One that does not matter keeps the journal from being opened all the same.
+        // Even an unusable file that does not matter prevents opening the journal.
         if report.damage.is_none()
             && let Some((file, _, damage)) = self.bad.first_mut()
         {
@@ -162,7 +162,7 @@ impl Survey {
             }
             for (name, at, _) in &self.bad {
                 let runs = self.runs().into_iter().flat_map(|runs| runs.latest());
-                // A wrong number makes no frame a whole one.
+                // A wrong run number cannot make a frame valid, so any candidate may be tried.
                 let named = frame_reader::first_block(directory, name).unwrap_or_default();
                 let runs = runs
                     .map(|run| run.id)
@@ -176,18 +176,18 @@ impl Survey {
     }
 }
 
-/// Whether another program can read the file.
+/// Whether the file is only of another version, which another program can read.
 fn is_of_another_version(damage: &FileDamage) -> bool {
     matches!(damage.flaw, Flaw::Version { .. })
 }
 
-/// The farthest position that a file counts for, as far as it can be read.
+/// The last position for which a file is valid, as far as it can be read.
 fn known_end(directory: &dyn Directory, link: &Link) -> Option<Position> {
     let known = known_end_of(directory, &link.name, link.header.first, link.header.run())?;
     Some(link.cut.map_or(known, |cut| known.min(cut)))
 }
 
-/// The farthest position in a file of that run which begins there.
+/// The last position in a file of the given run that begins at the given position.
 fn known_end_of(
     directory: &dyn Directory,
     name: &str,
@@ -204,16 +204,17 @@ fn known_end_of(
     Some(known)
 }
 
-/// Reads a whole journal, and says whether it is whole, where it ends, and what a [`repair`] would
-/// lose. It reads from `from`, or from where the newest checkpoint of the directory begins, for a
-/// power cut in a removal may have left some of the files before that and not others. Without a
+/// Reads a whole journal, and reports whether it is complete, where it ends, and what a [`repair`]
+/// would lose. Reads from `from`, or from the begin of the directory's newest checkpoint, because a
+/// power loss during a removal may have left only some of the files before that. Without a
 /// checkpoint it reads from the oldest file.
 ///
-/// Nobody may write meanwhile.
+/// Nobody may write to the journal meanwhile.
 ///
 /// # Errors
 /// [`JournalError::Medium`]: the directory or a file cannot be opened. [`JournalError::Damaged`]
-/// for a file of another version, which another program can read. Other damage is no error here.
+/// for a file of another version, which another program can read. Other damage is reported, not
+/// returned as an error.
 pub fn check(directory: &dyn Directory, from: Option<Position>) -> Result<Report, JournalError> {
     let mut survey = Survey::of(directory)?;
     let from = start_of(directory, &mut survey, from)?;
@@ -237,16 +238,16 @@ fn start_of(
     Ok(good.chain(bad).min().unwrap_or_default())
 }
 
-/// What the newest base file that counts tells.
+/// Information from the newest valid base file.
 struct Newest {
-    /// Where the stream goes on from it.
+    /// The position at which the stream continues from it.
     end: Position,
-    /// The store and its runs, if it has read nothing of the stream behind that.
+    /// The store and its runs, if it has read nothing of the stream after that position.
     stands_alone: Option<(Identity, Runs)>,
 }
 
-/// The newest base file that counts. One does not if a later run begins before what it has read, or
-/// if it belongs to a restore that died before its run began.
+/// The newest valid base file. One is invalid if a later run begins before the position that it has
+/// read, or if it belongs to a restore that died before its run began.
 fn newest_base(directory: &dyn Directory, survey: &Survey) -> Result<Option<Newest>, JournalError> {
     let ours = survey.links.last().map(|link| &link.header.runs);
     let mut newest: Option<((u64, Option<Position>), Newest)> = None;
@@ -274,7 +275,7 @@ fn newest_base(directory: &dyn Directory, survey: &Survey) -> Result<Option<Newe
                 };
                 (theirs.number(), found)
             }
-            // Nothing tells that it does not count.
+            // Nothing says that it is invalid.
             Err(_) => {
                 let found = Newest {
                     end: begin.unwrap_or_default(),
@@ -291,11 +292,11 @@ fn newest_base(directory: &dyn Directory, survey: &Survey) -> Result<Option<Newe
     Ok(newest.map(|(_, found)| found))
 }
 
-/// Cuts a damaged journal where it stops being whole: begins a run there. Files that cannot be used
-/// or that begin behind it get `.lost` behind their names; the rest is left as it is. Does nothing
-/// to a journal that is not damaged.
+/// Cuts a damaged journal at the position where it stops being complete: begins a run there. Files
+/// that are unusable or begin after that position are renamed with the suffix `.lost`; the rest is
+/// unchanged. Does nothing to a journal that is not damaged.
 ///
-/// What is lost was reported durable once. Look at [`check`] first, and keep a copy.
+/// The bytes that are lost were once reported durable. Call [`check`] first, and keep a copy.
 ///
 /// # Errors
 /// As [`check`] and [`Journal::open`].
@@ -314,13 +315,14 @@ pub fn repair(
     let taken = directory.names().map_err(on("list", "the directory"))?;
     let set_aside = |name: &str| {
         let mut lost = name.to_owned() + names::LOST;
-        // What an earlier repair has put aside stays.
+        // Files that an earlier repair has renamed are kept.
         while taken.contains(&lost) {
             lost += names::LOST;
         }
         directory.rename(name, &lost).map_err(on("rename", name))
     };
-    // A crash between these leaves a journal that is damaged at the same place, or ends there.
+    // After a crash between these steps, the journal is damaged at the same position, or ends
+    // there.
     let runs = survey.runs().cloned();
     for (name, ..) in &survey.bad {
         set_aside(name)?;

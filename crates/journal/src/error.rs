@@ -1,4 +1,4 @@
-//! What can go wrong, with the file and the place in it.
+//! The errors of journals and base files, with the file and the offset.
 
 use mneme_sys::medium::MediumError;
 
@@ -7,53 +7,53 @@ use crate::Position;
 /// Why a journal, or a base file, cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The medium failed in a way that changes nothing of what is durable.
+    /// The medium failed; nothing durable is affected.
     #[error("cannot {what} {file}")]
     Medium {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// The file, or the directory.
+        /// The file or the directory.
         file: String,
-        /// The medium's answer.
+        /// The medium's error.
         #[source]
         source: MediumError,
     },
-    /// A file is damaged, or one is missing.
+    /// A file is damaged or missing.
     #[error(transparent)]
     Damaged(#[from] FileDamage),
-    /// The disk is full. Nothing changed; it may be tried again.
+    /// The disk is full. Nothing changed; the operation may be tried again.
     #[error("the disk is full: no space for {}", wanted(*bytes))]
     NoSpace {
-        /// The bytes that are needed; 0: another file is, which takes an inode.
+        /// The number of bytes needed; 0 if another file is needed, which takes an inode.
         bytes: u64,
     },
-    /// Bytes were appended that do not continue the journal.
-    #[error("the journal goes on at position {expected}, not at {given}")]
+    /// The appended bytes do not continue the journal.
+    #[error("the journal continues at position {expected}, not at {given}")]
     OutOfPlace {
-        /// Where it goes on.
+        /// The position at which the journal continues.
         expected: Position,
-        /// Where the bytes begin.
+        /// The position of the given bytes.
         given: Position,
     },
-    /// A write or a sync failed. The journal has a new file that begins at the durable position,
-    /// and everything from there on must be appended again.
-    #[error("{file} did not take what was written to it: append again from position {from}")]
+    /// A write or a sync failed. The journal has begun a new file at the durable position, and
+    /// everything from there on must be appended again.
+    #[error("writing to {file} failed: append again from position {from}")]
     Restarted {
-        /// The file that is not trusted any more.
+        /// The file, which is no longer trusted.
         file: String,
-        /// Where to begin again.
+        /// The position from which to append again.
         from: Position,
-        /// The medium's answer.
+        /// The medium's error.
         #[source]
         source: MediumError,
     },
-    /// Writing failed in two files one after the other, or no new file could be begun. The journal
-    /// takes nothing any more. What is durable stays so.
-    #[error("the disk fails: nothing is durable behind position {durable}")]
+    /// Writing failed in two files in succession, or no new file could be begun. The journal
+    /// accepts nothing more. What is durable remains so.
+    #[error("the disk fails: nothing is durable after position {durable}")]
     Failed {
-        /// Everything before it is durable.
+        /// The position before which everything is durable.
         durable: Position,
-        /// The medium's answer, the first time.
+        /// The medium's error, the first time.
         #[source]
         source: Option<MediumError>,
     },
@@ -63,31 +63,34 @@ pub enum JournalError {
         /// The newest file.
         file: String,
     },
-    /// A position is asked for that no file holds: it lies before them all.
-    #[error("the journal begins at position {first}: what lies before, from {wanted}, is missing")]
+    /// The requested position lies before all files.
+    #[error(
+        "the journal begins at position {first}: the part before it, from {wanted}, is missing"
+    )]
     Missing {
-        /// The position that was asked for.
+        /// The requested position.
         wanted: Position,
-        /// The first one that there is.
+        /// The first position that exists.
         first: Position,
     },
-    /// A position is asked for that the journal has not reached.
+    /// The journal has not reached the requested position.
     #[error("the journal ends at position {end}, before {wanted}")]
     Ended {
-        /// The position that was asked for.
+        /// The requested position.
         wanted: Position,
-        /// Where it ends.
+        /// The position at which the journal ends.
         end: Position,
     },
-    /// A base file may not be published before the journal is durable up to what it has read.
+    /// A base file may not be published before the journal is durable up to the position that the
+    /// base file has read.
     #[error("the base file has read up to {read}, but only {durable} is durable")]
     NotDurable {
-        /// What was read last.
+        /// The position that the base file has read.
         read: Position,
-        /// What is durable.
+        /// The durable position.
         durable: Position,
     },
-    /// A setting or a name is impossible.
+    /// An invalid setting or name.
     #[error("{what}")]
     Invalid {
         /// The rule.
@@ -95,15 +98,15 @@ pub enum JournalError {
     },
 }
 
-/// Where a file is damaged.
+/// Where and how a file is damaged.
 #[derive(Debug, thiserror::Error)]
 #[error("{file} is damaged at offset {offset}: {flaw}")]
 pub struct FileDamage {
     /// The file.
     pub file: String,
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// The stream is whole up to here.
+    /// The position up to which the stream is complete.
     pub position: Position,
     /// What is wrong there.
     #[source]
@@ -113,29 +116,29 @@ pub struct FileDamage {
 /// What is wrong with a file.
 #[derive(Debug, thiserror::Error)]
 pub enum Flaw {
-    /// It does not begin as such a file does.
+    /// The header is invalid.
     #[error("the header's checksum does not match")]
     Header,
-    /// Another version of the format.
-    #[error("it is of format version {found}, and this program knows {known}")]
+    /// The file has another version of the format.
+    #[error("it has format version {found}, and this program reads {known}")]
     Version {
-        /// The file's.
+        /// The file's version.
         found: u32,
-        /// The program's.
+        /// The program's version.
         known: u32,
     },
-    /// Its header names another first position than its name.
+    /// The first position in its header differs from the one in its name.
     #[error("the header says that it begins at position {header}")]
     Name {
-        /// The header's.
+        /// The position in the header.
         header: Position,
     },
-    /// Its end is missing.
+    /// The end of the file is missing.
     #[error("it has {found} bytes of {wanted}")]
     Short {
-        /// What it has.
+        /// Its length in bytes.
         found: u64,
-        /// What it had.
+        /// The length that it had.
         wanted: u64,
     },
     /// It belongs to another store than the newest file.
@@ -144,31 +147,31 @@ pub enum Flaw {
         /// The newest file.
         newest: String,
     },
-    /// Its run is none of those that the newest file lists.
+    /// Its run is not among those that the newest file lists.
     #[error("its run is unknown to {newest}: files of two histories are mixed")]
     Run {
         /// The newest file.
         newest: String,
     },
-    /// A frame is bad whose bytes are known to have been durable.
-    #[error("a frame is damaged that was durable: position {durable} was reported")]
+    /// A frame is damaged although its bytes were durable.
+    #[error("a durable frame is damaged: position {durable} was reported durable")]
     Frame {
         /// The durable position that something later names.
         durable: Position,
     },
-    /// A whole frame lies where another belongs.
+    /// A valid frame is at the place of another one.
     #[error("the frame there begins at position {found}")]
     Order {
-        /// The frame's position.
+        /// That frame's position.
         found: Position,
     },
     /// Positions up to this one are missing: a file, or the end of one.
-    #[error("what follows up to position {to} is missing")]
+    #[error("the part up to position {to} is missing")]
     Gap {
-        /// The next position that there is.
+        /// The next position that exists.
         to: Position,
     },
-    /// It has no end frame, or something follows it.
+    /// The file has no end frame, or something follows it.
     #[error("it is incomplete")]
     Incomplete,
     /// The medium cannot be read there.
@@ -176,7 +179,7 @@ pub enum Flaw {
     Read(#[source] MediumError),
 }
 
-/// What there is no space for.
+/// What there is no space for, in words.
 fn wanted(bytes: u64) -> String {
     match bytes {
         0 => "another file, or no inode".to_owned(),
@@ -184,7 +187,7 @@ fn wanted(bytes: u64) -> String {
     }
 }
 
-/// Names what was tried, for errors of the medium.
+/// Adds the operation and the file to an error of the medium; for `map_err`.
 pub(crate) fn on<'a>(
     what: &'static str,
     file: &'a str,

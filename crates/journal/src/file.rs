@@ -1,4 +1,4 @@
-//! Files of the journal: begun, complete, and gone.
+//! Files of the journal: begun, complete, and removed.
 
 use mneme_sys::fault::without;
 use mneme_sys::medium::{Directory, MediumError, Storage};
@@ -12,7 +12,7 @@ use crate::options::{JournalStats, Options};
 use crate::spares::Spares;
 use crate::{JournalError, Position, names};
 
-/// The file that is written.
+/// The file that is being written.
 #[derive(Debug)]
 pub(crate) struct Current {
     pub(crate) name: String,
@@ -20,18 +20,18 @@ pub(crate) struct Current {
     pub(crate) first: Position,
     pub(crate) seed: u32,
     pub(crate) offset: u64,
-    /// What is not written yet has no blocks.
+    /// Whether the part that is not written yet has no blocks on the disk.
     pub(crate) is_sparse: bool,
 }
 
-/// A file that is complete.
+/// A complete file.
 #[derive(Debug)]
 pub(crate) struct Older {
     pub(crate) name: String,
     pub(crate) first: Position,
-    /// It failed: it is read as far as it was durable, and never used again.
+    /// It failed: it is read only as far as it was durable, and never reused.
     pub(crate) failed: bool,
-    /// Not all of it may have blocks: it does not become a spare.
+    /// Parts of it may have no blocks on the disk, so it does not become a spare.
     pub(crate) is_sparse: bool,
 }
 
@@ -62,8 +62,8 @@ pub(crate) fn sync_names(directory: &dyn Directory) -> Result<(), JournalError> 
     directory.sync().map_err(on("sync", "the directory"))
 }
 
-/// Begins the file at `first`, of a spare or sparse. When this returns, its header and its name are
-/// durable.
+/// Begins the file at `first`, from a spare or as a sparse file. When this returns, its header and
+/// its name are durable.
 pub(crate) fn begin_file(
     directory: &dyn Directory,
     spares: &mut Spares,
@@ -83,7 +83,8 @@ pub(crate) fn begin_file(
     };
     let (name, block) = (names::journal(first), header.encode(FileKind::Journal));
     let storage = match is_sparse {
-        // Until it has its name nothing has happened: whatever refuses it, a spare needs no space.
+        // Until the file has its name nothing has happened. Whatever refused the new file, a spare
+        // needs no space.
         true => spares
             .make_sparse(directory)
             .and_then(|spare| {
@@ -102,7 +103,7 @@ pub(crate) fn begin_file(
             };
             let named = name_file(directory, &spare, &name, storage);
             if let Err(JournalError::NoSpace { .. }) = named {
-                // Nothing has happened to it. Trying again must not use up what there is.
+                // Nothing has happened to the spare. Trying again must not use up the spares.
                 spares.add(vec![spare]);
             }
             named?
@@ -123,8 +124,8 @@ pub(crate) fn begin_file(
     })
 }
 
-/// Takes a spare and writes the header into it. One that fails to be synced goes: it holds nothing
-/// yet, and is not trusted again.
+/// Takes a spare and writes the header into it. A spare whose sync fails is removed: it holds
+/// nothing yet, and is not trusted again.
 fn take_spare(
     directory: &dyn Directory,
     spares: &mut Spares,
@@ -157,7 +158,7 @@ fn write_header(
     Ok(storage)
 }
 
-/// Gives a spare with a header its name.
+/// Renames a spare that has a header to its final name.
 fn name_file(
     directory: &dyn Directory,
     spare: &str,

@@ -1,5 +1,5 @@
-//! A frame: what one group of bytes is wrapped in. It begins on 4 KiB, so that a later group never
-//! rewrites a sector of an earlier one.
+//! A frame contains one group of bytes. It begins at a multiple of 4 KiB, so that a later group
+//! never rewrites a sector of an earlier one.
 
 use mneme_sys::crc32c;
 use mneme_sys::fault::without;
@@ -9,16 +9,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::Position;
 use crate::header::BLOCK;
 
-/// Bytes of a frame's own.
+/// The length of a frame's own header in bytes.
 pub(crate) const HEAD: usize = size_of::<Raw>();
 
-/// Bytes of a frame, padding included, at most.
+/// The maximum length of a frame in bytes, including padding.
 pub(crate) const LARGEST: usize = 1 << 20;
 
 /// "MnFr".
 const MAGIC: u32 = 0x7246_6e4d;
 
-/// What the bytes of a frame are.
+/// The kind of bytes in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JournalFrameKind {
     /// Bytes of the stream.
@@ -29,15 +29,15 @@ pub(crate) enum JournalFrameKind {
     End = 2,
 }
 
-/// A frame's description of itself.
+/// A frame's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct JournalFrame {
     pub(crate) kind: JournalFrameKind,
-    /// Bytes that it carries.
+    /// The number of bytes that it contains.
     pub(crate) bytes: u32,
-    /// Where in the stream they begin.
+    /// The position of the first one in the stream.
     pub(crate) position: Position,
-    /// Everything before it was durable when the frame was written.
+    /// The position before which everything was durable when the frame was written.
     pub(crate) durable: Position,
     pub(crate) wall_ms: u64,
 }
@@ -46,7 +46,7 @@ pub(crate) struct JournalFrame {
 #[repr(C)]
 struct Raw {
     magic: U32,
-    /// Of what follows, and of the bytes carried; seeded.
+    /// The seeded checksum of the following fields and of the frame's bytes.
     crc: U32,
     bytes: U32,
     kind: U32,
@@ -55,8 +55,8 @@ struct Raw {
     wall_ms: U64,
 }
 
-/// What checksums begin with in a file. A recycled file holds good frames of its own past, which
-/// have another seed.
+/// The seed of the checksums in a file. A recycled file still contains valid frames of its previous
+/// use, which have another seed.
 pub(crate) fn seed(run: u64, first: Position) -> u32 {
     if without("frame.seed") {
         return 0;
@@ -64,12 +64,12 @@ pub(crate) fn seed(run: u64, first: Position) -> u32 {
     crc32c(crc32c(0, &run.to_le_bytes()), &first.get().to_le_bytes())
 }
 
-/// Bytes that a frame takes which carries so many.
+/// The length of a frame that contains this many bytes.
 pub(crate) fn padded(bytes: usize) -> usize {
     (HEAD + bytes).next_multiple_of(BLOCK)
 }
 
-/// Makes `into` the frame around `bytes`, padded with zeros.
+/// Encodes a frame around `bytes` into `into`, padded with zeros.
 pub(crate) fn encode(seed: u32, frame: &JournalFrame, bytes: &[u8], into: &mut Vec<u8>) {
     let mut raw = Raw {
         magic: MAGIC.into(),
@@ -87,15 +87,15 @@ pub(crate) fn encode(seed: u32, frame: &JournalFrame, bytes: &[u8], into: &mut V
     into.resize(padded(bytes.len()), 0);
 }
 
-/// How many bytes a frame has that begins like this, its own and those carried; `None` if none
-/// does.
+/// The length of a frame that begins like this, header and content; `None` if no frame does.
 pub(crate) fn extent(block: &[u8]) -> Option<usize> {
     let (raw, _) = Raw::ref_from_prefix(block).ok()?;
     let bytes = HEAD + raw.bytes.get() as usize;
     (raw.magic.get() == MAGIC && bytes <= LARGEST).then_some(bytes)
 }
 
-/// Reads a frame, whose bytes are exactly these; `None` if it is damaged or of another file.
+/// Decodes a frame that consists of exactly these bytes; `None` if it is damaged or belongs to
+/// another file.
 pub(crate) fn decode(seed: u32, bytes: &[u8]) -> Option<JournalFrame> {
     let (raw, carried) = Raw::ref_from_prefix(bytes).ok()?;
     let crc = crc32c(crc32c(seed, &raw.as_bytes()[8..]), carried);
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_read_as_written_and_every_bit_counts() {
+    fn a_frame_is_read_as_written_and_every_changed_bit_is_detected() {
         let seed = seed(5, Position::new(100));
         for bytes in [&b""[..], b"some bytes", &[7; 5000]] {
             let frame = JournalFrame {

@@ -1,4 +1,4 @@
-//! The frames of one file, one after the other.
+//! Reads the frames of one file in order.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use crate::error::{FileDamage, Flaw, JournalError, on};
 use crate::frame::{self, HEAD, JournalFrame, LARGEST};
 use crate::header::{BLOCK, FileKind, JournalHeader};
 
-/// What lies at the next place of a file.
+/// What the next place of a file contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameStep {
-    /// A whole frame of this file; the reader stands behind it.
+    /// A valid frame of this file; the reader has moved past it.
     Frame(JournalFrame),
-    /// None; the reader stays.
+    /// No valid frame; the reader has not moved.
     Bad,
     /// The end of the file.
     End,
@@ -46,7 +46,7 @@ pub(crate) fn open(
     Ok((storage, header))
 }
 
-/// What a file has in place of a header.
+/// The first block of a file, whether or not it is a valid header.
 pub(crate) fn first_block(directory: &dyn Directory, name: &str) -> Result<Vec<u8>, MediumError> {
     let storage = directory.open(name)?;
     let mut block = vec![0; BLOCK.min(storage.len()? as usize)];
@@ -54,7 +54,7 @@ pub(crate) fn first_block(directory: &dyn Directory, name: &str) -> Result<Vec<u
     Ok(block)
 }
 
-/// Reads frames from a file, by pieces of the largest frame's size.
+/// Reads frames from a file, in pieces of the largest frame's size.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     storage: Box<dyn Storage>,
@@ -64,26 +64,27 @@ pub(crate) struct FrameReader {
     offset: u64,
     window: Vec<u8>,
     window_at: u64,
-    /// The bytes that the last frame carried, in the window.
+    /// The bytes of the last frame, in the window.
     carried: Range<usize>,
 }
 
 impl FrameReader {
-    /// Stands behind the header.
+    /// Begins after the header.
     pub(crate) fn new(
         storage: Box<dyn Storage>,
         name: &str,
         header: &JournalHeader,
     ) -> Result<Self, JournalError> {
         let mut frames = Self::of_run(storage, name, header.run(), header.first)?;
-        // What lies behind a preallocated file's end was never written.
+        // Data after the end of a preallocated file were never written.
         if header.file_bytes > 0 {
             frames.len = frames.len.min(header.file_bytes);
         }
         Ok(frames)
     }
 
-    /// Stands behind a header that cannot be read: of a file of that run which begins there.
+    /// Begins after an unreadable header, assuming that the file belongs to the given run and
+    /// begins at the given position.
     pub(crate) fn of_run(
         storage: Box<dyn Storage>,
         name: &str,
@@ -107,12 +108,12 @@ impl FrameReader {
         self.offset == self.len
     }
 
-    /// The bytes that the last frame carried.
+    /// The bytes of the last frame.
     pub(crate) fn carried(&self) -> &[u8] {
         &self.window[self.carried.clone()]
     }
 
-    /// What is wrong at the next place.
+    /// Describes what is wrong at the next place.
     pub(crate) fn damage(&self, position: Position, flaw: Flaw) -> FileDamage {
         FileDamage {
             file: self.name.clone(),
@@ -133,8 +134,8 @@ impl FrameReader {
         Ok(step)
     }
 
-    /// The frame in the last block of the file, if a whole one begins and ends there, and what it
-    /// carries.
+    /// The frame in the last block of the file, if a valid one begins and ends there, and its
+    /// bytes.
     pub(crate) fn last(&self) -> Result<Option<(JournalFrame, Vec<u8>)>, MediumError> {
         let mut block = vec![0; BLOCK];
         let Some(at) = self.len.checked_sub(BLOCK as u64) else {
@@ -149,7 +150,7 @@ impl FrameReader {
         Ok(found)
     }
 
-    /// Goes on to the next whole frame, wherever it begins. `None` at the end of the file.
+    /// Moves to the next valid frame, wherever it begins. `None` at the end of the file.
     pub(crate) fn skip_to_frame(&mut self) -> Result<Option<JournalFrame>, MediumError> {
         loop {
             match self.step()? {
@@ -160,7 +161,7 @@ impl FrameReader {
         }
     }
 
-    /// What lies at `offset`, and the bytes that it takes with its padding.
+    /// What lies at `offset`, and how many bytes that takes with its padding.
     fn look(&mut self, offset: u64) -> Result<(FrameStep, u64), MediumError> {
         let rest = self.len.saturating_sub(offset);
         if rest == 0 {
@@ -179,7 +180,7 @@ impl FrameReader {
         Ok((step, bytes.next_multiple_of(BLOCK) as u64))
     }
 
-    /// `bytes` bytes at `offset`, which the file has.
+    /// Loads `bytes` bytes at `offset`, which must lie in the file.
     fn load(&mut self, offset: u64, bytes: usize) -> Result<&[u8], MediumError> {
         let end = self.window_at + self.window.len() as u64;
         if offset < self.window_at || offset + bytes as u64 > end {
@@ -187,7 +188,7 @@ impl FrameReader {
             self.window_at = offset;
             self.window.resize(ahead.max(bytes), 0);
             if let Err(error) = self.storage.read(offset, &mut self.window) {
-                // What follows may be unreadable, and not needed.
+                // The bytes after these may be unreadable, and are not needed.
                 self.window.truncate(bytes);
                 let again = self.storage.read(offset, &mut self.window);
                 if again.is_err() {

@@ -1,4 +1,5 @@
-//! The first 4 KiB of every file: which store, which run, and where its stream begins.
+//! The first 4 KiB of every file: which store and run it belongs to, and where its part of the
+//! stream begins.
 
 use mneme_sys::crc32c;
 use zerocopy::little_endian::{U32, U64};
@@ -7,16 +8,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::Position;
 use crate::error::Flaw;
 
-/// Bytes of a header, and what frames are aligned to.
+/// The length of a header, and the alignment of frames, in bytes.
 pub(crate) const BLOCK: usize = 4096;
 
-/// The version of the formats.
+/// The version of both formats.
 pub(crate) const VERSION: u32 = 1;
 
-/// Runs that a header has space for.
+/// The maximum number of runs that a header lists.
 const MOST_RUNS: usize = 250;
 
-/// What a file holds.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileKind {
     Journal,
@@ -32,33 +33,33 @@ impl FileKind {
     }
 }
 
-/// Which store files belong to.
+/// Identifies the store that files belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// The store's UUID.
     pub uuid: [u8; 16],
 }
 
-/// One opening of the journal for writing.
+/// A run: one opening of the journal for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Run {
     /// A random number.
     pub id: u64,
-    /// Where it began. It cuts what older runs hold behind.
+    /// The position where it began. Data of older runs after this position are invalid.
     pub first: Position,
 }
 
-/// The latest runs, the last one being that of the file which holds the list.
+/// The latest runs; the last one is the run of the file that contains the list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Runs {
-    /// How many runs there have been, the last one included.
+    /// The total number of runs, including the last one.
     number: u64,
     /// The latest of them.
     latest: Vec<Run>,
 }
 
 impl Runs {
-    /// This list and one more run.
+    /// This list with one more run.
     #[must_use]
     pub fn and(&self, run: Run) -> Self {
         let mut latest = self.latest.clone();
@@ -72,13 +73,13 @@ impl Runs {
         }
     }
 
-    /// How many runs there have been.
+    /// The total number of runs.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The latest runs, in order. Older ones than 250 are forgotten.
+    /// The latest runs, in order. Runs older than the last 250 are not listed.
     #[must_use]
     pub fn latest(&self) -> &[Run] {
         &self.latest
@@ -90,8 +91,8 @@ impl Runs {
         self.latest.last().copied()
     }
 
-    /// Whether a run of that number and that random number may be one of these: it is, or it is
-    /// older than the list reaches.
+    /// Whether a run with this number and id may be one of these: either it is listed, or it is
+    /// older than the list.
     #[must_use]
     pub fn may_contain(&self, number: u64, id: u64) -> bool {
         match self.number.checked_sub(number) {
@@ -103,8 +104,8 @@ impl Runs {
         }
     }
 
-    /// The least first position of the listed runs behind that number: what an older run holds
-    /// behind it counts no more.
+    /// The smallest first position of the listed runs after that number: data of an older run after
+    /// this position are invalid.
     #[must_use]
     pub fn cut_behind(&self, number: u64) -> Option<Position> {
         let later = self.number.saturating_sub(number);
@@ -114,15 +115,15 @@ impl Runs {
     }
 }
 
-/// A header in words.
+/// A decoded header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JournalHeader {
     pub(crate) identity: Identity,
-    /// Where the stream of the file begins.
+    /// The position at which the file's part of the stream begins.
     pub(crate) first: Position,
-    /// The length that a journal's file has from its begin on; 0 for a base file.
+    /// The length that a journal file has from the beginning; 0 for a base file.
     pub(crate) file_bytes: u64,
-    /// Whether it began with that length and without blocks.
+    /// Whether it was begun with that length and without blocks.
     pub(crate) is_sparse: bool,
     pub(crate) wall_ms: u64,
     pub(crate) runs: Runs,
@@ -140,10 +141,10 @@ struct RawRun {
 struct Raw {
     magic: [u8; 8],
     version: U32,
-    /// Of the other bytes.
+    /// The checksum of the other bytes.
     crc: U32,
     uuid: [u8; 16],
-    /// 0. Earlier writers had a number of the store's here, which no reader looked at.
+    /// Always 0. Earlier builds wrote a number of the store's here, which no reader used.
     zero_of_store: U64,
     run: U64,
     first: U64,
@@ -152,7 +153,7 @@ struct Raw {
     listed: U32,
     zero: U32,
     wall_ms: U64,
-    /// Bit 0: the file began sparse.
+    /// Bit 0: the file was begun sparse.
     flags: U32,
     unused: [u8; 4],
     runs: [RawRun; MOST_RUNS],
@@ -160,7 +161,7 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == BLOCK);
 
-/// Of all bytes but those of the checksum.
+/// The checksum of all bytes except the checksum itself.
 fn checksum(bytes: &[u8]) -> u32 {
     crc32c(crc32c(0, &bytes[..12]), &bytes[16..])
 }
@@ -200,7 +201,8 @@ impl JournalHeader {
         raw.as_bytes().to_vec()
     }
 
-    /// Runs that a block names which may be no header any more: its own, and the last listed one.
+    /// The runs that a block names which may no longer be a valid header: its own, and the last
+    /// listed one.
     pub(crate) fn runs_named_by(block: &[u8]) -> Vec<u64> {
         let Ok((raw, _)) = Raw::ref_from_prefix(block) else {
             return Vec::new();
@@ -210,7 +212,7 @@ impl JournalHeader {
         [raw.run.get()].into_iter().chain(last).collect()
     }
 
-    /// Reads a block as a header.
+    /// Decodes a block as a header.
     pub(crate) fn decode(block: &[u8], kind: FileKind) -> Result<Self, Flaw> {
         let Ok((raw, _)) = Raw::ref_from_prefix(block) else {
             return Err(Flaw::Short {
@@ -218,7 +220,8 @@ impl JournalHeader {
                 wanted: BLOCK as u64,
             });
         };
-        // A version is believed only with its checksum: one flipped bit would name another.
+        // A version counts only if its checksum is right: one flipped bit would name another
+        // version.
         let (version, crc) = (raw.version.get(), raw.crc.get());
         if raw.magic != kind.magic() || checksum(raw.as_bytes()) != crc {
             return Err(Flaw::Header);
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_read_as_written_and_every_bit_counts() {
+    fn a_header_is_read_as_written_and_every_changed_bit_is_detected() {
         for runs in [1, 3, 250, 300] {
             let header = header(runs);
             assert_eq!(header.runs.number(), runs);
@@ -303,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_named() {
+    fn another_version_is_reported_by_its_number() {
         let mut bytes = header(1).encode(FileKind::Journal);
         bytes[8] = 2;
         let crc = checksum(&bytes).to_le_bytes();
@@ -313,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_know_their_past_as_far_as_it_is_listed() {
+    fn a_run_list_contains_its_runs_and_may_contain_older_ones() {
         let runs = header(300).runs;
         assert!(runs.may_contain(300, 299 * 7 + 1));
         assert!(!runs.may_contain(300, 5) && !runs.may_contain(301, 5));

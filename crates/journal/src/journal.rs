@@ -14,11 +14,11 @@ use crate::options::{JournalStats, Options};
 use crate::spares::Spares;
 use crate::{JournalError, Position};
 
-/// How the medium does.
+/// The state of the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Health {
     Good,
-    /// The last file failed, and nothing was synced since.
+    /// The last file failed, and nothing has been synced since.
     Restarted,
     Failed,
 }
@@ -37,7 +37,7 @@ pub struct Journal {
     /// The durable position that the file names, in its header or in its last frame.
     named: Position,
     health: Health,
-    /// Whether new files have their blocks before they are written.
+    /// Whether the blocks of new files are allocated before they are written.
     preallocates: bool,
     frame: Vec<u8>,
     stats: JournalStats,
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Journal {
     }
 }
 
-/// Refuses options that no journal has, or that the one of these files has not.
+/// Refuses options that are invalid, or that differ from those of the existing files.
 pub(crate) fn fit(options: &Options, links: &[Link]) -> Result<(), JournalError> {
     if options.file_bytes < 4 * BLOCK as u64 || !options.file_bytes.is_multiple_of(BLOCK as u64) {
         return Err(JournalError::Invalid {
@@ -71,17 +71,16 @@ pub(crate) fn fit(options: &Options, links: &[Link]) -> Result<(), JournalError>
 }
 
 impl Journal {
-    /// Begins a run at `at`, in a new file. What older files hold behind `at` counts no more.
+    /// Begins a run at `at`, in a new file. Data of older files after `at` become invalid.
     ///
-    /// Everything before `at` must be durable: it is where a [`Reader`](crate::Reader) came to the
-    /// end, or an earlier place at which what it read was complete; or it is the durable position
-    /// of a ring that has outlived its process, and then no file's content is read.
+    /// Everything before `at` must be durable. Either a [`Reader`](crate::Reader) has come to its
+    /// end there, or what it had read up to there was complete; or `at` is the durable position of
+    /// a ring that has outlived its process, in which case no file's content is read.
     ///
     /// # Errors
     /// [`JournalError::Foreign`] if the directory holds another store's journal,
-    /// [`JournalError::Damaged`] for headers, [`JournalError::NoSpace`],
-    /// [`JournalError::Missing`] if the files begin behind `at`, [`JournalError::Medium`],
-    /// [`JournalError::Invalid`].
+    /// [`JournalError::Damaged`] for headers, [`JournalError::NoSpace`], [`JournalError::Missing`]
+    /// if the files begin after `at`, [`JournalError::Medium`], [`JournalError::Invalid`].
     pub fn open(
         directory: Arc<dyn Directory>,
         options: Options,
@@ -91,7 +90,7 @@ impl Journal {
         let newest = links.last().map(|link| link.header.runs.clone());
         let runs = newest.unwrap_or_else(|| options.follows.clone());
         let (mut journal, stale) = Self::begin_run(directory, options, at, links, &runs)?;
-        // The new file is durable, so that these count no more whichever of them a crash leaves.
+        // The new file is durable, so these are invalid whichever of them a crash leaves.
         if !without("open.stale") {
             let stale = stale.into_iter().map(older);
             journal.discard(stale.collect())?;
@@ -99,8 +98,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Begins a run behind these files and these runs. Also returns those that count no more; one
-    /// that had the new file's name is gone.
+    /// Begins a run after these files and these runs. Also returns the files that have become
+    /// invalid; one that had the new file's name is gone.
     pub(crate) fn begin_run(
         directory: Arc<dyn Directory>,
         options: Options,
@@ -127,8 +126,8 @@ impl Journal {
             first: at,
         };
         let runs = match options.run {
-            // It has begun, by a try that failed behind that. A second run of that number would cut
-            // what base files of the first have read.
+            // The run was begun by an attempt that failed later. A second run with that number
+            // would cut what base files of the first have read.
             Some(_) if runs.last() == Some(run) => runs.clone(),
             _ => runs.and(run),
         };
@@ -168,12 +167,12 @@ impl Journal {
     }
 
     /// Appends bytes, which begin at [`position`](Journal::position). They are durable after the
-    /// next [`sync`](Journal::sync). Bytes that fit into a frame (1 MiB, or half of a file) are
-    /// found again whole or not at all; longer ones up to some place.
+    /// next [`sync`](Journal::sync). After a crash, bytes that fit into a frame (1 MiB, or half of
+    /// a file) are found completely or not at all; of longer ones, a part may be found.
     ///
     /// # Errors
-    /// [`JournalError::OutOfPlace`]; [`JournalError::NoSpace`], and then the position tells how
-    /// many of the bytes were appended; [`JournalError::Restarted`], [`JournalError::Failed`].
+    /// [`JournalError::OutOfPlace`]; [`JournalError::NoSpace`], in which case the position shows
+    /// how many of the bytes were appended; [`JournalError::Restarted`], [`JournalError::Failed`].
     pub fn append(&mut self, at: Position, bytes: &[u8]) -> Result<(), JournalError> {
         self.usable()?;
         if at != self.position {
@@ -190,11 +189,11 @@ impl Journal {
         Ok(())
     }
 
-    /// Waits until everything that was appended is durable; the position that is.
+    /// Waits until everything that was appended is durable; returns the durable position.
     ///
     /// # Errors
-    /// [`JournalError::Restarted`]: what was appended since the durable position must be appended
-    /// again, into a new file. [`JournalError::Failed`]: that file failed as well.
+    /// [`JournalError::Restarted`]: everything after the durable position must be appended again,
+    /// into a new file. [`JournalError::Failed`]: that file failed as well.
     pub fn sync(&mut self) -> Result<Position, JournalError> {
         self.usable()?;
         if self.durable != self.position {
@@ -204,8 +203,8 @@ impl Journal {
     }
 
     /// Appends an empty frame that names the durable position, unless one is named already, and
-    /// syncs. Without it the last frame before a pause could be damaged without a trace. For when
-    /// nothing else is to be appended.
+    /// syncs. Without it, damage to the last frame before a pause could not be detected. Call it
+    /// when nothing else is to be appended.
     ///
     /// # Errors
     /// As [`append`](Journal::append) and [`sync`](Journal::sync).
@@ -218,14 +217,14 @@ impl Journal {
         self.sync_file()
     }
 
-    /// Begins a new file, after a sync of the present one. [`append`](Journal::append) does so when
-    /// a file is full.
+    /// Begins a new file, after syncing the current one. [`append`](Journal::append) does so when a
+    /// file is full.
     ///
     /// # Errors
     /// As [`sync`](Journal::sync); [`JournalError::NoSpace`].
     pub fn rotate(&mut self) -> Result<(), JournalError> {
         match self.rotate_to(self.begins_sparse()) {
-            // What is preallocated is for this.
+            // Preallocated files exist for this case.
             Err(JournalError::NoSpace { .. }) if self.begins_sparse() => self.rotate_to(false),
             rotated => rotated,
         }
@@ -246,9 +245,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes files that hold nothing from `before` on. Some become spares. Returns how many went.
+    /// Removes files that hold nothing after `before`. Some become spares. Returns how many were
+    /// removed.
     ///
-    /// Files go only when something else stands for what they hold: a base file that begins at
+    /// Call this only when their content is no longer needed, because a base file that begins at
     /// `before` or later has been published.
     ///
     /// # Errors
@@ -264,18 +264,18 @@ impl Journal {
         Ok(many)
     }
 
-    /// Whether files have their blocks before they are written, as they do unless this says
-    /// otherwise: a sync then writes what it must and nothing of the file system's own. It costs as
-    /// many zeros as the journal has bytes, until removed files are used again.
+    /// Sets whether the blocks of new files are allocated before they are written, which is the
+    /// default: a sync then writes only the data, and no metadata of the file system. It costs as
+    /// many zeros as the journal has bytes, until removed files are reused.
     ///
-    /// If not, only the reserve is preallocated, for when the disk is full. New files are sparse
-    /// where no removed ones are left over. Right where nothing waits for each sync.
+    /// If not, only the reserve is preallocated, for when the disk is full. New files are then
+    /// sparse if no removed ones are left to reuse. That is right if nothing waits for each sync.
     pub fn set_preallocates(&mut self, preallocates: bool) {
         self.preallocates = preallocates;
     }
 
-    /// Prepares spare files, by writing at most `bytes` zeros: for the time between two groups.
-    /// Whether there is enough of them.
+    /// Prepares spare files, by writing at most `bytes` zeros, in the time between two groups.
+    /// Returns whether there are enough.
     ///
     /// # Errors
     /// [`JournalError::NoSpace`], which changes nothing; [`JournalError::Medium`].
@@ -289,8 +289,8 @@ impl Journal {
     }
 
     fn is_prepared(&self) -> bool {
-        // One file more than it needs, so that it does not swing about the limit. A sparse file
-        // does not count, and takes nothing of what does.
+        // One file more than needed, so that the count does not oscillate around the limit. A
+        // sparse file does not count, and uses no spare.
         let more = match self.current.is_sparse {
             true => 0,
             false => self.spare_holds(),
@@ -298,8 +298,8 @@ impl Journal {
         self.spares.ready() > 0 && self.free_space() >= self.options.reserve + more
     }
 
-    /// Bytes that can be appended although the disk is full. It counts frames of the largest size:
-    /// small groups take 4 KiB each.
+    /// The number of bytes that can be appended even if the disk is full. Assumes frames of the
+    /// largest size: small groups take 4 KiB each.
     #[must_use]
     pub fn free_space(&self) -> u64 {
         let rest = match self.current.is_sparse {
@@ -309,38 +309,38 @@ impl Journal {
         self.holds(rest) + self.spares.ready() * self.spare_holds()
     }
 
-    /// Whether less than the reserve is left: writers should be refused until it is not so, so that
-    /// what they have written already can be made durable.
+    /// Whether less than the reserve is left. Writers should be refused while this is so, so that
+    /// what they have already written can be made durable.
     #[must_use]
     pub fn is_nearly_full(&self) -> bool {
         self.free_space() < self.options.reserve
     }
 
-    /// Where the next bytes go.
+    /// The position of the next byte.
     #[must_use]
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// Everything before it is durable.
+    /// The position before which everything is durable.
     #[must_use]
     pub fn durable(&self) -> Position {
         self.durable
     }
 
-    /// The runs, this one being the last.
+    /// The runs; the last one is this one.
     #[must_use]
     pub fn runs(&self) -> &Runs {
         &self.runs
     }
 
-    /// How it is kept.
+    /// The options in effect.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Where the oldest file begins.
+    /// The position where the oldest file begins.
     #[must_use]
     pub fn first(&self) -> Position {
         self.older
@@ -348,7 +348,7 @@ impl Journal {
             .map_or(self.current.first, |file| file.first)
     }
 
-    /// Counts.
+    /// Statistics.
     #[must_use]
     pub fn stats(&self) -> JournalStats {
         JournalStats {
@@ -359,7 +359,7 @@ impl Journal {
         }
     }
 
-    /// Syncs, and names the durable position. Dropping a journal does neither.
+    /// Syncs, and records the durable position. Dropping a journal does neither.
     ///
     /// # Errors
     /// As [`idle`](Journal::idle).
@@ -368,25 +368,25 @@ impl Journal {
         Ok(self.durable)
     }
 
-    /// Bytes of the largest frame.
+    /// The content length of the largest frame, in bytes.
     fn largest(&self) -> usize {
         let half = (self.options.file_bytes as usize - BLOCK) / 2;
         LARGEST.min(half / BLOCK * BLOCK)
     }
 
-    /// Bytes of the stream that surely fit into `space` bytes of one file. The last frame may leave
-    /// almost one frame's space unused.
+    /// The number of bytes of the stream that certainly fit into `space` bytes of one file. The
+    /// last frame may leave almost one frame's space unused.
     fn holds(&self, space: u64) -> u64 {
         let largest = self.largest() as u64;
         space.saturating_sub(largest - BLOCK as u64) / largest * (largest - BLOCK as u64)
     }
 
-    /// Bytes of the stream that surely fit into a spare.
+    /// The number of bytes of the stream that certainly fit into a spare.
     fn spare_holds(&self) -> u64 {
         self.holds(self.options.file_bytes - BLOCK as u64)
     }
 
-    /// Whether the next file is sparse: spares are kept for a full disk.
+    /// Whether the next file is sparse, because spares are kept for a full disk.
     fn begins_sparse(&self) -> bool {
         let rest = self.spares.ready().saturating_sub(1) * self.spare_holds();
         !self.preallocates && rest < self.options.reserve
@@ -402,7 +402,7 @@ impl Journal {
         }
     }
 
-    /// Writes one frame at the end of the file, or of a new one.
+    /// Writes one frame at the end of the current file, or of a new one.
     fn write_frame(&mut self, bytes: &[u8]) -> Result<(), JournalError> {
         let space = self.options.file_bytes - self.current.offset;
         if frame::padded(bytes.len()) as u64 > space {
@@ -410,7 +410,8 @@ impl Journal {
             self.rotate()?;
         }
         match self.try_frame(bytes) {
-            // The part of it that was written stands behind the begin of the next file.
+            // The part of the frame that was written lies after the begin of the next file, and is
+            // invalid.
             Err(MediumError::NoSpace { .. }) if self.current.is_sparse => {
                 self.rotate_to(false)?;
                 self.try_frame(bytes)
@@ -420,20 +421,20 @@ impl Journal {
         .map_err(|error| self.restart(error))
     }
 
-    /// Gives a full file the blocks that it lacks behind its last frame, so that it becomes a spare
-    /// when it is removed.
+    /// Allocates the blocks that a full file lacks after its last frame, so that it can become a
+    /// spare when it is removed.
     fn fill_blocks(&mut self) {
         if self.current.is_sparse {
             let rest = self.options.file_bytes - self.current.offset;
             let zeros = vec![0; rest as usize];
             let storage = &self.current.storage;
             let filled = storage.write(self.current.offset, &zeros);
-            // If not, or not for sure, it does not become one.
+            // If that fails, or may have failed, the file does not become a spare.
             self.current.is_sparse = filled.and_then(|()| storage.sync()).is_err();
         }
     }
 
-    /// Writes one frame at the end of the file, which has space for it.
+    /// Writes one frame at the end of the file, which must have space for it.
     fn try_frame(&mut self, bytes: &[u8]) -> Result<(), MediumError> {
         let durable = match without("frame.durable") {
             true => self.position.plus(bytes.len() as u64),
@@ -469,10 +470,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Goes on in a new file that begins at the durable position: the present one is never trusted
-    /// again. The error says so, or that nothing helps any more.
+    /// Continues in a new file that begins at the durable position: the current one is never
+    /// trusted again. Returns the error that says so, or that nothing more can be done.
     fn restart(&mut self, source: MediumError) -> JournalError {
-        // A file that was removed takes along what was durable in it.
+        // If a file was removed, the durable data in it are lost.
         if self.health == Health::Restarted || matches!(source, MediumError::Removed) {
             self.health = Health::Failed;
             return JournalError::Failed {
@@ -494,7 +495,7 @@ impl Journal {
             };
         }
         let file = self.current.name.clone();
-        // By what is preallocated: the disk may be full.
+        // Uses preallocated files, because the disk may be full.
         match self.begin(self.durable, false) {
             Ok(begun) => {
                 self.position = self.durable;
@@ -507,7 +508,7 @@ impl Journal {
         }
     }
 
-    /// Takes nothing any more.
+    /// Stops accepting anything.
     fn fail(&mut self, error: JournalError) -> JournalError {
         self.health = Health::Failed;
         let source = match error {
@@ -538,12 +539,12 @@ impl Journal {
         self.named = begun.first;
         let old = std::mem::replace(&mut self.current, begun);
         if !failed && !self.preallocates {
-            // Nothing reads it before a recovery. The next file gets the same memory, which is in
-            // the caches of the CPU, and given to a virtual machine already. If it fails, nothing
-            // is lost: all of it was synced.
+            // Nothing reads the old file before a recovery. The next file then gets the same page
+            // cache memory, which is in the CPU's caches and, in a virtual machine, already
+            // allocated. If this fails, nothing is lost, because everything was synced.
             let _ = old.storage.drop_cached();
         }
-        // One that began at the same position has lost its name to the new one.
+        // A file that began at the same position has lost its name to the new one.
         if old.first != self.current.first {
             self.older.push(Older {
                 name: old.name,
@@ -554,7 +555,7 @@ impl Journal {
         }
     }
 
-    /// Removes files that count no more, or makes spares of them.
+    /// Removes files that are no longer valid, or turns them into spares.
     fn discard(&mut self, files: Vec<Older>) -> Result<(), JournalError> {
         if files.is_empty() {
             return Ok(());
@@ -569,7 +570,7 @@ impl Journal {
             }
             let spare = self.spares.name();
             match directory.rename(&file.name, &spare) {
-                // The directory has no place for another name.
+                // The directory has no space for another name.
                 Err(MediumError::NoSpace { .. }) => remove(directory, &file.name)?,
                 renamed => {
                     renamed.map_err(on("rename", &file.name))?;
@@ -577,7 +578,7 @@ impl Journal {
                 }
             }
         }
-        // A file is written anew only when no crash can bring its old name back.
+        // A file is overwritten only when no crash can bring its old name back.
         if !without("remove.directory") {
             sync_names(directory)?;
         }
@@ -591,7 +592,7 @@ impl Journal {
         len.is_ok_and(|len| len == self.options.file_bytes)
     }
 
-    /// Spares beyond which removed files are given back to the file system.
+    /// The number of spares to keep; further removed files are returned to the file system.
     fn spares_wanted(&self) -> u64 {
         let reserve = self.options.reserve.div_ceil(self.spare_holds().max(1)) + 1;
         reserve.max(self.options.recycled / self.options.file_bytes)

@@ -1,10 +1,11 @@
-//! What was acknowledged, in order, on disk: an endless stream of bytes in append-only files.
+//! A log on disk of everything acknowledged, in order: an endless stream of bytes in append-only
+//! files.
 //!
-//! A store hands its changes to a [`Journal`] as raw bytes with their [`Position`]s. One thread
-//! appends a group of them, and syncs once for all that wait. After a power loss a [`Reader`] gives
-//! back what was durable, and perhaps some of what followed, but never other bytes. A *base file*
-//! ([`BaseWriter`], [`BaseReader`]) holds everything that the store held at a position, so that
-//! older files of the journal can go.
+//! A store passes its changes to a [`Journal`] as raw bytes with their [`Position`]s. One thread
+//! appends a group of them, and one sync serves all that wait. After a power loss a [`Reader`]
+//! returns what was durable, and perhaps some of what followed, but never other bytes. A *base
+//! file* ([`BaseWriter`], [`BaseReader`]) holds everything that the store held at a position, so
+//! that older files of the journal can be removed.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -40,17 +41,16 @@
 //! ```
 //!
 //! # Failures
-//! A full disk is announced before it hurts: [`Journal::is_nearly_full`] becomes true while what is
-//! under way still fits into preallocated files. After a failed sync the journal asks for what was
-//! not durable yet ([`JournalError::Restarted`]) and writes it into a new file. Damaged files are
-//! refused with the file and the offset; [`check`] says what [`repair`] would lose.
+//! A full disk is reported early: [`Journal::is_nearly_full`] becomes true while everything in
+//! progress still fits into preallocated files. After a failed sync the journal asks for everything
+//! that was not durable yet ([`JournalError::Restarted`]) and writes it into a new file. Damaged
+//! files are refused with the file and the offset; [`check`] reports what [`repair`] would lose.
 //!
 //! # Threads and processes
-//! A journal is written by one thread. Readers and base files may be used by others. A
-//! [`FileDirectory`](mneme_sys::medium::FileDirectory) is locked, so that a second process is
-//! refused.
+//! One thread writes a journal. Other threads may use readers and base files. A
+//! [`FileDirectory`](mneme_sys::medium::FileDirectory) is locked, so a second process is refused.
 //!
-//! The formats, byte by byte, and why each sync is needed: `docs/design/journal.md`.
+//! `docs/design/journal.md` has the formats, byte by byte, and the reason for each sync.
 
 #![deny(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! What files are called.
+//! The names of files.
 
 use crate::{JournalError, Position};
 
-/// Behind the name of a file that is being made.
+/// The suffix of a file that is not finished.
 pub(crate) const UNFINISHED: &str = ".new";
 
-/// Behind the name of a file that a repair took out of the journal.
+/// The suffix of a file that a repair has taken out of the journal.
 pub(crate) const LOST: &str = ".lost";
 
 const JOURNAL: &str = ".journal";
@@ -13,7 +13,7 @@ const BASE: &str = ".base";
 const BACKUP: &str = ".backup";
 const SPARE: &str = "spare-";
 
-/// The journal file that begins at `first`.
+/// The name of the journal file that begins at `first`.
 pub(crate) fn journal(first: Position) -> String {
     format!("{:020}{JOURNAL}", first.get())
 }
@@ -23,12 +23,12 @@ pub(crate) fn journal_position(name: &str) -> Option<Position> {
     position(name.strip_suffix(JOURNAL)?)
 }
 
-/// The base file that begins at `begin`.
+/// The name of the base file that begins at `begin`.
 pub(crate) fn base(begin: Position) -> String {
     format!("{:020}{BASE}", begin.get())
 }
 
-/// The base file that begins at `begin` and was restored by that run.
+/// The name of the base file that begins at `begin` and was restored by that run.
 pub(crate) fn restored(begin: Position, run: u64) -> String {
     format!("{:020}-{run:016x}{BASE}", begin.get())
 }
@@ -48,7 +48,7 @@ pub(crate) fn is_restored(name: &str) -> bool {
     base_position(name).is_some() && name.contains('-')
 }
 
-/// The base file that is kept under `name`.
+/// The file name of the base file that is kept under `name`.
 pub(crate) fn backup(name: &str) -> Result<String, JournalError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() || name.len() > 100 || name.starts_with('.') || !name.chars().all(plain) {
@@ -64,7 +64,7 @@ pub(crate) fn backup_name(file: &str) -> Option<&str> {
     file.strip_suffix(BACKUP)
 }
 
-/// A preallocated file that belongs to nothing.
+/// The name of a preallocated file that is not in use.
 pub(crate) fn spare(number: u64) -> String {
     format!("{SPARE}{number:06}")
 }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_sort_by_position_and_nothing_else_is_taken_for_one() {
+    fn names_sort_by_position_and_other_files_are_not_mistaken_for_them() {
         for position in [0, 77, u64::MAX].map(Position::new) {
             assert_eq!(journal_position(&journal(position)), Some(position));
             assert_eq!(base_position(&base(position)), Some(position));

@@ -1,4 +1,4 @@
-//! How a journal is kept, and what it counts.
+//! The options and the statistics of a journal.
 
 use std::sync::Arc;
 
@@ -6,36 +6,37 @@ use mneme_sys::{Clock, SystemClock};
 
 use crate::{Identity, Runs};
 
-/// How a journal is kept.
+/// The options of a journal.
 #[derive(Clone)]
 pub struct Options {
     /// The store that it belongs to.
     pub identity: Identity,
-    /// Bytes of a file. A multiple of 4 KiB, of at least 16 KiB; 64 MiB unless set.
+    /// The size of a file in bytes: a multiple of 4 KiB, at least 16 KiB; the default is 64 MiB.
     pub file_bytes: u64,
-    /// Bytes that the journal must always be able to take, whatever happens to the disk's free
-    /// space: those of the ring that it drains. 0 unless set. A new journal is nearly full until
-    /// [`prepare`](crate::Journal::prepare) has made the spares.
+    /// The number of bytes that the journal must always be able to accept, whatever happens to the
+    /// disk's free space: the size of the ring that it drains. The default is 0. A new journal is
+    /// nearly full until [`prepare`](crate::Journal::prepare) has created the spares.
     pub reserve: u64,
-    /// Bytes of removed files that are kept as spares. Writing into a spare costs no zeros and no
-    /// work of the file system. 1 GiB unless set.
+    /// The number of bytes of removed files to keep as spares. Writing into a spare needs no zeros
+    /// and no work of the file system. The default is 1 GiB.
     pub recycled: u64,
-    /// The number of the run that an opening begins: a random one, that the caller has drawn and
-    /// noted elsewhere. An opening that has failed may be tried again with it: it is one run. The
-    /// journal draws one unless set.
+    /// The id of the run that an opening begins: a random number that the caller has drawn and
+    /// recorded elsewhere. A failed opening may be repeated with it and is still one run. By
+    /// default the journal draws one.
     pub run: Option<u64>,
-    /// Whether a run may begin before all files that there are, which count no more then. False
-    /// unless set: it gives them up.
+    /// Whether a run may begin before all existing files, which become invalid then. The default is
+    /// false, because that gives up their content.
     pub replaces: bool,
-    /// The runs of a base file whose journal is gone, which the first run of a new journal follows.
-    /// Empty unless set. It counts only where there are no files.
+    /// The runs of a base file whose journal is gone; the first run of a new journal follows them.
+    /// Empty by default. Used only if there are no files.
     pub follows: Runs,
-    /// Where the times of frames come from.
+    /// The clock for the times of frames.
     pub clock: Arc<dyn Clock>,
 }
 
 impl Options {
-    /// For that store, with files of 64 MiB, no reserve, 1 GiB recycled and the system's clock.
+    /// Options for that store, with files of 64 MiB, no reserve, 1 GiB recycled and the system's
+    /// clock.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
         Self {
@@ -62,21 +63,21 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// What a journal has done since it was opened, and what it has.
+/// A journal's activity since it was opened, and its current files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JournalStats {
-    /// Bytes of the stream that were appended.
+    /// The number of bytes of the stream that were appended.
     pub appended: u64,
-    /// Bytes that were written: frames with their padding, and headers.
+    /// The number of bytes that were written: frames with their padding, and headers.
     pub written: u64,
-    /// Frames.
+    /// The number of frames.
     pub frames: u64,
-    /// Syncs of files.
+    /// The number of syncs of files.
     pub syncs: u64,
-    /// Files that hold the stream.
+    /// The number of files that hold the stream.
     pub files: u64,
-    /// Preallocated files.
+    /// The number of preallocated files.
     pub spares: u64,
-    /// Bytes of the stream that fit into what is preallocated.
+    /// The number of bytes of the stream that fit into preallocated files.
     pub free_space: u64,
 }

@@ -1,4 +1,4 @@
-//! Reading the stream back: what recovery replays.
+//! Reading the stream back, for recovery.
 
 use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
@@ -13,9 +13,9 @@ use crate::{JournalError, Position};
 /// Some bytes of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk<'a> {
-    /// Where they begin.
+    /// The position of the first one.
     pub position: Position,
-    /// The bytes. They end where an append ended, or a file, or a frame of 1 MiB.
+    /// The bytes. They end where an append, a file, or a frame of 1 MiB ended.
     pub bytes: &'a [u8],
     /// When they were appended, in milliseconds since 1970.
     pub wall_ms: u64,
@@ -23,18 +23,18 @@ pub struct Chunk<'a> {
 
 /// Reads the stream from a position to its end.
 ///
-/// The end is where no whole frame follows. A bad frame is damage, and an error, if something later
-/// says that it was durable: a later file, or a later frame of the file that names a durable
-/// position behind it. Everything before an error or the end is what was appended.
+/// The end is where no valid frame follows. A bad frame is damage, and an error, if something later
+/// shows that it was durable: a later file, or a later frame of the same file that names a later
+/// durable position. Everything before an error or the end is what was appended.
 #[derive(Debug)]
 pub struct Reader<'d> {
     directory: &'d dyn Directory,
     links: std::vec::IntoIter<Link>,
-    /// The file that is read, and where it is cut.
+    /// The file that is being read, and the position at which it is cut.
     file: Option<(FrameReader, Option<Position>)>,
     /// Where the next frame of the file must begin.
     next: Position,
-    /// Where the caller has got to.
+    /// The position that the caller has reached.
     position: Position,
     wall_ms: u64,
     identity: Option<Identity>,
@@ -42,11 +42,11 @@ pub struct Reader<'d> {
 }
 
 impl<'d> Reader<'d> {
-    /// Begins at `from`, which may lie in the middle of what was appended at once. A directory
-    /// without files is an empty stream.
+    /// Begins at `from`, which may lie in the middle of an append. A directory without files is an
+    /// empty stream.
     ///
-    /// The files are synced and then read past the page cache. It may hold what never reached the
-    /// medium, and what is found now must still be there after a power loss.
+    /// The files are synced and then read past the page cache: the cache may hold data that never
+    /// reached the medium, and what is found now must still be there after a power loss.
     ///
     /// # Errors
     /// [`JournalError::Missing`], [`JournalError::Damaged`], [`JournalError::Medium`].
@@ -55,12 +55,12 @@ impl<'d> Reader<'d> {
         Self::of(directory, scan(directory)?, from)
     }
 
-    /// Reads from `from` to `to`, which is known to be durable, beside the thread that writes: for
-    /// a backup. Nothing is synced, and nothing behind `to` is looked at. The files must not be
-    /// removed meanwhile ([`Journal::remove_before`](crate::Journal::remove_before)).
+    /// Reads from `from` to `to`, which must be durable, while another thread writes: for a backup.
+    /// Nothing is synced, and nothing after `to` is read. The files must not be removed meanwhile
+    /// ([`Journal::remove_before`](crate::Journal::remove_before)).
     ///
     /// # Errors
-    /// As [`open`](Reader::open). A frame that is not whole is damage here.
+    /// As for [`open`](Reader::open). An invalid frame is always damage here.
     pub fn between(
         directory: &'d dyn Directory,
         from: Position,
@@ -73,7 +73,7 @@ impl<'d> Reader<'d> {
         Self::of(directory, links, from)
     }
 
-    /// Reads those files.
+    /// A reader of those files.
     pub(crate) fn of(
         directory: &'d dyn Directory,
         mut links: Vec<Link>,
@@ -111,8 +111,8 @@ impl<'d> Reader<'d> {
     /// The next bytes; `None` at the end.
     ///
     /// # Errors
-    /// [`JournalError::Damaged`], [`JournalError::Medium`]. The reader is of no use afterwards.
-    // A stream that fails is no iterator, and what it lends ends with the next call.
+    /// [`JournalError::Damaged`], [`JournalError::Medium`]. The reader cannot be used afterwards.
+    // Not an iterator, because it is fallible and its items are borrowed until the next call.
     #[expect(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Chunk<'_>>, JournalError> {
         while let Some((frames, cut)) = &mut self.file {
@@ -149,7 +149,7 @@ impl<'d> Reader<'d> {
         Ok(None)
     }
 
-    /// The bytes between two positions of the frame that was read last.
+    /// The bytes between two positions of the last frame.
     fn chunk(&self, frame: JournalFrame, start: Position, end: Position) -> Option<Chunk<'_>> {
         let (frames, _) = self.file.as_ref()?;
         let part = start.since(frame.position) as usize..end.since(frame.position) as usize;
@@ -160,14 +160,15 @@ impl<'d> Reader<'d> {
         })
     }
 
-    /// How far the stream has been read; at the end, where it ends.
+    /// The position up to which the stream has been read; after the end, the position where it
+    /// ends.
     #[must_use]
     pub fn position(&self) -> Position {
         self.position
     }
 
     /// The time of the last frame that was read, or of its file if it has none, in milliseconds
-    /// since 1970. A clock that was set back since an earlier one is believed.
+    /// since 1970. If the clock was set back since an earlier one, the time goes back too.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
         self.wall_ms
@@ -207,10 +208,10 @@ impl<'d> Reader<'d> {
     }
 }
 
-/// The time of the last change before `at`, in milliseconds since 1970, if the files of a living
-/// journal hold the stream up to there: a file begins there, which was done when everything before
-/// was durable, or the file that should hold what lies before is whole up to there. `None`: they
-/// do not. Nothing is synced.
+/// The time of the last change before `at`, in milliseconds since 1970, if the files of a journal
+/// in use hold the stream up to there. That is so if a file begins at `at`, because everything
+/// before it was durable then, or if the file that should hold the part before `at` is complete up
+/// to there. `None` if they do not. Nothing is synced.
 ///
 /// # Errors
 /// [`JournalError::Medium`], [`JournalError::Damaged`] for headers.
@@ -237,15 +238,15 @@ pub fn reaches(directory: &dyn Directory, at: Position) -> Result<Option<u64>, J
     }
 }
 
-/// Whether a place without a whole frame is where the stream ends: nothing says that what was there
-/// had been durable.
+/// Decides whether a place without a valid frame is the end of the stream: it is, if nothing says
+/// that the data there had been durable.
 fn end_or_damage(
     frames: &mut FrameReader,
     at: Position,
     cut: Option<Position>,
 ) -> Result<(), JournalError> {
     let damage = |flaw| frames.damage(at, flaw);
-    // Made before the search moves on.
+    // Computed before the search moves on.
     let mut here = damage(Flaw::Incomplete);
     loop {
         let later = frames.skip_to_frame();
@@ -264,7 +265,7 @@ fn end_or_damage(
     }
 }
 
-/// Syncs the journal's files and drops what is cached of them.
+/// Syncs the journal's files and drops them from the page cache.
 pub(crate) fn settle(directory: &dyn Directory) -> Result<(), JournalError> {
     if without("read.sync") {
         return Ok(());

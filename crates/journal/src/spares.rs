@@ -1,15 +1,15 @@
-//! Files that are preallocated before they are needed: full of zeros, or of what a removed file
-//! held.
+//! Files that are preallocated before they are needed: full of zeros, or of a removed file's
+//! content.
 
 use mneme_sys::medium::{Directory, MediumError, Storage};
 
 use crate::error::on;
 use crate::{JournalError, names};
 
-/// Zeros that are written at once.
+/// The number of zeros that are written at once.
 const PIECE: usize = 1 << 20;
 
-/// A spare that is being made.
+/// A spare that is being created.
 #[derive(Debug)]
 struct Making {
     name: String,
@@ -28,8 +28,8 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    /// Those that earlier openings have left. The directory has been synced: no crash brings an
-    /// older name of them back.
+    /// The spares that earlier openings have left. The directory has been synced, so no crash
+    /// brings an older name of them back.
     pub(crate) fn find(directory: &dyn Directory, file_bytes: u64) -> Result<Self, JournalError> {
         let mut spares = Self {
             file_bytes,
@@ -57,12 +57,12 @@ impl Spares {
         Ok(spares)
     }
 
-    /// How many are ready.
+    /// The number of spares that are ready.
     pub(crate) fn ready(&self) -> u64 {
         self.ready.len() as u64
     }
 
-    /// Works on one more spare, by at most `bytes` of it; whether it is ready now.
+    /// Works on one more spare, writing at most `bytes` of it; returns whether it is ready now.
     pub(crate) fn work(
         &mut self,
         directory: &dyn Directory,
@@ -95,7 +95,7 @@ impl Spares {
                 Ok(false)
             }
             Err(error) => {
-                // What it has taken is free again: whoever waits for space may need it.
+                // Frees the space that it has taken, which others may be waiting for.
                 let _ = directory.remove(&unfinished);
                 Err(on("write to", &unfinished)(match error {
                     MediumError::NoSpace { .. } => MediumError::NoSpace {
@@ -107,8 +107,8 @@ impl Spares {
         }
     }
 
-    /// Writes zeros, of which `bytes` are left, and waits until they are on the medium: the sync of
-    /// a frame never has more of them to wait for than these. Whether the spare is whole.
+    /// Writes zeros, of which `bytes` are left, and waits until they are on the medium, so that a
+    /// frame's sync never has to wait for more of them. Returns whether the spare is complete.
     fn fill(&self, making: &mut Making, bytes: &mut u64) -> Result<bool, MediumError> {
         while making.bytes < self.file_bytes && *bytes > 0 {
             let piece = (self.file_bytes - making.bytes)
@@ -124,7 +124,7 @@ impl Spares {
         Ok(making.bytes == self.file_bytes)
     }
 
-    /// Takes one; makes it if none is ready.
+    /// Takes a spare; creates it if none is ready.
     pub(crate) fn take(&mut self, directory: &dyn Directory) -> Result<String, JournalError> {
         while self.ready.is_empty() {
             self.work(directory, u64::MAX)?;
@@ -132,7 +132,7 @@ impl Spares {
         Ok(self.ready.swap_remove(0))
     }
 
-    /// Makes a file of the length of a spare that has no blocks yet, and returns its name, which is
+    /// Creates a file with the length of a spare but without blocks, and returns its name, which is
     /// that of an unfinished spare.
     pub(crate) fn make_sparse(
         &mut self,
@@ -154,7 +154,7 @@ impl Spares {
         names::spare(self.next - 1)
     }
 
-    /// Takes files in, whose new names are durable.
+    /// Adds files whose new names are durable.
     pub(crate) fn add(&mut self, names: Vec<String>) {
         self.ready.extend(names);
     }

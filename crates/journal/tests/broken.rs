@@ -1,4 +1,4 @@
-//! Broken twins: the journal with one step left out must not survive the crash tests.
+//! Broken twins: the journal with one step left out must fail the crash tests.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -7,7 +7,7 @@ use common::crashes;
 use mneme_journal::breakage::STEPS;
 use mneme_sys::fault::leave_out;
 
-/// The lives that catch each step.
+/// The scenarios that detect the absence of each step.
 const CATCHES: [mneme_testkit::Step; STEPS.len()] = [
     ("sync.file", &[crashes::one_file_survives]),
     ("rotate.sync", &[crashes::many_files_survive]),

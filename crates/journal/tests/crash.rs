@@ -1,8 +1,9 @@
 //! Power loss at every point of a journal's life, in many of the ways that the failure model
-//! allows: any sectors of what was not synced, torn sectors, lengths and names each by itself,
-//! syncs that fail and lose pages, crashes while the next run begins.
+//! allows: any subset of the sectors that were not synced, torn sectors, file lengths and names
+//! each by itself, syncs that fail and lose pages, crashes while the next run begins.
 //!
-//! What was acknowledged is there, what follows is what was appended, and base files are whole.
+//! Everything acknowledged is there, what follows it is what was appended, and base files are
+//! complete.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -13,7 +14,7 @@ use common::crashes::{self, Choice, crash};
 use common::recorder::Recorder;
 use mneme_testkit::{Random, seconds, setting};
 
-/// The harness comes first: a file that is written without a sync, and one whose name is not
+/// Tests the harness first: a file that is written without a sync, and one whose name is not
 /// synced, must lose something.
 #[test]
 fn planted_missing_syncs_are_caught() {
@@ -46,7 +47,7 @@ fn planted_missing_syncs_are_caught() {
     }
 }
 
-/// So must a program that removes files before the base file is published which stands for them.
+/// So must a program that removes files before it publishes the base file that replaces them.
 #[test]
 fn a_removal_before_the_publication_is_caught() {
     for too_late in [false, true] {
@@ -118,9 +119,9 @@ fn base_files_survive_crashes() {
     crashes::early_bases_survive();
 }
 
-/// Lives drawn by chance. The long form goes on for `MNEME_LADDER_SECS`, from `MNEME_LADDER_SEED`.
+/// Random scenarios. The long form runs for `MNEME_LADDER_SECS`, with the seed `MNEME_LADDER_SEED`.
 #[test]
-fn lives_drawn_by_chance_survive_crashes() {
+fn random_scenarios_survive_crashes() {
     let seed = setting("MNEME_LADDER_SEED").unwrap_or(1);
     let (begun, limit) = (Instant::now(), seconds(0));
     let (mut lives, mut states) = (0, 0);

@@ -650,7 +650,7 @@ const SPARED: [(&str, &str); 0] = [];
 /// Every name in the source is one at which a test kills: by what a gate's work leads through, or
 /// because a test says so.
 #[test]
-fn somebody_dies_at_every_name() {
+fn the_tests_kill_at_every_fault_point_in_the_source() {
     let gates = GATES.iter();
     let mut killed: BTreeSet<String> = gates
         .flat_map(|&(policy, work, only)| gated(policy, work, only).into_keys())

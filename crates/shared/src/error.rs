@@ -1,4 +1,4 @@
-//! What can go wrong, one enum a family of operations.
+//! The errors of shared stores: one enum for each family of operations.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -18,17 +18,17 @@ pub enum AttachError {
     /// There is no such segment, or its description or its data's header is damaged.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// The segment holds something else, is of another version, may not be opened so, or cannot be
-    /// mapped.
+    /// The segment holds something else, has another version, may not be opened with this access,
+    /// or cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// Its regions hold no store that this library can open.
+    /// The segment's regions hold no store that this library can open.
     #[error("the segment's store cannot be opened: {0}")]
     Store(#[from] OpenError),
 }
 
 impl AttachError {
-    /// Whether there is just no segment of that name.
+    /// Whether there is simply no segment of that name.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Segment(SegmentError::NotFound { .. }))
@@ -45,34 +45,33 @@ impl AttachError {
                 SegmentError::Truncated { .. }
                     | SegmentError::Description(DescriptionError::Damaged { .. })
             ),
-            // Of the files that are opened to map a segment, data that are gone have their own
-            // error: this is the control file.
+            // Missing data have an error of their own, so the missing file is the control file.
             Self::Map(MapError::File(error)) => error.source.kind() == ErrorKind::NotFound,
             Self::Map(_) | Self::Registry(_) => false,
         }
     }
 }
 
-/// Why a store could not be made. Nothing of it is left.
+/// Why a store could not be created. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// The segment could not be made, or the name is taken.
+    /// The segment could not be created, or the name is taken.
     #[error(transparent)]
     Segment(mneme_space::CreateError),
-    /// A store of that name is being laid out anew, or its upgrade has been broken off, between two
-    /// names.
+    /// A store of that name is being upgraded, or its upgrade was interrupted between its two
+    /// renames.
     #[error(
-        "the store `{name}` has two other names at the moment, `{name}~old` and, laid out anew, `{name}~upgrade`; if its upgrade \
-         was broken off, `mneme segment upgrade {name}` completes it"
+        "the store `{name}` is being upgraded, and exists as `{name}~old` and, newly laid out, as `{name}~upgrade`; if its upgrade \
+         was interrupted, `mneme segment upgrade {name}` completes it"
     )]
     Halfway {
         /// The name.
         name: String,
     },
-    /// The store in it could not be.
+    /// The store in the segment could not be created.
     #[error("the store cannot be laid out: {0}")]
     Store(OpenError),
-    /// It was made, and then could not be attached.
+    /// The store was created, but could not be attached.
     #[error(transparent)]
     Attach(#[from] AttachError),
 }
@@ -99,89 +98,89 @@ impl From<CreateWithError<OpenError>> for CreateError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// It could not be made.
+    /// The store could not be created.
     #[error(transparent)]
     Create(#[from] CreateError),
-    /// It is there and could not be attached.
+    /// The store exists, but could not be attached.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// Another process serves it.
+    /// Another process serves the store.
     #[error(
-        "segment `{name}` is not free: {source}; or serve another segment, or memory of this process alone"
+        "segment `{name}` is not free: {source}; serve another segment, or memory of this process only"
     )]
     Role {
         /// The segment's name.
         name: String,
-        /// The process that does.
+        /// The process that serves it.
         #[source]
         source: RoleError,
     },
-    /// It is larger than what was asked for.
+    /// The store is larger than requested.
     #[error(
-        "segment `{name}` has {present} bytes, and {asked} were asked for: a store does not shrink; serve it as it is, or \
+        "segment `{name}` has {present} bytes, and {asked} were requested: a store does not shrink; serve it as it is, or \
          serve another segment"
     )]
     Larger {
         /// The segment's name.
         name: String,
-        /// Its capacity.
+        /// Its capacity in bytes.
         present: u64,
-        /// What was asked for.
+        /// The requested capacity.
         asked: u64,
     },
-    /// It is smaller than what was asked for, and cannot grow so far.
-    #[error("segment `{name}` cannot be made as large as was asked for: {source}")]
+    /// The store is smaller than requested, and cannot grow that far.
+    #[error("segment `{name}` cannot grow to the requested size: {source}")]
     Grow {
         /// The segment's name.
         name: String,
-        /// Why not.
+        /// The reason.
         #[source]
         source: GrowError,
     },
-    /// It was not made to become as large as was asked for.
+    /// The store was not created to grow to the requested size.
     #[error(
-        "segment `{name}` can grow to {max} bytes, and {asked} were asked for: `mneme segment upgrade {name} --memory {asked}` \
-         lays it out anew"
+        "segment `{name}` can grow to {max} bytes, and {asked} were requested: `mneme segment upgrade {name} --memory {asked}` \
+         lays it out again"
     )]
     BeyondMax {
         /// The segment's name.
         name: String,
-        /// Bytes that it can grow to.
+        /// The maximum capacity in bytes.
         max: u64,
-        /// What was asked for.
+        /// The requested capacity.
         asked: u64,
     },
-    /// It updates records in the other way.
+    /// The store updates records in the other way.
     #[error(
-        "segment `{name}` was made with update policy {present:?}, and {asked:?} was asked for: that is fixed when a store is made"
+        "segment `{name}` was created with update policy {present:?}, and {asked:?} was requested: a store's policy never changes"
     )]
     Policy {
         /// The segment's name.
         name: String,
         /// Its policy.
         present: UpdatePolicy,
-        /// What was asked for.
+        /// The requested policy.
         asked: UpdatePolicy,
     },
-    /// It has a change feed, and a store without one was asked for.
+    /// The store has a change feed, and one without was requested.
     #[error(
-        "segment `{name}` has a change feed, which belongs to a durable store: serve it with its journal, for nobody else \
-         makes what it holds durable, and the feed fills up"
+        "segment `{name}` has a change feed, which belongs to a durable store: serve it with its journal, because nobody else \
+         makes its changes durable, and the feed fills up"
     )]
     Fed {
         /// The segment's name.
         name: String,
     },
-    /// It has no change feed, and a store with one was asked for.
+    /// The store has no change feed, and one with a feed was requested.
     #[error(
-        "segment `{name}` has no change feed, by which it could be made durable: laid out anew it gets one"
+        "segment `{name}` has no change feed, which a durable store needs: an upgrade adds one"
     )]
     NotFed {
         /// The segment's name.
         name: String,
     },
-    /// It is another user's, and only that user can serve it: a server keeps account of its starts
-    /// beside it, and lets its successor in there.
+    /// The store belongs to another user, and only that user can serve it: a server counts its
+    /// starts in a file beside it, and admits its successor there.
     #[error(
         "segment `{name}` belongs to user {owner}, who alone can serve it: start the server as that user, attach the segment \
          as a local program, which its permissions may allow, or serve another segment"
@@ -192,10 +191,10 @@ pub enum ServeError {
         /// Its owner.
         owner: u32,
     },
-    /// The note of failed starts cannot be kept.
-    #[error("the note of failed starts cannot be kept: {0}")]
+    /// The count of failed starts cannot be recorded.
+    #[error("the count of failed starts cannot be recorded: {0}")]
     Note(#[from] NoteError),
-    /// It opens and counts no records, and is not just empty.
+    /// The store opens and counts no records, and is damaged rather than empty.
     #[error(
         "segment `{name}` counts no records, and is damaged: {problem}; `mneme segment check {name}` says more. After three \
          such starts it is set aside under another name, and an empty one served"
@@ -203,7 +202,7 @@ pub enum ServeError {
     Damaged {
         /// The segment's name.
         name: String,
-        /// What is wrong with it first.
+        /// The first problem found.
         problem: String,
     },
     /// The damaged store could not be set aside.
@@ -211,11 +210,11 @@ pub enum ServeError {
     Quarantine {
         /// The segment's name.
         name: String,
-        /// Why not.
+        /// The reason.
         #[source]
         source: RenameError,
     },
-    /// The damaged store could not be set aside, for the name that it would get is too long.
+    /// The damaged store could not be renamed, because the name that it would get is too long.
     #[error(
         "the damaged segment `{name}` cannot be set aside: `{aside}` would be its name, and a name has at most {max} bytes; \
          `mneme segment check` says what is wrong with it, `mneme segment rm` removes it"
@@ -223,15 +222,15 @@ pub enum ServeError {
     QuarantineName {
         /// The segment's name.
         name: String,
-        /// The one it would get.
+        /// The name that it would get.
         aside: String,
-        /// Bytes that a name may have.
+        /// The maximum length of a name in bytes.
         max: usize,
     },
-    /// Its data in memory were deleted, or lie where this process does not see them, in the boot
-    /// that they were made in.
+    /// The store's data in memory were deleted, or lie where this process does not see them,
+    /// although the machine has not been rebooted since the store was created.
     #[error(
-        "the data of segment `{name}` are gone, or cannot be seen from here ({}), and the machine was not started anew since; \
+        "the data of segment `{name}` are gone, or cannot be seen from here ({}), and the machine was not rebooted since; \
          if they were deleted, `mneme segment rm {name}` removes what is left of it: then serve again",
         path.display()
     )]
@@ -241,15 +240,15 @@ pub enum ServeError {
         /// The data file.
         path: PathBuf,
     },
-    /// The registry could not be cleaned of what an earlier boot left.
+    /// Leftovers of an earlier boot could not be removed from the registry.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// It failed to start several times and could not be checked.
+    /// The store failed to start several times and could not be checked.
     #[error("segment `{name}` was to be checked after failed starts, and cannot be: {source}")]
     Check {
         /// The segment's name.
         name: String,
-        /// Why not.
+        /// The reason.
         #[source]
         source: WriteError,
     },

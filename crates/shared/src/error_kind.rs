@@ -1,4 +1,4 @@
-//! The kind of each error of this crate.
+//! Assigns each error of this crate its kind.
 
 use crate::{AttachError, CreateError};
 

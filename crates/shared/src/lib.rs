@@ -1,10 +1,10 @@
 //! **A log store in a named segment**: any number of processes read and write it at once, each may
-//! be killed at any instruction, and a restart is an attach.
+//! be killed at any instruction, and a restart only attaches it again.
 //!
-//! A [`SharedStore`] is a [`LogStore`] whose two regions are a segment's of a [`Registry`]. Its
+//! A [`SharedStore`] is a [`LogStore`] whose two regions are a segment of a [`Registry`]. Its
 //! creator gives it a name, a size and a policy. Any process that attaches it by that name has the
-//! same records at once, however many they are. Nothing is loaded and nothing is served: a lookup
-//! is a lookup in this process.
+//! same records at once, however many there are. Nothing is loaded, and no server is involved: a
+//! lookup runs in the calling process.
 //!
 //! # Use
 //!
@@ -27,21 +27,23 @@
 //! ```
 //!
 //! # Memory
-//! A segment's memory is taken as records come, up to the store's capacity, and stays the segment's
-//! when they go: it is on tmpfs unless [said otherwise](StoreOptions::backing), outlives every
-//! process, and ends with the machine's boot or with [`Registry::remove_segment`].
+//! A segment's memory is allocated as records are stored, up to the store's capacity, and stays
+//! with the segment when they are removed. By default it is on tmpfs ([other
+//! backings](StoreOptions::backing)), outlives every process, and is freed at a reboot or by
+//! [`Registry::remove_segment`].
 //!
 //! # Processes
-//! A process that attaches for reading maps the data read-only: it can damage nothing by mistake.
-//! Those that write are trusted with the content. What the dead leave is repaired by the next
-//! process that meets it, or by the maintainer. The maintainer runs in one of the processes that
-//! attached for writing; if that one goes, another takes over. A forked child is no participant; it
-//! attaches for itself.
+//! A process that attaches for reading maps the data read-only, so it cannot damage them by
+//! mistake. Processes that write are trusted with the content. What a dead process leaves is
+//! repaired by the next process that comes across it, or by the maintainer. The maintainer runs in
+//! one of the processes that attached for writing; if that one ends, another takes over. A forked
+//! child is no participant; it must attach for itself.
 //!
 //! # The serving process
-//! [`Served`] is what a server opens: one at a time, with the failed starts counted and a damaged
-//! store set aside, never deleted. It may [receive](Served::drain_changes) what the others change.
-//! So may any program that takes the server's place, without a server:
+//! [`Served`] is what a server opens: at most one process serves a store at a time. It counts
+//! failed starts, and sets a damaged store aside instead of deleting it. It may
+//! [receive](Served::drain_changes) the changes of other processes. A program may do the same
+//! without a server, by taking the server's role:
 //!
 //! ```
 //! use mneme_shared::{Access, Registry, StoreOptions, Notification, ChangeKind};

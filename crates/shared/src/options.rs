@@ -1,4 +1,4 @@
-//! [`StoreOptions`]: what a new store shall be, and how one is attached.
+//! [`StoreOptions`]: the properties of a new store, and how a store is attached.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::error::{AttachError, CreateError};
 use crate::store::{CONTENTS, CONTENTS_LENDING, SharedStore};
 use crate::upgrade::is_halfway;
 
-/// Options of a store in a segment. What concerns its making is without effect where there is one
-/// already: the segment's own header rules then.
+/// Options of a store in a segment. Those for its creation have no effect if the store exists; its
+/// own header counts then.
 #[derive(Clone)]
 #[must_use = "nothing happens before `create`, `attach` or `open_or_create`"]
 pub struct StoreOptions {
@@ -54,22 +54,22 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// A store of 1 GiB on tmpfs for its owner alone, that appends and forgets nothing.
+    /// A store of 1 GiB on tmpfs, accessible only to its owner, that appends and does not evict.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes that a new store may take, everything included; see [`Builder::capacity`]. Memory is
-    /// taken as it is used.
+    /// The number of bytes that a new store may take, everything included; see
+    /// [`Builder::capacity`]. Memory is allocated as it is used.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self
     }
 
-    /// Bytes that a new store may [grow](LogStore::grow) to; four times its capacity, but no more
-    /// than the machine's memory if that is less, unless said otherwise. Its tables and the parts
-    /// of its index are laid out for them, so that a small store that may become very large is a
-    /// wasteful one; [`upgrade`](Self::upgrade) goes further.
+    /// The number of bytes to which a new store may [grow](LogStore::grow). The default is four
+    /// times its capacity, but at most the machine's memory, and at least its capacity. The store's
+    /// tables and its index are laid out for that size, so a small store that may become very large
+    /// wastes memory; to go beyond, use [`upgrade`](Self::upgrade).
     pub fn max_capacity(mut self, bytes: u64) -> Self {
         self.max_capacity = Some(bytes);
         self
@@ -81,85 +81,85 @@ impl StoreOptions {
         self
     }
 
-    /// What a new store may forget when it is full.
+    /// What a new store evicts when it is full.
     pub fn evict(mut self, evict: Evict) -> Self {
         self.evict = evict;
         self
     }
 
-    /// The permissions of a new store, as for a file; 0600 unless said otherwise.
+    /// The permissions of a new store, as a file mode; the default is 0600.
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
         self
     }
 
-    /// What a new store is kept in; memory ([`Backing::Shared`]) unless said otherwise.
+    /// Where a new store is kept; the default is memory ([`Backing::Shared`]).
     pub fn backing(mut self, backing: Backing) -> Self {
         self.backing = backing;
         self
     }
 
-    /// Which pages a new store would like; huge ones unless said otherwise.
+    /// The kind of pages that a new store prefers; the default is huge pages.
     pub fn pages(mut self, pages: PagePolicy) -> Self {
         self.pages = pages;
         self
     }
 
-    /// Whether this process stands ready to maintain the store, if no other does; it does by
-    /// default, where it attaches for writing. See [`Builder::maintainer`].
+    /// Whether this process is ready to maintain the store if no other process does. The default is
+    /// true for stores attached for writing. See [`Builder::maintainer`].
     pub fn maintainer(mut self, ready: bool) -> Self {
         self.maintainer = ready;
         self
     }
 
-    /// Whether values are lent where they lie rather than copied, in a store that appends. Faster
-    /// for large values; but a thread that is stopped while it has one keeps memory from everybody.
-    /// For processes that are trusted not to.
+    /// Whether a store that appends returns references to values in place instead of copies. Faster
+    /// for large values, but a thread that stops while it has a reference keeps everybody from
+    /// reusing memory. For processes that are trusted not to do that.
     pub fn lending(mut self, lending: bool) -> Self {
         self.lending = lending;
         self
     }
 
-    /// Has a new store lend the frames that it does not use to a cache that all its openings share
-    /// ([`LogStore::discardable`]). It lends nothing unless said otherwise, and lends as before
-    /// when it is [laid out anew](Self::upgrade). See [`Builder::lend_idle`].
+    /// Makes a new store lend its unused frames to a cache that all its openings share
+    /// ([`LogStore::discardable`]). By default it lends nothing. [`upgrade`](Self::upgrade) keeps
+    /// the setting. See [`Builder::lend_idle`].
     pub fn lend_idle(mut self, lending: LendingOptions) -> Self {
         self.idle = Some(lending);
         self
     }
 
-    /// Whether a new store has a [change feed](mneme_log::ChangeFeed); it has none unless said
-    /// otherwise, and has as before when it is [laid out anew](Self::upgrade). Every change by any
-    /// process is entered there, and writers wait unless somebody drains it.
+    /// Whether a new store has a [change feed](mneme_log::ChangeFeed); by default it has none.
+    /// [`upgrade`](Self::upgrade) keeps the setting. Every change by any process is entered there,
+    /// and writers wait unless somebody drains it.
     pub fn change_feed(mut self, feed: bool) -> Self {
         self.change_feed = Some(feed);
         self
     }
 
-    /// The machine's nodes and CPUs; as the system describes them unless said otherwise.
+    /// The machine's nodes and CPUs; by default as the system describes them.
     pub fn topology(mut self, topology: Arc<dyn Topology>) -> Self {
         self.topology = Some(topology);
         self
     }
 
-    /// The clock; the system's unless said otherwise.
+    /// The clock; by default the system's.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Makes the store, whole or not at all, and attaches it for writing.
+    /// Creates the store, completely or not at all, and attaches it for writing.
     ///
     /// # Errors
-    /// The name is taken, the capacity is out of range, the system refuses: one variant each.
+    /// The name is taken, the capacity is out of range, or the system refuses: one variant each.
     pub fn create(&self, registry: &Registry, name: &str) -> Result<SharedStore, CreateError> {
         let segment = self.make(registry, name)?;
         Ok(self.attach_segment(segment, Access::ReadWrite)?)
     }
 
-    /// As [`create`](Self::create), for a store that is filled from elsewhere while nobody else has
-    /// it, and may have a [name that openings give](mneme_space::Name::beside). Its changes stay
-    /// out of its change feed until [`LogStore::end_loading`].
+    /// As [`create`](Self::create), for a store that is filled from elsewhere before anybody else
+    /// uses it, and which may have a [reserved name](mneme_space::Name::beside). Its changes do not
+    /// enter its change feed before [`LogStore::end_loading`].
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -173,7 +173,7 @@ impl StoreOptions {
         Ok(self.attach_with(builder, segment, Access::ReadWrite)?)
     }
 
-    /// Makes the store and does not attach it.
+    /// Creates the store without attaching it.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -228,12 +228,12 @@ impl StoreOptions {
         Ok(made)
     }
 
-    /// Attaches the store of that name. 0.3 ms for the first one of a process, 0.06 for others,
-    /// whatever their size.
+    /// Attaches the store of that name. The first attachment of a process takes 0.3 ms, later ones
+    /// 0.06 ms, for any size.
     ///
     /// # Errors
-    /// One variant of [`AttachError`] for each thing that may be missing, other than expected, or
-    /// damaged.
+    /// One variant of [`AttachError`] for each part that may be missing, different than expected,
+    /// or damaged.
     pub fn attach(
         &self,
         registry: &Registry,
@@ -243,8 +243,8 @@ impl StoreOptions {
         self.attach_segment(Segment::open(registry, name)?, access)
     }
 
-    /// Attaches the store of that name for writing, or makes it if there is none. Of several at
-    /// once, one makes it and all have it.
+    /// Attaches the store of that name for writing, or creates it if there is none. If several
+    /// processes do so at once, one creates it and all attach it.
     ///
     /// # Errors
     /// As [`create`](Self::create) and [`attach`](Self::attach).
@@ -263,8 +263,8 @@ impl StoreOptions {
         }
     }
 
-    /// As these, where they do not say whether there is a change feed, or what is lent, as
-    /// `present` has it.
+    /// These options, with the settings for the change feed and for lending taken from `present`
+    /// where they are not given.
     pub(crate) fn with_parts_of(&self, present: &LogStore) -> Self {
         let feed = self.change_feed.unwrap_or(present.has_change_feed());
         Self {
@@ -299,8 +299,8 @@ impl StoreOptions {
         let builder = builder.maintainer(self.maintainer && writes);
         let store = builder.open_in(parts.data, parts.control, parts.liveness)?;
         if writes {
-            // What the dead left is repaired before it is relied on. If it cannot be yet, the first
-            // use of it fails.
+            // What dead processes left is repaired before it is relied on. If that is not possible
+            // yet, the first operation that needs it fails.
             let _ = store.reap();
         }
         Ok(SharedStore::new(store, parts.presence, segment, access))

@@ -1,15 +1,15 @@
-//! [`Served`]: a store as the one process has it that serves it to clients.
+//! [`Served`]: a store in the one process that serves it to clients.
 //!
-//! A server must come up again whatever happened to the last one. What kills it each time it starts
-//! can only lie in the store, so starts are counted until one has settled; after three that did
-//! not, the store is checked from end to end, and one that is damaged, or that no check of three
-//! lived through, is set aside under another name, where it can be looked at, and replaced by an
-//! empty one.
+//! A server must be able to start again whatever happened to the last one. If it dies each time it
+//! starts, the cause must be the store. So starts are counted until one has settled. After three
+//! failed starts the store is checked from end to end. A store that is damaged, or whose check did
+//! not finish in three further starts, is set aside under another name, where it can be examined,
+//! and replaced by an empty one.
 //!
-//! A start that is asked to end before it has settled has not failed: [`Withdrawal`].
+//! A start that is asked to end before it has settled has not failed: see [`Withdrawal`].
 //!
-//! **One start at a time is counted**: it holds the count before it touches the store. A start that
-//! comes while another serves, or begins to, touches neither.
+//! **One start at a time is counted**: it takes the count before it touches the store. A start that
+//! comes while another process serves the store, or begins to, touches neither.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,40 +26,40 @@ use crate::error::{AttachError, ServeError};
 use crate::starts::{CHECKED_AFTER, GIVEN_UP_AFTER, Starts, Withdrawal};
 use crate::store::SharedStore;
 
-/// What a server wants of its store.
+/// How a server opens its store.
 #[derive(Clone, Default)]
 pub struct Opening {
-    /// What one is made by where there is none.
+    /// The options for creating the store if there is none.
     pub options: StoreOptions,
-    /// The capacity in bytes, if the operator named one: an existing store must have it, or be able
+    /// The capacity in bytes, if the operator gave one: an existing store must have it, or be able
     /// to grow to it.
     pub capacity: Option<u64>,
-    /// The policy, if the operator named one: an existing store must have it.
+    /// The policy, if the operator gave one: an existing store must have it.
     pub policy: Option<UpdatePolicy>,
-    /// Whether the store must have a change feed, as a durable one does, or must have none: an
-    /// existing store is refused that differs. If it does not matter here,
-    /// [`has_change_feed`](mneme_log::LogStore::has_change_feed) of what is served tells.
+    /// Whether the store must have a change feed, as a durable one does, or must have none; an
+    /// existing store that differs is refused. `None` accepts both; see
+    /// [`has_change_feed`](mneme_log::LogStore::has_change_feed) of the served store.
     pub change_feed: Option<bool>,
-    /// What takes the start back that this opening begins.
+    /// A handle that can withdraw the start that this opening begins.
     pub withdrawal: Withdrawal,
 }
 
-/// How a store was found.
+/// The state in which a store was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// There was none.
+    /// There was none, and one was created.
     Created,
-    /// With all that it held.
+    /// It was attached with all its records.
     Attached,
-    /// After failed starts it was checked, and is sound.
+    /// It was checked after failed starts, and is sound.
     Checked,
-    /// It was damaged: it is set aside under this name, and this one is empty.
+    /// It was damaged: it is set aside under this name, and the served store is empty.
     Replaced(String),
 }
 
-/// A store that this process serves, the only one to do so. Dereferences to the store.
+/// A store that this process serves, and no other process. Dereferences to the store.
 pub struct Served {
-    // Given back before the store is.
+    // Released before the store.
     role: Mutex<Role>,
     store: SharedStore,
     starts: Arc<Starts>,
@@ -67,11 +67,11 @@ pub struct Served {
     found: Found,
 }
 
-/// The server's place, and the changes that it follows.
+/// The server's role, and the listener for changes.
 enum Role {
     Quiet(ServerRole),
     Listening(ChangeListener),
-    /// Between the two.
+    /// A state between the two others.
     Neither,
 }
 
@@ -83,13 +83,13 @@ impl Opening {
         self
     }
 
-    /// Opens the store of that name for serving: the one that is there, or a new one.
+    /// Opens the store of that name for serving: the existing one, or a new one.
     ///
-    /// Memory does not outlive the machine's boot: a segment of an earlier one, of which only the
-    /// name is left, is made anew.
+    /// Memory does not survive a reboot: a segment from an earlier boot, of which only the name is
+    /// left, is created again.
     ///
     /// # Errors
-    /// One variant of [`ServeError`] each; what is stored stays as it is.
+    /// One variant of [`ServeError`] each; the stored data are unchanged.
     pub fn open(&self, registry: &Registry, name: &str) -> Result<Served, ServeError> {
         let mut found = Found::Created;
         let mut cleaned = false;
@@ -103,7 +103,7 @@ impl Opening {
                             .serve(store, starts, found)
                             .map_err(|refused| refused.1);
                     }
-                    // Another was faster: it is there now.
+                    // Another process was faster: the store exists now.
                     Err(taken) if taken.is_taken() => {}
                     Err(refused) => return Err(refused.into()),
                 },
@@ -112,7 +112,7 @@ impl Opening {
                     cleaned = true;
                 }
                 Err(OpenError::DataGone { path }) if is_memory(registry, name) => {
-                    // If it is served still, the error says by which process.
+                    // If the store is still being served, the error names the process.
                     turn(registry, name)?;
                     let name = name.to_owned();
                     return Err(ServeError::DataGone { name, path });
@@ -130,7 +130,7 @@ impl Opening {
         }
     }
 
-    /// What one is made by where there is none.
+    /// The options for creating the store if there is none.
     fn new_one(&self) -> StoreOptions {
         let options = self.options.clone();
         match self.change_feed {
@@ -141,7 +141,7 @@ impl Opening {
 
     fn attach(&self, registry: &Registry, name: &str) -> Result<Attached, ServeError> {
         let turn = turn(registry, name);
-        // Not before: the process that had the turn may have set the segment aside, and made
+        // Not earlier: the process that held the count may have set the segment aside, and created
         // another of that name.
         let opened = Segment::open(registry, name);
         if matches!(opened, Err(OpenError::NotFound { .. })) {
@@ -153,7 +153,7 @@ impl Opening {
         let begun = starts.begin(&self.withdrawal, failed);
         begun.map_err(|refused| not_noted(name, refused))?;
         mneme_sys::fault!("shared.serve.noted");
-        // The starts that were to check it did not live to say so.
+        // The starts that were to check it died before the check was finished.
         if failed >= GIVEN_UP_AFTER {
             return set_aside(registry, name);
         }
@@ -181,7 +181,7 @@ impl Opening {
                 Ok(served) => Ok(Attached::Served(Box::new(served))),
                 Err(refused) => {
                     let (starts, refused) = *refused;
-                    // That was no fault of the store.
+                    // That was not the store's fault.
                     starts.note(failed)?;
                     Err(refused)
                 }
@@ -196,7 +196,7 @@ impl Opening {
                 let served = served.map_err(|refused| refused.1)?;
                 Ok(Attached::Served(Box::new(served)))
             }
-            // What the report says of the damage `mneme segment check` says again.
+            // `mneme segment check` repeats what the report says about the damage.
             Ok(_) => {
                 drop(store);
                 set_aside(registry, name)
@@ -209,8 +209,8 @@ impl Opening {
         }
     }
 
-    /// Takes the server's place, if the store is as it was asked for; gives the count back if it is
-    /// not.
+    /// Takes the server's role, if the store has the requested properties; otherwise releases the
+    /// count.
     fn serve(
         &self,
         store: SharedStore,
@@ -279,17 +279,17 @@ impl Opening {
     }
 }
 
-/// What is wrong with the index of a store that counts no record: it may be empty, or what leads to
-/// its records is lost.
+/// What is wrong with the index of a store that counts no record: the store may be empty, or the
+/// way to its records may be lost.
 fn lost(store: &SharedStore) -> Option<String> {
     if store.records() > 0 {
         return None;
     }
-    // A stopped process in a store keeps no other from serving it.
+    // A process that is stopped inside a store does not prevent another from serving it.
     store.check_index().ok()?.problems.into_iter().next()
 }
 
-/// Whether the segment of that name, which does not open, is kept in memory.
+/// Whether the segment of that name, which cannot be opened, is kept in memory.
 fn is_memory(registry: &Registry, name: &str) -> bool {
     Segment::described(registry, name).is_ok_and(|segment| segment.is_volatile())
 }
@@ -307,7 +307,7 @@ fn turn(registry: &Registry, name: &str) -> Result<Arc<Starts>, ServeError> {
     })
 }
 
-/// Why a start cannot be noted.
+/// Why a start cannot be recorded.
 fn not_noted(name: &str, refused: NoteError) -> ServeError {
     match refused {
         NoteError::NotOwner { owner } => ServeError::NotOwner {
@@ -318,8 +318,8 @@ fn not_noted(name: &str, refused: NoteError) -> ServeError {
     }
 }
 
-/// Asks until the answer is another than that another server has it, for a second at most: a server
-/// that has just been killed may take a moment to be gone.
+/// Repeats a request, for at most a second, while the answer is that another server has the role: a
+/// server that has just been killed may take a moment to disappear.
 fn ask_for_a_second<T>(mut ask: impl FnMut() -> T, is_taken: impl Fn(&T) -> bool) -> T {
     let begun = SystemClock.now_ns();
     loop {
@@ -331,10 +331,10 @@ fn ask_for_a_second<T>(mut ask: impl FnMut() -> T, is_taken: impl Fn(&T) -> bool
     }
 }
 
-/// How long a server that is being killed is waited for.
+/// How long to wait for a server that is being killed.
 const LEAVING_NS: u64 = 1_000_000_000;
 
-/// Gives the segment another name, under which it can be looked at.
+/// Renames the segment, so that it can be examined.
 fn set_aside(registry: &Registry, name: &str) -> Result<Attached, ServeError> {
     match registry.set_segment_aside(name, QUARANTINE) {
         Ok(aside) => {
@@ -354,39 +354,40 @@ fn set_aside(registry: &Registry, name: &str) -> Result<Attached, ServeError> {
     }
 }
 
-/// What a damaged segment is called beside the one that takes its place: `NAME~quarantine-1`.
+/// The suffix of a damaged segment that was replaced: `NAME~quarantine-1`.
 pub const QUARANTINE: &str = "quarantine";
 
 const FRAME: u64 = mneme_sys::FRAME as u64;
 
 enum Attached {
     Served(Box<Served>),
-    /// Under this name.
+    /// Renamed to this name.
     SetAside(String),
-    /// Somebody has removed it, or set it aside.
+    /// Somebody has removed it or set it aside.
     Gone,
 }
 
 impl Served {
-    /// How the store was found.
+    /// The state in which the store was found.
     #[must_use]
     pub fn found(&self) -> &Found {
         &self.found
     }
 
-    /// Says that this start has not failed: to be called once clients have been served for a while.
+    /// Records that this start has not failed: to be called once clients have been served for a
+    /// while.
     ///
     /// # Errors
-    /// The note of it cannot be removed.
+    /// The record of the start cannot be removed.
     pub fn settle(&self) -> Result<(), ServeError> {
         self.withdrawal.over();
         Ok(self.starts.note(0)?)
     }
 
-    /// Calls `receive` with what local programs have changed since the last time, `most` changes at
-    /// most. Returns how many there were. Follows them from the first call on: see
-    /// [`ServerRole::listen`] and [`ChangeListener::drain`]. Of several threads that call it one is
-    /// served after the other.
+    /// Calls `receive` with the changes that local programs have made since the last call, at most
+    /// `most`. Returns how many there were. Changes are followed from the first call on: see
+    /// [`ServerRole::listen`] and [`ChangeListener::drain`]. If several threads call it, they run
+    /// one after the other.
     ///
     /// # Errors
     /// This is a forked child.
@@ -395,7 +396,8 @@ impl Served {
         most: usize,
         receive: impl FnMut(Notification<'_>),
     ) -> Result<usize, SlotError> {
-        // After a panic in another thread's `receive` listening goes on behind what that has seen.
+        // After a panic in another thread's `receive`, listening continues after the changes that
+        // it has seen.
         let mut role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*role, Role::Quiet(_))
             && let Role::Quiet(quiet) = std::mem::replace(&mut *role, Role::Neither)

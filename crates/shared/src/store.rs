@@ -1,4 +1,4 @@
-//! [`SharedStore`]: a log store in a segment, as one process has it.
+//! [`SharedStore`]: a log store in a segment, attached by one process.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use mneme_space::{Access, Contents, Presence, Registry, Segment};
 use crate::StoreOptions;
 use crate::error::AttachError;
 
-/// What a segment of a store says that it holds.
+/// The contents recorded in the description of a store's segment.
 pub const CONTENTS: Contents = Contents {
     kind: "log store",
     magic: LogStore::REGION.magic,
@@ -17,7 +17,7 @@ pub const CONTENTS: Contents = Contents {
     layout_hash: LogStore::REGION.layout_hash,
 };
 
-/// What a segment of a store says that [lends](StoreOptions::lend_idle).
+/// The contents recorded for a store that [lends](StoreOptions::lend_idle).
 pub const CONTENTS_LENDING: Contents = Contents {
     format: LogStore::REGION_LENDING.format,
     layout_hash: LogStore::REGION_LENDING.layout_hash,
@@ -26,10 +26,11 @@ pub const CONTENTS_LENDING: Contents = Contents {
 
 /// A log store in a named segment, attached by this process. Dropping it detaches.
 ///
-/// `Send + Sync`; all that [`LogStore`] can do. Values that it returns are copies, unless
-/// [lending](StoreOptions::lending) was asked for: a reader that is stopped holds up nobody.
+/// `Send + Sync`; all operations of [`LogStore`]. Values that it returns are copies, unless
+/// [lending](StoreOptions::lending) was requested, so a reader that is stopped delays nobody.
 pub struct SharedStore {
-    // Dropped in this order: the regions go before it is said that nobody uses them.
+    // Dropped in this order: the regions are unmapped before the record that this process uses them
+    // is removed.
     store: LogStore,
     _presence: Arc<Presence>,
     segment: Segment,
@@ -37,12 +38,12 @@ pub struct SharedStore {
 }
 
 impl SharedStore {
-    /// Attaches the store of that name for reading. 0.3 ms for the first one of a process, 0.06 for
-    /// others, whatever their size.
+    /// Attaches the store of that name for reading. The first attachment of a process takes 0.3 ms,
+    /// later ones 0.06 ms, for any size.
     ///
     /// # Errors
-    /// One variant of [`AttachError`] for each thing that may be missing, other than expected, or
-    /// damaged.
+    /// One variant of [`AttachError`] for each part that may be missing, different than expected,
+    /// or damaged.
     pub fn attach(registry: &Registry, name: &str) -> Result<Self, AttachError> {
         StoreOptions::new().attach(registry, name, Access::ReadOnly)
     }
@@ -63,7 +64,7 @@ impl SharedStore {
     ) -> Self {
         let presence = Arc::new(presence);
         if let Some(lent) = store.discardable() {
-            // A tenant may go on when the store is dropped.
+            // A tenant of the lent memory may outlive the store.
             lent.arena().keep_alive(presence.clone());
         }
         Self {
@@ -74,19 +75,19 @@ impl SharedStore {
         }
     }
 
-    /// The segment that it lies in.
+    /// The segment that contains the store.
     #[must_use]
     pub fn segment(&self) -> &Segment {
         &self.segment
     }
 
-    /// Whether it ends with the machine's boot, as memory does.
+    /// Whether the store is lost at a reboot, as memory is.
     #[must_use]
     pub fn is_volatile(&self) -> bool {
         self.segment.is_volatile()
     }
 
-    /// Whether it was attached for writing.
+    /// The access with which it was attached.
     #[must_use]
     pub fn access(&self) -> Access {
         self.access

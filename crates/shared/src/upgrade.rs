@@ -1,20 +1,22 @@
-//! A store is laid out anew: larger than it could grow, or with another policy.
+//! Upgrades a store: lays it out again, larger than it could grow, or with another policy.
 //!
-//! **The old segment keeps its name until the new one is whole, and its content until the caller
-//! removes it.** The new one is made beside it as `NAME~upgrade`, all records of all databases are
-//! copied with their expiries, and two renames follow: the old one's to `NAME~old`, the new one's
-//! to `NAME`. A process that attaches the old one meanwhile may write what the copy does not have:
-//! then the names stay. A death before the first rename leaves a copy, with which the next upgrade
-//! begins anew; one between the two leaves no `NAME`, which the next upgrade completes.
+//! **The old segment keeps its name until the new one is complete, and its content until the caller
+//! removes it.** The new one is created beside it as `NAME~upgrade`, all records of all databases
+//! are copied with their expiries, and two renames follow: the old one's to `NAME~old`, the new
+//! one's to `NAME`. A process that attaches the old store meanwhile may write data that the copy
+//! lacks; in that case the names are not changed. A death before the first rename leaves a copy,
+//! which the next upgrade discards; one between the two leaves no `NAME`, and the next upgrade
+//! completes it.
 //!
-//! A note beside the copy has the identity of the store that it is a copy of: no other store of
-//! the name `NAME~old` is taken for that. Until a look at the renamed store has shown that nobody
-//! came, the note also says how often processes had come: the next upgrade then looks itself, and
-//! gives the old store its name back if somebody came.
+//! A note beside the copy records the identity of the store that it was copied from, so no other
+//! store named `NAME~old` is mistaken for that one. Until a check of the renamed store has shown
+//! that no process came, the note also records how many processes had attached: the next upgrade
+//! then makes that check itself, and gives the old store its name back if a process came.
 //!
-//! The new store has a change feed if the options say so, or say nothing and the old one has one.
-//! That feed is empty: none of the copied records is in it, and what the old one's feed holds stays
-//! there. So a journal of the old store goes on with the new one from a copy of all records only.
+//! The new store has a change feed if the options say so, or do not say and the old one has one.
+//! That feed is empty: none of the copied records is in it, and the entries in the old one's feed
+//! stay there. So a journal of the old store can continue with the new one only after a copy of all
+//! records.
 
 use mneme_log::{Cursor, DATABASES, Evict, ReadError, RoleError, WriteError};
 use mneme_space::{
@@ -26,17 +28,18 @@ use crate::StoreOptions;
 use crate::error::{AttachError, CreateError};
 use crate::store::SharedStore;
 
-/// Keys that are looked up at once.
+/// The number of keys that are looked up at once.
 const AT_ONCE: usize = 256;
 
-/// The note of a copy, which stays with it.
+/// The name of a copy's note, which stays with it.
 const NOTE: &str = "copied";
 
-/// What the note says.
+/// The content of the note.
 struct Copied {
     /// The identity of the old store.
     of: Uuid,
-    /// The arrivals at it when it was copied, until it is known that there were no others.
+    /// The number of processes that had attached it when it was copied; `None` once it is known
+    /// that no others came.
     arrivals: Option<u64>,
 }
 
@@ -59,22 +62,22 @@ impl Copied {
     }
 }
 
-/// Why a store was not laid out anew. It is as it was.
+/// Why a store was not upgraded. It is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpgradeError {
     /// The store cannot be attached.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// It is being served.
-    #[error("the store must be nobody's meanwhile: {0}")]
+    /// The store is being served.
+    #[error("nobody may use the store meanwhile: {0}")]
     Role(#[from] RoleError),
-    /// Another process is attached, and could write meanwhile.
+    /// Other processes are attached, and could write meanwhile.
     #[error(
         "{0} other processes are attached to the store, and could write meanwhile; end them first"
     )]
     Attached(usize),
-    /// Another process has attached the store meanwhile.
+    /// A process has attached the store meanwhile.
     #[error(
         "a process has attached the store while it was copied, and may have changed it; end it and begin again"
     )]
@@ -82,21 +85,21 @@ pub enum UpgradeError {
     /// The copy of an earlier upgrade, or the old store, cannot be removed or is in use.
     #[error("what an earlier upgrade left cannot be removed: {0}")]
     Leftover(#[from] RemoveError),
-    /// The old store of an earlier upgrade has its name still.
+    /// The old store of an earlier upgrade still exists.
     #[error(
         "there is a segment `{0}` from an earlier upgrade: remove it if it is not needed any more"
     )]
     OldIsThere(String),
-    /// The new store cannot be made.
-    #[error("the new store cannot be made: {0}")]
+    /// The new store cannot be created.
+    #[error("the new store cannot be created: {0}")]
     Create(#[from] CreateError),
-    /// The old one's records cannot be read.
+    /// The old store's records cannot be read.
     #[error("the old store cannot be read: {0}")]
     Read(#[from] ReadError),
-    /// The new one cannot hold them.
+    /// The new store cannot hold the records.
     #[error("the new store cannot hold the records: {0}")]
     Write(#[from] WriteError),
-    /// Its name is too long for those of the copy and of the old store.
+    /// The store's name is too long for those of the copy and of the old store.
     #[error(
         "the name `{name}` is too long: the copy is made as `NAME~upgrade` and the old store kept as `NAME~old`, so that \
          NAME may have {most} bytes"
@@ -104,10 +107,10 @@ pub enum UpgradeError {
     NameTooLong {
         /// The segment's name.
         name: String,
-        /// Bytes that the name of a store may have that is laid out anew.
+        /// The maximum length of the name of a store that is upgraded.
         most: usize,
     },
-    /// The names could not be changed.
+    /// The segments could not be renamed.
     #[error("the segments cannot be renamed: {0}")]
     Rename(#[from] RenameError),
     /// The copy's note could not be read or written.
@@ -115,26 +118,26 @@ pub enum UpgradeError {
     Note(#[from] NoteError),
 }
 
-/// What an upgrade did.
+/// The result of an upgrade.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upgraded {
-    /// Records that were copied.
+    /// The number of records that were copied.
     pub records: u64,
-    /// The name that the old store has now.
+    /// The new name of the old store.
     pub old: String,
 }
 
 impl StoreOptions {
-    /// Lays the store of that name out anew by these options; the old one is kept as `NAME~old`.
-    /// Takes memory for both. The new one has an empty [change feed](Self::change_feed) if that is
-    /// asked for, or if nothing is and the old one has a feed.
+    /// Lays the store of that name out again with these options; the old one is kept as `NAME~old`.
+    /// Takes memory for both. The new one has an empty [change feed](Self::change_feed) if one is
+    /// requested, or if nothing is requested and the old one has a feed.
     ///
     /// # Errors
-    /// One variant of [`UpgradeError`] each. The store is as it was; a copy may be left as
+    /// One variant of [`UpgradeError`] each. The store is unchanged; a copy may be left as
     /// `NAME~upgrade`.
     pub fn upgrade(&self, registry: &Registry, name: &str) -> Result<Upgraded, UpgradeError> {
         let known = Name::of_new(name).map_err(RenameError::from)?;
-        // The longer of the two.
+        // The longer of the two suffixes.
         let new = match known.beside(NEW) {
             Err(NameError::TooLong { len, max }) => {
                 return Err(UpgradeError::NameTooLong {
@@ -157,14 +160,15 @@ impl StoreOptions {
         }
         let options = self.clone().maintainer(false);
         let from = options.attach(registry, name, Access::ReadWrite)?;
-        // Nobody begins to serve it, and nobody else has it.
+        // From here on no process can begin to serve it, and no other process has it attached.
         let role = from.take_server_role()?;
         let others = from.processes().iter().filter(|one| !one.is_asker).count();
         if others > 0 {
             return Err(UpgradeError::Attached(others));
         }
         let arrivals = from.arrivals();
-        // What does not fit is an error. Its policy would drop it in silence.
+        // If the records do not fit, that must be an error. With its own policy the new store would
+        // evict silently.
         let to = self.with_parts_of(&from).evict(Evict::None);
         let to = to.create_loading(registry, new.as_str())?;
         mneme_sys::fault!("shared.upgrade.made");
@@ -194,15 +198,15 @@ impl StoreOptions {
         Ok(Upgraded { records, old })
     }
 
-    /// Whether no process came to the old store after it was copied and before it was renamed: one
-    /// that has left again is seen here, as the one before this opening. If one came, or that
-    /// cannot be found out, the old store gets its name back.
+    /// Whether no process attached the old store between the copy and the rename. A process that
+    /// has left again is noticed too, because openings are counted. If one came, or that cannot be
+    /// determined, the old store gets its name back.
     fn is_unvisited(&self, registry: &Registry, name: &str) -> Result<bool, UpgradeError> {
         let (new, old) = (new_of(name), old_of(name));
         let Some(Copied { of, arrivals }) = Copied::read(registry, &new)? else {
             return Ok(false);
         };
-        // None: an upgrade before this one has looked.
+        // `None`: an earlier upgrade has made this check.
         let Some(noted) = arrivals else {
             return Ok(true);
         };
@@ -223,8 +227,8 @@ impl StoreOptions {
         }
     }
 
-    /// The rest of an [upgrade](Self::upgrade) whose process died between the two renames, which
-    /// left no store of that name. `None`: there is none, or it is to begin anew.
+    /// Completes an [upgrade](Self::upgrade) whose process died between the two renames, which left
+    /// no store of that name. `None` if there is none, or it must start again.
     ///
     /// # Errors
     /// As [`upgrade`](Self::upgrade).
@@ -243,20 +247,21 @@ impl StoreOptions {
     }
 }
 
-/// Whether a store has lost its name to an upgrade, which has not given it to the new one yet.
-/// Nobody else must take it.
+/// Whether a store has lost its name to an upgrade that has not given it to the new one yet. Nobody
+/// else may take the name.
 pub(crate) fn is_halfway(registry: &Registry, name: &str) -> bool {
     let there = |name: &str| match Segment::described(registry, name) {
         Err(OpenError::NotFound { .. }) => None,
         found => Some(found.ok().map(|found| found.uuid())),
     };
-    // In the order in which names come and go, or one that is changed meanwhile might be missed.
+    // In the order in which names appear and disappear; otherwise a name that changes meanwhile
+    // might be missed.
     if there(name).is_some() || there(&new_of(name)).is_none() {
         return false;
     }
     let copied = Copied::read(registry, &new_of(name));
     let of = copied.ok().flatten().map(|copied| copied.of);
-    // What cannot be described may be the one.
+    // A store that cannot be described may be the one.
     there(&old_of(name)).is_some_and(|old| of.is_some() && (old.is_none() || old == of))
 }
 
@@ -271,7 +276,7 @@ fn old_of(name: &str) -> String {
     format!("{name}~{OLD}")
 }
 
-/// Records in all databases.
+/// The number of records in all databases.
 fn count(store: &SharedStore) -> Result<u64, ReadError> {
     let mut records = 0;
     for number in 0..DATABASES {
@@ -280,7 +285,7 @@ fn count(store: &SharedStore) -> Result<u64, ReadError> {
     Ok(records)
 }
 
-/// Copies all records, with one value in this process' own memory at a time: values may be long.
+/// Copies all records, with one value at a time in this process's own memory: values may be long.
 fn copy(from: &SharedStore, to: &SharedStore) -> Result<(), UpgradeError> {
     for number in 0..DATABASES {
         let (from, to) = (from.database(number)?, to.database(number)?);
@@ -289,7 +294,7 @@ fn copy(from: &SharedStore, to: &SharedStore) -> Result<(), UpgradeError> {
             let mut keys = Vec::new();
             cursor = from.scan_keys(cursor, AT_ONCE, |key| keys.push(key.to_vec()))?;
             for key in keys {
-                // What has expired since is left behind.
+                // Records that have expired since are not copied.
                 let Some(kind) = from.kind(&key)? else {
                     continue;
                 };

@@ -1,4 +1,5 @@
-//! A write beside an upgrade is not lost, and of two processes that begin to serve one does.
+//! A write during an upgrade is not lost, and only one of two processes that begin to serve a store
+//! does.
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
 mod common;
@@ -15,7 +16,7 @@ use mneme_testkit::TestDir;
 
 const NAME: &str = "beside";
 
-/// A registry with a store of a hundred records, gone with the test.
+/// A registry with a store of a hundred records, removed at the end.
 struct Place(TestDir);
 
 impl Place {
@@ -32,7 +33,7 @@ impl Place {
         registry(&self.0)
     }
 
-    /// The store's data, and where in it its header is.
+    /// The store's data file, and the offset of its header in it.
     fn data(&self) -> (File, u64) {
         let store = SharedStore::attach(&self.registry(), NAME).unwrap();
         let data = store.segment().directory().join("data");
@@ -46,11 +47,11 @@ impl Place {
 }
 
 #[test]
-fn of_many_that_begin_at_once_one_serves_and_none_has_failed() {
+fn one_of_many_concurrent_starts_serves_and_none_counts_as_failed() {
     let place = Place::new("begin");
     let registry = place.registry();
     let noted = || registry.note(NAME, "starts").unwrap();
-    // The next of these starts checks, and would be followed by those that give the store up.
+    // The next start makes a check, and would be followed by those that give the store up.
     registry.set_note(NAME, "starts", Some("5\n")).unwrap();
     let all = std::thread::scope(|scope| {
         let begin = || opening().open(&registry, NAME);
@@ -79,7 +80,7 @@ fn of_many_that_begin_at_once_one_serves_and_none_has_failed() {
 fn a_start_beside_another_names_its_process() {
     let place = Place::new("begins");
     let registry = place.registry();
-    // What a start holds before it has opened the store.
+    // Held by a start before it has opened the store.
     let hold = registry.hold_note(NAME, "starts").unwrap();
     let refused = opening().open(&registry, NAME).map(drop).unwrap_err();
     let words = format!("by process {};", std::process::id());
@@ -94,9 +95,9 @@ fn a_start_beside_another_names_its_process() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-/// The old store has its other name already, the new one not yet the store's.
+/// The old store already has its other name, and the new one does not have the store's name yet.
 #[test]
-fn nobody_takes_the_name_of_a_store_whose_upgrade_was_broken_off() {
+fn nobody_takes_the_name_of_a_store_whose_upgrade_was_interrupted() {
     let place = Place::new("halfway");
     let registry = place.registry();
     options().upgrade(&registry, NAME).unwrap();
@@ -119,16 +120,17 @@ fn nobody_takes_the_name_of_a_store_whose_upgrade_was_broken_off() {
     assert_eq!(served.found(), &Found::Attached);
 }
 
-/// An upgrade is completed with the store that it has copied, and with no other of that name.
+/// An upgrade is completed only with the store that was copied, and not with another one of that
+/// name.
 #[test]
-fn segments_with_the_names_of_an_upgrade_are_none_by_that() {
+fn segments_with_an_upgrades_names_are_not_mistaken_for_its() {
     let place = Place::new("alike");
     let registry = place.registry();
     let (old, new) = (format!("{NAME}.old"), format!("{NAME}.upgrade"));
     for name in [&old, &new] {
         drop(options().create(&registry, name).unwrap());
     }
-    // Neither is removed by an upgrade of the store beside them.
+    // An upgrade of the store beside them removes neither.
     assert_eq!(options().upgrade(&registry, NAME).unwrap().records, 100);
     registry.remove_segment(&format!("{NAME}~old")).unwrap();
     registry.keep_beside(NAME, "upgrade").unwrap();
@@ -141,21 +143,21 @@ fn segments_with_the_names_of_an_upgrade_are_none_by_that() {
     assert_eq!(records(&new), 0);
 }
 
-/// A store of another version is refused by every opening, with both numbers, and never set aside,
-/// however often a server is started; the version that made it has it as it was.
+/// Every opening refuses a store of another version, naming both versions, and never sets it aside,
+/// however often a server is started. The version that created it can use it unchanged.
 #[test]
 fn a_store_of_another_format_is_refused_and_left_as_it_is() {
     let place = Place::new("format");
     let registry = place.registry();
     let (file, header) = place.data();
-    // The word behind it is the format.
+    // The format is the word after it.
     let at = header + 8;
     let of = |format: u64| file.write_all_at(&format.to_le_bytes(), at).unwrap();
     for other in [mneme_log::FORMAT - 1, mneme_log::FORMAT + 1] {
         of(other);
         let named = [other, mneme_log::FORMAT].map(|format| format.to_string());
         let tells = |text: &str| named.iter().all(|format| text.contains(format));
-        // More often than failed starts are put up with.
+        // More often than the limit for failed starts.
         for _ in 0..8 {
             let refused = opening().open(&registry, NAME).map(drop).unwrap_err();
             assert!(tells(&refused.to_string()), "{refused}");
@@ -178,8 +180,8 @@ fn a_store_of_another_format_is_refused_and_left_as_it_is() {
     assert!(served.check().unwrap().is_sound());
 }
 
-/// A store that holds more than a ring gets a change feed by a copy; servers can tell it from one
-/// without, and make new ones as they want them.
+/// A store that holds more than a ring gets a change feed by a copy. Servers can distinguish it
+/// from one without, and create new stores either way.
 #[test]
 fn a_full_store_gets_a_change_feed_by_a_copy() {
     let place = Place::new("fed");
@@ -226,13 +228,13 @@ fn a_full_store_gets_a_change_feed_by_a_copy() {
     assert!(open(Some(true)).unwrap().has_change_feed());
 }
 
-/// Records that nothing leads to are not served as none.
+/// A store whose records cannot be reached is not served as an empty one.
 #[test]
 fn a_store_that_has_lost_its_index_is_refused_and_then_set_aside() {
     let place = Place::new("lost");
     let registry = place.registry();
     let (file, header) = place.data();
-    // The word that says where database 0 has its index.
+    // The word that leads to the index of database 0.
     file.write_all_at(&[0; 8], header + 512).unwrap();
     for _ in 0..3 {
         let refused = opening().open(&registry, NAME).map(drop);
@@ -246,7 +248,7 @@ fn a_store_that_has_lost_its_index_is_refused_and_then_set_aside() {
     assert_eq!(served.found(), &Found::Replaced(aside));
     served.put(b"k", b"v").unwrap();
     drop(served);
-    // One that somebody has emptied is empty.
+    // A store that was really emptied is served.
     let served = opening().open(&registry, NAME).unwrap();
     served.clear().unwrap();
     drop(served);
@@ -255,22 +257,22 @@ fn a_store_that_has_lost_its_index_is_refused_and_then_set_aside() {
 }
 
 #[test]
-fn a_start_that_is_asked_to_end_is_none_that_failed() {
+fn a_withdrawn_start_does_not_count_as_failed() {
     let place = Place::new("withdrawn");
     let registry = place.registry();
     let noted = || registry.note(NAME, "starts").unwrap();
     registry.set_note(NAME, "starts", Some("1\n")).unwrap();
-    // Asked while it is under way, as which it counts.
+    // Withdrawn while it is in progress, when it counts.
     let asked = opening();
     let served = asked.open(&registry, NAME).unwrap();
     assert_eq!(noted().as_deref(), Some("2\n"));
     asked.withdrawal.withdraw().unwrap();
     assert_eq!(noted().as_deref(), Some("1\n"));
     drop(served);
-    // Asked before it began.
+    // Withdrawn before it began.
     drop(asked.open(&registry, NAME).unwrap());
     assert_eq!(noted().as_deref(), Some("1\n"));
-    // Asked once it has settled: there is nothing to take back.
+    // Withdrawn after it has settled: there is nothing to withdraw.
     let asked = opening();
     let served = asked.open(&registry, NAME).unwrap();
     served.settle().unwrap();
@@ -281,7 +283,7 @@ fn a_start_that_is_asked_to_end_is_none_that_failed() {
 
 #[cfg(feature = "fault")]
 #[test]
-fn what_is_written_while_a_store_is_copied_is_not_left_behind() {
+fn writes_during_the_copy_are_not_lost() {
     use mneme_sys::fault::{self, Action};
 
     for point in ["made", "copied", "looked"] {
@@ -316,10 +318,10 @@ fn what_is_written_while_a_store_is_copied_is_not_left_behind() {
     }
 }
 
-/// An upgrade that dies before it could see that somebody came is not completed by the next one.
+/// An upgrade that dies before it could see that a process came is not completed by the next one.
 #[cfg(feature = "fault")]
 #[test]
-fn what_is_written_before_an_upgrade_dies_is_not_left_behind() {
+fn writes_before_an_upgrade_dies_are_not_lost() {
     use mneme_sys::fault::{self, Action, Outcome};
 
     for visited in [false, true] {
@@ -346,7 +348,7 @@ fn what_is_written_before_an_upgrade_dies_is_not_left_behind() {
     }
 }
 
-/// What does not fit into the new store is not dropped for its policy.
+/// Records that do not fit into the new store are not evicted by its policy.
 #[test]
 fn an_upgrade_evicts_nothing() {
     let place = Place::new("evicting");
@@ -369,7 +371,7 @@ fn an_upgrade_evicts_nothing() {
 
 #[cfg(feature = "fault")]
 #[test]
-fn a_server_that_waited_serves_what_has_the_name_by_then() {
+fn a_server_that_waited_serves_the_store_that_has_the_name_by_then() {
     use std::sync::Arc;
 
     use mneme_sys::fault::{self, Action};
@@ -378,7 +380,7 @@ fn a_server_that_waited_serves_what_has_the_name_by_then() {
     let registry = place.registry();
     let other = registry.clone();
     let replace = move || {
-        // Sets the store aside, and makes another.
+        // Sets the store aside, and creates another.
         other.set_note(NAME, "starts", Some("6\n")).unwrap();
         let served = opening().open(&other, NAME).unwrap();
         assert!(matches!(served.found(), Found::Replaced(_)));
@@ -389,7 +391,7 @@ fn a_server_that_waited_serves_what_has_the_name_by_then() {
     let served = opening().open(&registry, NAME).unwrap();
     assert_eq!(served.get(b"here").unwrap().unwrap(), b"now");
     drop(served);
-    // Or nothing has.
+    // Nor does anything have the name.
     let other = registry.clone();
     let remove = move || other.remove_segment(NAME).unwrap();
     fault::arm("shared.serve.found", Action::Call(Arc::new(remove)), 1);

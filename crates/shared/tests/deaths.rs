@@ -1,6 +1,6 @@
-//! Real processes die at every named point of serving a store and of laying one out anew: no record
-//! is lost, and the next one does the same under the same name. What they leave in the log when
-//! they die in a change passes for no damage.
+//! Real processes die at every fault point of serving and of upgrading a store: no record is lost,
+//! and the next process can do the same under the same name. What they leave in the log when they
+//! die during a change is not mistaken for damage.
 #![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
@@ -19,18 +19,18 @@ use mneme_testkit::{TestDir, is_killed};
 const CHILD: &str = "MNEME_SHARED_DEATH";
 const RECORDS: u32 = 1_000;
 
-/// What a process does until it dies.
+/// The operation during which a process dies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Operation {
-    /// Serves a store that is there.
+    /// Serves an existing store.
     Serve,
-    /// Serves one that is sound and failed to start three times.
+    /// Serves a sound store that failed to start three times.
     Check,
-    /// Serves one that is damaged and failed to start three times.
+    /// Serves a damaged store that failed to start three times.
     Replace,
-    /// Lays one out anew, that has a change feed or none, and keeps it or is asked for the other.
+    /// Upgrades a store with or without a change feed, keeping that or asking for the other.
     Upgrade { fed: bool, asked: Option<bool> },
-    /// Changes one.
+    /// Changes a store.
     Change,
 }
 
@@ -45,7 +45,7 @@ const ALL: [Operation; 8] = [
     Operation::Change,
 ];
 
-/// A registry of a test's own, which goes with it.
+/// A registry for one test, removed with it.
 struct Scene(TestDir);
 
 impl Scene {
@@ -74,7 +74,7 @@ impl Scene {
     }
 }
 
-/// What a store is laid out anew by.
+/// The options of an upgrade.
 fn larger(asked: Option<bool>) -> StoreOptions {
     let larger = options().capacity(80 << 20);
     match asked {
@@ -104,7 +104,7 @@ impl Operation {
         }
     }
 
-    /// What the next process finds after the death. It then takes the step again.
+    /// Checks what the next process finds after the death, which then repeats the operation.
     fn afterwards(self, registry: &Registry, context: &str) {
         if self == Self::Replace {
             let served = opening().open(registry, "s").unwrap();
@@ -124,7 +124,7 @@ impl Operation {
             return;
         }
         if let Self::Upgrade { fed, asked } = self {
-            // The names were changed before the death, or are to be changed.
+            // The names were changed before the death, or are yet to be changed.
             let are_changed =
                 ["s~old", "s"].map(|name| SharedStore::attach(registry, name).is_ok());
             if are_changed != [true; 2] {
@@ -133,7 +133,7 @@ impl Operation {
             assert_eq!(registry.segments().unwrap().len(), 2, "{context}");
             let new = SharedStore::attach_writable(registry, "s").unwrap();
             assert_eq!(new.has_change_feed(), asked.unwrap_or(fed), "{context}");
-            // Empty at first, and it has what is changed from then on.
+            // Empty at first; later changes appear in it.
             let tail = new.feed_tail();
             assert_eq!(tail.unwrap_or(0), 0, "{context}");
             new.database(0).unwrap().put(b"new", b"").unwrap();
@@ -159,7 +159,7 @@ impl Operation {
     }
 }
 
-/// Whatever makes a store other than empty, and empty again.
+/// Makes a store non-empty, and empty again.
 fn change(store: &SharedStore) {
     for round in 0..2 {
         let database = store.database(5).unwrap();
@@ -196,7 +196,7 @@ fn child() {
     operation.perform(&registry(Path::new(words.next().unwrap())));
 }
 
-/// Has a process do it that dies at the point; whether it did.
+/// Runs the operation in a process that dies at the fault point; returns whether it did.
 fn dies(operation: Operation, scene: &Scene, point: &str) -> bool {
     let index = ALL.iter().position(|other| *other == operation).unwrap();
     let order = format!("{index} {point} {}", scene.0.display());
@@ -204,7 +204,7 @@ fn dies(operation: Operation, scene: &Scene, point: &str) -> bool {
 }
 
 #[test]
-fn after_a_death_at_any_point_every_record_is_there_and_the_next_one_goes_on() {
+fn a_death_at_any_fault_point_loses_no_record_and_the_next_process_continues() {
     if std::env::var_os(CHILD).is_some() {
         return;
     }
@@ -223,10 +223,11 @@ fn after_a_death_at_any_point_every_record_is_there_and_the_next_one_goes_on() {
     assert_eq!(died_at, points, "each point is one at which somebody dies");
 }
 
-/// A store in which somebody was killed is served at once, whether it is empty, and might have lost
-/// its index, or failed to start three times, and is checked: what it left is repaired first.
+/// A store in which a process was killed is served at once, and what that process left is repaired
+/// first. That holds for an empty store, which might have lost its index, and for one that failed
+/// to start three times, and is checked.
 #[test]
-fn what_the_dead_leave_in_a_change_passes_for_no_damage() {
+fn a_change_interrupted_by_a_death_is_not_mistaken_for_damage() {
     if std::env::var_os(CHILD).is_some() {
         return;
     }

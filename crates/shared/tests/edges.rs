@@ -1,5 +1,5 @@
-//! The errors of a store's processes where there is no more of something: memory, places, rights.
-//! Each is a typed error, nobody dies of it, and it passes when what is wanted is there again.
+//! The errors when memory, slots or permissions run out. Each is a typed error that kills nobody,
+//! and disappears when the resource is available again.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use mneme_log::{OpenError, ReadError, SlotError, WriteError};
 use mneme_shared::{Access, AttachError, Opening, Registry, ServeError, SharedStore, StoreOptions};
 use mneme_testkit::{Mount, Process, TestDir, runs_as_nobody};
 
-/// A registry with its data beside it, gone with the test.
+/// A registry with its data beside it, removed with the test.
 struct Place {
     root: TestDir,
 }
@@ -36,7 +36,7 @@ impl Place {
         registry(&self.root)
     }
 
-    /// What another process finds there.
+    /// The arguments for another process.
     fn order(&self, part: &str) -> [(&str, String); 1] {
         [(CHILD, format!("{part} {}", self.root.display()))]
     }
@@ -88,9 +88,9 @@ fn another_process() {
     }
 }
 
-/// Stores until there is no memory, removes a half, and stores a quarter: each when all have `met`
-/// after what is done. A process that had stored little removes little, perhaps less than
-/// compaction wins at a time.
+/// Stores until there is no memory, removes a half, and stores a quarter, waiting with `met` for
+/// all processes after each step. A process that had stored little removes little, perhaps less
+/// than compaction can recover at a time.
 fn fill_and_go_on(store: &SharedStore, who: u32, mut met: impl FnMut(&str)) {
     let key = |i: u32| [who.to_le_bytes(), i.to_le_bytes()].concat();
     let value = [7; 10_000];
@@ -120,8 +120,8 @@ fn fill_and_go_on(store: &SharedStore, who: u32, mut met: impl FnMut(&str)) {
     }
 }
 
-/// On a busy machine another process may be off its processor for a second with what is needed,
-/// which is said then.
+/// On a busy machine another process may be off its CPU for a second while it holds what is needed;
+/// that error is retried.
 fn patiently<T>(mut call: impl FnMut() -> Result<T, WriteError>) -> T {
     for _ in 0..30 {
         match call() {
@@ -139,7 +139,7 @@ fn a_full_tmpfs_is_out_of_memory_to_the_server_and_to_all_writers() {
         return;
     };
     let registry = place.registry();
-    // Many times what there is: only what is used is taken.
+    // Many times what exists: only used memory is allocated.
     let opening = Opening {
         options: StoreOptions::new().capacity(256 << 20),
         ..Opening::default()
@@ -157,7 +157,7 @@ fn a_full_tmpfs_is_out_of_memory_to_the_server_and_to_all_writers() {
     assert!(report.is_sound(), "{report:?}");
 }
 
-/// A small store that a test's own process has made.
+/// A small store that the test's own process has created.
 fn small(place: &Place) -> SharedStore {
     let store = options().create(&place.registry(), NAME).unwrap();
     store.put(b"k", b"v").unwrap();
@@ -166,19 +166,19 @@ fn small(place: &Place) -> SharedStore {
 
 /// Another user of the registry may put a link in a store's place.
 #[test]
-fn a_link_to_nowhere_is_no_name_that_is_free() {
+fn a_name_with_a_dangling_link_is_not_free() {
     let place = Place::new("nowhere");
     let registry = place.registry();
     let link = registry.root().join("segments").join(NAME);
     std::os::unix::fs::symlink("nowhere", link).unwrap();
     let (send, opened) = channel();
     std::thread::spawn(move || send.send(Opening::default().open(&registry, NAME).is_err()));
-    // It must not look, and make a store, again and again.
+    // It must not check and create a store again and again.
     assert!(opened.recv_timeout(Duration::from_secs(60)).unwrap());
 }
 
 #[test]
-fn one_process_too_many_is_refused_and_gets_the_place_of_a_killed_one() {
+fn one_process_too_many_is_refused_and_gets_a_killed_ones_entry() {
     const MOST: usize = 64;
     let place = Place::new("processes");
     let registry = place.registry();
@@ -198,7 +198,7 @@ fn one_process_too_many_is_refused_and_gets_the_place_of_a_killed_one() {
             "{refused:?}"
         );
     }
-    // Nobody has suffered from it.
+    // Nobody was affected.
     here[0].put(b"more", b"v").unwrap();
     other.kill();
     here.push(attach(Access::ReadWrite).unwrap());
@@ -213,16 +213,16 @@ fn one_process_too_many_is_refused_and_gets_the_place_of_a_killed_one() {
 }
 
 #[test]
-fn one_thread_too_many_is_refused_and_places_come_back() {
-    // Of 1,024 places four are kept for threads that repair what the dead have left.
+fn one_thread_too_many_is_refused_and_slots_are_released() {
+    // Of 1,024 slots four are reserved for threads that repair what dead threads left.
     const MOST: usize = 1020;
     let place = Place::new("threads");
     let store = small(&place);
     let reader = options()
         .attach(&place.registry(), NAME, Access::ReadOnly)
         .unwrap();
-    // Twice: what the first ones had is given back when they end. The main thread has a place since
-    // it has stored.
+    // Twice: the first threads' slots are released when they end. The main thread has a slot
+    // because it has stored.
     for round in 0..2 {
         let (taken, done) = (Barrier::new(MOST), Barrier::new(MOST));
         let refused = AtomicUsize::new(0);
@@ -244,10 +244,10 @@ fn one_thread_too_many_is_refused_and_places_come_back() {
             taken.wait();
             let one_more = scope.spawn(|| (reader.get(b"k").map(drop), store.put(b"k", b"w")));
             let (read, written) = one_more.join().unwrap();
-            // A thread that has a place goes on.
+            // A thread that has a slot continues.
             let found = store.get(b"k").map(|value| value.unwrap().to_vec());
             done.wait();
-            // A scope alone does not wait until its threads have given their places back.
+            // A scope by itself does not wait until its threads have released their slots.
             visitors.into_iter().for_each(|it| it.join().unwrap());
             assert!(
                 matches!(
@@ -271,7 +271,7 @@ fn one_thread_too_many_is_refused_and_places_come_back() {
 }
 
 #[test]
-fn a_store_is_served_by_its_owner_alone_and_others_are_refused() {
+fn only_a_stores_owner_can_serve_it() {
     if mneme_sys::files::user() != 0 {
         eprintln!("skipped: only root can become another user");
         return;

@@ -1,5 +1,5 @@
-//! A forked child that goes on using its parent's attachment is refused, and touches nothing of it.
-//! It may attach for itself.
+//! A forked child that continues to use its parent's attachment is refused, and touches nothing of
+//! it. It may attach for itself.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
@@ -20,7 +20,7 @@ unsafe extern "C" {
     fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
 }
 
-/// Runs `f` in a forked child, which must end well.
+/// Runs `f` in a forked child, which must end successfully.
 fn in_a_child(f: impl FnOnce()) {
     // SAFETY: glibc's allocator may be used after `fork`, and the child takes no lock of another
     // thread's.
@@ -35,7 +35,7 @@ fn in_a_child(f: impl FnOnce()) {
 
 fn must_end_well(child: i32) {
     let mut status = -1;
-    // SAFETY: the status is this function's own.
+    // SAFETY: the status is a local variable.
     let waited = unsafe { waitpid(child, &raw mut status, 0) };
     assert_eq!((waited, status), (child, 0), "the child's end");
 }
@@ -44,7 +44,7 @@ fn must_end_well(child: i32) {
 /// one's locks for ever.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A registry of a test, gone with it.
+/// A registry for one test, removed with it.
 struct Place {
     root: TestDir,
     _turn: MutexGuard<'static, ()>,
@@ -62,7 +62,7 @@ impl Place {
 }
 
 #[test]
-fn a_forked_child_is_refused_any_part_in_the_store() {
+fn every_operation_of_a_forked_child_is_refused() {
     let (_place, registry) = Place::new("part");
     let store = options().create(&registry, "s").unwrap();
     store.put(b"a", b"1").unwrap();
@@ -96,7 +96,7 @@ fn a_forked_child_is_refused_any_part_in_the_store() {
 }
 
 #[test]
-fn a_child_of_one_that_maintains_writes_by_an_attachment_of_its_own() {
+fn a_maintainers_child_writes_through_an_attachment_of_its_own() {
     let (_place, registry) = Place::new("own");
     let store = options().maintainer(true).create(&registry, "s").unwrap();
     store.put(b"k", b"parent").unwrap();
@@ -112,9 +112,9 @@ fn a_child_of_one_that_maintains_writes_by_an_attachment_of_its_own() {
     assert!(store.check().unwrap().is_sound());
 }
 
-/// Nor does it read the change feed, whose memory it does not have.
+/// A child does not read the change feed, whose memory it does not have.
 #[test]
-fn a_child_of_one_that_drains_the_feed_reads_nothing_of_it() {
+fn a_draining_processs_child_reads_nothing_of_the_feed() {
     let (_place, registry) = Place::new("feed");
     let store = options().change_feed(true).create(&registry, "s").unwrap();
     let mut feed = store.change_feed().unwrap();
@@ -137,9 +137,9 @@ fn a_child_of_one_that_drains_the_feed_reads_nothing_of_it() {
     assert_eq!(feed.drain(usize::MAX, &mut drained).unwrap().end, tail);
 }
 
-/// Nor does it hear anything, or end its parent's listening when it lets go of it.
+/// A child receives no changes, and does not end its parent's listening when it drops its copy.
 #[test]
-fn a_child_of_one_that_follows_neither_hears_nor_ends_it() {
+fn a_following_processs_child_receives_nothing_and_ends_nothing() {
     let (_place, registry) = Place::new("follows");
     let store = options().create(&registry, "s").unwrap();
     let writer = options().attach(&registry, "s", Access::ReadWrite).unwrap();
@@ -151,7 +151,7 @@ fn a_child_of_one_that_follows_neither_hears_nor_ends_it() {
         let mut listener = listener.take().unwrap();
         let received = listener.drain(10, |report| panic!("{report:?}"));
         assert!(matches!(received, Err(SlotError::Forked)));
-        // With the role that the child does not have.
+        // With the role, which the child does not have.
         drop(listener.stop().listen());
     });
     writer.put(b"after", b"v").unwrap();
@@ -168,9 +168,9 @@ fn a_child_of_one_that_follows_neither_hears_nor_ends_it() {
     drop((listener, writer, store));
 }
 
-/// Nor does it carry out, or give up, what its parent is about to do, and has locked its keys for.
+/// A child neither performs nor gives up what its parent is about to do and has locked keys for.
 #[test]
-fn a_child_forked_in_the_body_of_a_transaction_has_no_part_in_it() {
+fn a_child_forked_in_the_body_of_a_transaction_cannot_continue_it() {
     let (_place, registry) = Place::new("transaction");
     let store = options().create(&registry, "s").unwrap();
     store.put(b"a", b"0").unwrap();
@@ -181,7 +181,7 @@ fn a_child_forked_in_the_body_of_a_transaction_has_no_part_in_it() {
             runs += 1;
             t.get(b"a")?;
             t.put(b"a", b"2")?;
-            // Overtaken until it locks ahead.
+            // Conflicts with other writers until it locks in advance.
             if runs <= 16 {
                 return store.put(b"a", b"1");
             }
@@ -194,7 +194,7 @@ fn a_child_forked_in_the_body_of_a_transaction_has_no_part_in_it() {
             is_child = true;
             match ends_it {
                 true => Ok(()),
-                // For which its parent would give up its locks.
+                // For this, its parent would give up its locks.
                 false => t.get(b"other").map(drop).and(t.put(b"a", b"3")),
             }
         });
@@ -209,9 +209,9 @@ fn a_child_forked_in_the_body_of_a_transaction_has_no_part_in_it() {
     }
 }
 
-/// Nor does it look for free space for what found none in the body.
+/// A child does not look for free space when none was found in the body.
 #[test]
-fn a_child_forked_in_the_body_of_a_transaction_without_free_space_has_no_part_in_it() {
+fn a_child_forked_in_the_body_of_a_transaction_without_free_space_cannot_continue_it() {
     let (_place, registry) = Place::new("full");
     let store = options().create(&registry, "s").unwrap();
     let (mut forked, mut is_child) = (false, false);

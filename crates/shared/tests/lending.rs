@@ -1,4 +1,5 @@
-//! What an attached process has read delays no other, unless it was allowed to.
+//! The values that an attached process has read delay no other process, unless it was allowed to
+//! keep references.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -35,7 +36,7 @@ fn an_attached_process_copies_unless_it_asks_for_loans() {
     let value = vec![7; 1 << 20];
     writer.put(b"kept", &value).unwrap();
 
-    // As it does by itself: what it keeps is its own.
+    // This is the default: the values are the reader's own copies.
     let copying = SharedStore::attach(&registry, "loans").unwrap();
     let kept = copying.get(b"kept").unwrap().unwrap();
     churn(&writer).unwrap();
@@ -53,8 +54,8 @@ fn an_attached_process_copies_unless_it_asks_for_loans() {
     churn(&writer).unwrap();
 }
 
-/// All that attach a store that lends share what it lends, an opening that may only read too, and
-/// it lends as before when it is laid out anew.
+/// All that attach a store that lends share what it lends, including openings that may only read;
+/// after an upgrade it lends as before.
 #[test]
 fn a_store_lends_what_it_does_not_use_to_all_who_attach_it() {
     let place = TestDir::new("lent");
@@ -64,7 +65,7 @@ fn a_store_lends_what_it_does_not_use_to_all_who_attach_it() {
         max_frames: 9,
     });
     let store = options.create(&registry, "lent").unwrap();
-    // Only what the store had once is lent.
+    // Only memory that the store has used once is lent.
     store.put(b"large", &vec![7; 24 << 20]).unwrap();
     store.remove(b"large").unwrap();
     store.compact().unwrap();
@@ -81,7 +82,7 @@ fn a_store_lends_what_it_does_not_use_to_all_who_attach_it() {
         assert_eq!(cache.get(b"page", &mut found), CacheLookup::Hit);
     }
     let lent = store.stats().lent.unwrap();
-    // The reader tells nobody.
+    // The reader does not announce itself.
     assert_eq!((lent.frames, lent.max_frames, lent.all_hits), (1, 9, 64));
     let lends = store.lending();
     assert_eq!(lends.map(|lending| lending.max_frames), Some(9));
@@ -99,7 +100,7 @@ fn a_store_lends_what_it_does_not_use_to_all_who_attach_it() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// A tenant that goes on without the store keeps the memory's other users away, as the store did.
+/// A tenant that continues without the store keeps the memory's other users away, as the store did.
 #[test]
 fn a_tenant_keeps_the_segment_in_use() {
     let place = TestDir::new("lent-kept");
@@ -109,7 +110,7 @@ fn a_tenant_keeps_the_segment_in_use() {
     let arena = store.discardable().unwrap().arena().clone();
     let control = store.segment().directory().join("control");
     drop(store);
-    // Other participants of one memory: they would not see each other.
+    // Other participants of one memory would not see each other.
     let aside = control.with_extension("copy");
     std::fs::copy(&control, &aside).unwrap();
     std::fs::rename(&aside, &control).unwrap();

@@ -1,5 +1,5 @@
-//! Real processes write, and are killed at any instant: the server of the store gets all their
-//! changes, or that something was lost, once somebody has repaired what they left.
+//! Real processes write, and are killed at any instant. Once somebody has repaired what they left,
+//! the store's server has received all their changes, or the report that changes were lost.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
@@ -18,7 +18,7 @@ const PLACE: &str = "MNEME_SHARED_NOTIFICATIONS";
 const NAME: &str = "listened";
 const KEYS: u32 = 200;
 
-/// A registry of a test, gone with it.
+/// A registry for one test, removed with it.
 struct Place(TestDir);
 
 impl Place {
@@ -30,18 +30,18 @@ impl Place {
         registry(&self.0)
     }
 
-    /// A process that does `work` until it is killed, and has begun.
+    /// Starts a process that does `work` until it is killed, and waits until it has begun.
     fn start(&self, work: &str) -> Process {
         Process::start_ready(work, [(PLACE, self.0.path())])
     }
 }
 
-/// Where a process of this test finds the store; `None`: it is the test itself.
+/// Where a process of this test finds the store; `None` in the test itself.
 fn place() -> Option<Registry> {
     Some(registry(std::env::var_os(PLACE)?.as_ref()))
 }
 
-/// Writes until it is killed; a test that does nothing unless it was started as such.
+/// Writes until it is killed; does nothing unless it was started for that.
 #[test]
 fn writer() {
     let Some(registry) = place() else { return };
@@ -68,7 +68,7 @@ fn writer() {
     }
 }
 
-/// Follows until it is killed.
+/// Follows the changes until it is killed.
 #[test]
 fn listener() {
     let Some(registry) = place() else { return };
@@ -89,7 +89,7 @@ fn content(store: &LogStore) -> Content {
     found.collect()
 }
 
-/// Brings a copy of the store up to date by notifications; how many changes there were.
+/// Updates a copy of the store by notifications; returns how many changes there were.
 fn drain(served: &Served, mirror: &mut Content) -> usize {
     let mut changed = Vec::new();
     let (mut all, mut count) = (false, 0);
@@ -137,7 +137,7 @@ fn changes_of_killed_writers_are_in_the_feed() {
         }
         drop(writers);
         served.reap().unwrap();
-        // A slot that one of them had in hand is free now.
+        // A slot that one of them was using is free now.
         count += drain(&served, &mut mirror);
         assert_eq!(mirror, content(&served), "round {round}");
     }
@@ -157,7 +157,7 @@ fn a_killed_listener_is_replaced_by_another() {
         drop(listener);
         let served = opening().open(&place.registry(), NAME).unwrap();
         served.settle().unwrap();
-        // The first report is that everything may have changed.
+        // The first report is that anything may have changed.
         mirror.clear();
         drain(&served, &mut mirror);
         drop(writer);

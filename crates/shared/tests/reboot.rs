@@ -1,4 +1,5 @@
-//! A store in a file, and the machine's next boot: whole if all had left it, refused if not.
+//! A store in a file after a reboot: it opens if all processes had left it, and is refused
+//! otherwise.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,12 +16,12 @@ use mneme_testkit::{Process, TestDir};
 
 const CHILD: &str = "MNEME_SHARED_REBOOT";
 const RECORDS: u32 = 2_000;
-/// Word 1 of the data header's client words: the boot in which it was changed.
+/// The offset of word 1 of the data header's client words: the boot in which the data were changed.
 const UNSYNCED: u64 = 56 + 8;
-/// The boot id in the control header.
+/// The offset of the boot id in the control header.
 const BOOT: u64 = 128 + 40;
 
-/// A registry and a directory for files, of a test's own.
+/// A registry and a directory for files, for one test.
 struct Scene(TestDir);
 
 impl Scene {
@@ -34,7 +35,7 @@ impl Scene {
         Registry::open(self.0.join("registry")).unwrap()
     }
 
-    /// A store with records, that all have left.
+    /// A store with records that all processes have left.
     fn store(&self) {
         let directory = self.0.join("disk");
         let options = options().backing(Backing::File { directory });
@@ -45,13 +46,13 @@ impl Scene {
         }
     }
 
-    /// A process that has it open for writing.
+    /// A process that has the store open for writing.
     fn writer(&self) -> Process {
         Process::start_ready("writes", [(CHILD, self.0.path())])
     }
 
-    /// What the next boot finds: control files of another one, and notes of another one where there
-    /// are notes.
+    /// Makes the files look as after a reboot: the control files and the existing records belong to
+    /// another boot.
     fn reboot(&self) {
         let directory = self.registry();
         let segment = mneme_space::Segment::open(&directory, "s").unwrap();
@@ -105,7 +106,7 @@ fn writes() {
 }
 
 #[test]
-fn what_all_had_left_opens_after_a_reboot() {
+fn a_store_that_all_had_left_opens_after_a_reboot() {
     let scene = Scene::new("clean");
     scene.store();
     for _ in 0..2 {
@@ -122,9 +123,9 @@ fn what_all_had_left_opens_after_a_reboot() {
     }
 }
 
-/// In the same boot the kernel has all that it wrote, and in the next nobody knows what of it.
+/// In the same boot the kernel has all writes; in the next, nobody knows which of them.
 #[test]
-fn a_store_that_a_process_had_not_left_is_refused_after_a_reboot_alone() {
+fn a_store_that_a_process_had_not_left_is_refused_only_after_a_reboot() {
     let scene = Scene::new("unclean");
     scene.store();
     scene.writer().kill();

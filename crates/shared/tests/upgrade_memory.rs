@@ -1,5 +1,5 @@
-//! Laying a store out anew takes memory of the process for one value at a time: values may have
-//! hundreds of megabytes.
+//! Upgrading a store takes memory of the process for one value at a time: values may have hundreds
+//! of megabytes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -16,8 +16,8 @@ struct Measuring;
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is left to the system's allocator; counting does not allocate. What is not
-// said here is done by these two.
+// SAFETY: everything is passed on to the system's allocator, and counting does not allocate.
+// Methods not defined here use these two.
 unsafe impl GlobalAlloc for Measuring {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Measuring {
 static ALLOCATOR: Measuring = Measuring;
 
 #[test]
-fn a_store_is_laid_out_anew_with_one_value_at_a_time_in_memory() {
+fn an_upgrade_keeps_one_value_at_a_time_in_memory() {
     const VALUE: usize = 1 << 20;
     let place = TestDir::new("upgrade-memory");
     let registry = common::registry(place.path());

@@ -1,5 +1,5 @@
 //! A process that has attached a store for reading watches its keys as writers do: it sees every
-//! change by the server and by other processes, and touches nothing itself.
+//! change by the server and by other processes, and changes nothing itself.
 #![cfg(not(miri))]
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use mneme_log::{Decision, Expiry, UpdatePolicy, Watch, WriteError};
 use mneme_shared::{Access, Opening, Registry, SharedStore};
 use mneme_testkit::{Process, TestDir};
 
-/// A registry with its data beside it, gone with the test.
+/// A registry with its data beside it, removed with the test.
 struct Place(TestDir);
 
 impl Place {
@@ -32,12 +32,12 @@ impl Place {
 const NAME: &str = "s";
 const CHILD: &str = "MNEME_SHARED_WATCHED";
 const KEY: &[u8] = b"watched";
-/// Far away.
+/// An expiry that is never reached.
 const LATE: Expiry = Expiry::At(1 << 50);
 
 type Change = (&'static str, fn(&SharedStore) -> Result<(), WriteError>);
 
-/// All that can happen to a key which is there, and to one that is not.
+/// All changes of an existing key, and of one that does not exist.
 const CHANGES: [Change; 9] = [
     ("put", |store| store.put(KEY, b"as long")),
     ("longer", |store| store.put(KEY, &[7; 5000])),
@@ -100,10 +100,10 @@ fn watch(store: &SharedStore, key: &[u8]) -> Watch {
     watch
 }
 
-/// What a key has, if it has something.
+/// A key's value, if it has one.
 type Value = Option<Vec<u8>>;
 
-/// A read that the watch guards, by an opening that only looks: the value of the key, unless
+/// A read that the watch guards, by an opening for reading only: the value of the key, unless
 /// something has changed.
 fn read(watch: &Watch) -> Option<Value> {
     watch.transaction(|t| t.get(KEY)).unwrap()

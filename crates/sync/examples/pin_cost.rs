@@ -1,10 +1,11 @@
-//! What pins and locks cost here: `cargo run --release -p mneme-sync --example pin_cost`.
+//! Measures pins and locks: `cargo run --release -p mneme-sync --example pin_cost`.
 //!
 //! Each figure is the best of many short runs (shorter than a time slice, so that a busy machine
-//! disturbs some and not all), in ns for one pin and unpin, or what is named.
+//! disturbs only some), in ns for one pin and unpin or the named operation.
 //!
-//! `-- NAME RUNS` makes so many runs of 300,000 each of what has that in its name. Two counts of
-//! instructions with 1 and 2 runs, by `valgrind --tool=callgrind`, differ by those of one.
+//! `-- NAME RUNS` performs that many runs, of 300,000 operations each, of the measurements with
+//! that text in their names. To count one run's instructions, subtract the counts of `valgrind
+//! --tool=callgrind` for 1 and 2 runs.
 
 use mneme_sync::{ControlOptions, Lane, Participants, RobustLock};
 use std::hint::black_box;
@@ -88,7 +89,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What a pin adds to following eight links.
+/// The cost that a pin adds to following eight links.
 fn reads(participants: &Participants) -> Result<(), Box<dyn std::error::Error>> {
     struct Link(u64, Option<Box<Link>>);
     let chain = black_box((0..8).fold(None, |next, n| Some(Box::new(Link(n, next)))));
@@ -121,7 +122,7 @@ fn reads(participants: &Participants) -> Result<(), Box<dyn std::error::Error>> 
     Ok(())
 }
 
-/// What a pin adds to lookups in a hash table of 128 buckets of eight nodes, in any of them.
+/// The cost that a pin adds to lookups in a hash table of 128 buckets of eight nodes.
 fn lookups(participants: &Participants) {
     struct Node(u64, Option<Box<Node>>);
     let mut buckets: Vec<Option<Box<Node>>> = (0..128).map(|_| None).collect();
@@ -136,7 +137,7 @@ fn lookups(participants: &Participants) {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
-        // It is in none, so all of a bucket is looked through.
+        // The key is in no bucket, so the whole bucket is searched.
         let (bucket, key) = (random >> 57, black_box(u64::MAX));
         let mut at = &buckets[bucket as usize];
         while let Some(node) = at

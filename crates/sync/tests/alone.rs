@@ -1,4 +1,4 @@
-//! What threads of one process rely on. Small enough for Miri, which knows every use after free
+//! What threads of one process rely on. Small enough for Miri, which detects every use after free
 //! and every race on plain memory.
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +26,8 @@ fn a_box_is_freed_only_when_no_pin_can_see_it() {
             let mut last = 0;
             while last < ROUNDS {
                 let _pin = p.pin().unwrap();
-                // SAFETY: linked while we are pinned, hence not freed until we unpin.
+                // SAFETY: it was linked while this thread is pinned, so it is not freed until the
+                // thread unpins.
                 let seen = unsafe { *link.load(Acquire) };
                 assert!(seen >= last, "a freed box, or time runs backwards");
                 last = seen;
@@ -37,19 +38,20 @@ fn a_box_is_freed_only_when_no_pin_can_see_it() {
                 let old = link.swap(Box::into_raw(Box::new(round)), AcqRel);
                 let g = p.advance().unwrap();
                 p.wait_quiescent(g, Duration::from_secs(60)).unwrap();
-                // SAFETY: made by `Box::into_raw`, unlinked, and nobody sees it any more.
+                // SAFETY: it came from `Box::into_raw`, is unlinked, and nobody sees it any more.
                 drop(unsafe { Box::from_raw(old) });
             }
         }
     });
-    // SAFETY: the last one; the threads are gone.
+    // SAFETY: the last one; the threads have ended.
     drop(unsafe { Box::from_raw(link.load(Relaxed)) });
 }
 
 /// Plain memory that a lock guards.
 struct Guarded(UnsafeCell<u64>);
 
-// SAFETY: the tests touch it under the lock they are about; Miri says if that does not exclude.
+// SAFETY: the tests access it only under the lock that they test; Miri detects it if that does not
+// exclude others.
 unsafe impl Sync for Guarded {}
 
 impl Guarded {
@@ -87,11 +89,11 @@ fn a_gate_excludes() {
                 let Ok(Acquired::Clean(_alone)) = gate.sole(&slot) else {
                     panic!("no exclusion")
                 };
-                // SAFETY: everybody else is outside.
+                // SAFETY: all others are outside.
                 unsafe { *guarded.place() += 1 };
             } else {
                 let _inside = gate.shared(&slot).unwrap();
-                // SAFETY: nobody excludes us.
+                // SAFETY: no writer is inside.
                 assert!(unsafe { *guarded.place() } <= rounds);
             }
             std::thread::yield_now();
@@ -118,13 +120,13 @@ fn counts_add_up_while_threads_come_and_go() {
         }
     });
     assert_eq!(p.counters(1, 3), 2 * ROUNDS.min(200) as i64);
-    // A younger root makes the old one's counts nothing.
+    // A newer root discards the old one's counts.
     p.slot().unwrap().count(1, 4, 5);
     assert_eq!(p.counters(1, 4), 5);
 }
 
 #[test]
-fn what_is_left_in_an_undo_area_is_read_back() {
+fn bytes_left_in_an_undo_area_are_read_back() {
     let p = private(common::options());
     let slot = p.slot().unwrap();
     let undo = slot.undo();
@@ -141,8 +143,8 @@ fn what_is_left_in_an_undo_area_is_read_back() {
     assert!(!undo.write(4, b"x") && !undo.read(usize::MAX - 7, &mut back));
 }
 
-/// The slot stays with such a handle's thread until the opening closes: its bookkeeping is never
-/// freed, which Miri calls a leak.
+/// The slot stays with such a handle's thread until the opening is closed. Its bookkeeping is never
+/// freed, which Miri reports as a leak.
 #[test]
 #[cfg_attr(miri, ignore = "leaks 200 bytes by design")]
 fn a_handle_kept_in_another_thread_local_keeps_its_slot() {
@@ -154,7 +156,8 @@ fn a_handle_kept_in_another_thread_local_keeps_its_slot() {
     }
     let p = P.get_or_init(|| private(common::options()));
     std::thread::spawn(move || {
-        // Destroyed after the thread's own list, or before: registered first, or last.
+        // Destroyed after the thread's own list, or before it, depending on which was registered
+        // first.
         KEPT.with_borrow_mut(|kept| *kept = Some(p.pin().unwrap()));
     })
     .join()
@@ -165,7 +168,7 @@ fn a_handle_kept_in_another_thread_local_keeps_its_slot() {
 }
 
 #[test]
-fn slots_come_back_when_threads_end() {
+fn slots_are_released_when_threads_end() {
     let p = private(ControlOptions {
         max_threads: 2,
         ..common::options()
@@ -178,7 +181,7 @@ fn slots_come_back_when_threads_end() {
                 slot.intent(Lane::Log).clear();
                 slot.count(0, 1, 2);
             })
-            // Joined by hand: a scope alone does not wait for the thread's last destructors.
+            // Joined explicitly: a scope does not wait for a thread's last destructors.
             .join()
             .unwrap();
         });
@@ -200,7 +203,7 @@ fn slots_come_back_when_threads_end() {
 }
 
 #[test]
-fn a_thread_that_outlives_the_opening_ends_in_peace() {
+fn a_thread_that_outlives_the_opening_ends_without_harm() {
     let p = private(common::options());
     let q = private(common::options());
     let (to_thread, from_main) = std::sync::mpsc::channel::<()>();
@@ -220,7 +223,7 @@ fn a_thread_that_outlives_the_opening_ends_in_peace() {
 }
 
 #[test]
-fn waiting_for_oneself_ends_at_once() {
+fn a_thread_that_would_wait_for_itself_fails_at_once() {
     let p = private(common::options());
     let pin = p.pin().unwrap();
     let g = p.advance().unwrap();
@@ -257,9 +260,10 @@ fn waiting_for_oneself_ends_at_once() {
     );
 }
 
-/// What a thread has announced and not taken back is unfinished, though it did not die of it.
+/// An intent that a thread has announced and not cleared is unfinished, even if the thread did not
+/// die of it.
 #[test]
-fn a_slot_in_which_an_intent_stands_is_left_to_the_reapers() {
+fn a_slot_with_an_intent_is_left_to_the_reapers() {
     let p = private(common::options());
     let announce = || {
         let slot = p.slot().unwrap();

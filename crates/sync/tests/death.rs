@@ -1,7 +1,7 @@
-//! A participant dies at every named point in turn; the others find everything as it must be.
+//! A participant dies at every fault point in turn; the others find everything consistent.
 //!
-//! Needs the feature `fault`. Liveness is scripted: a thread is abandoned at the point, then its
-//! "process" is declared dead.
+//! Needs the feature `fault`. Liveness is scripted: a thread is abandoned at the fault point, then
+//! its "process" is declared dead.
 #![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// Where a participant comes by in its life; a test insists that one dies at each.
+/// The fault points that a participant passes; a test checks that one dies at each.
 const LIVING: [&str; 26] = [
     "sync.advance.barrier",
     "sync.attach.claimed",
@@ -49,9 +49,9 @@ const LIVING: [&str; 26] = [
     "sync.vacate.pin",
     "sync.watch.registered",
 ];
-/// Where only a thread comes by that ends before its process; likewise.
+/// The fault points passed only by a thread that ends before its process; checked as well.
 const ENDING: [&str; 1] = ["sync.release.begin"];
-/// Where only a reaper comes by; likewise.
+/// The fault points passed only by a reaper; checked as well.
 const REAPING: [&str; 7] = [
     "sync.hold.reaped",
     "sync.reap.cleared",
@@ -61,16 +61,16 @@ const REAPING: [&str; 7] = [
     "sync.reap.repaired",
     "sync.reap.taken",
 ];
-/// Where only the creator of the control region comes by; likewise.
+/// The fault points passed only by the creator of the control region; checked as well.
 const CREATING: [&str; 3] = [
     "sync.create.cleared",
     "sync.create.header",
     "sync.create.magic",
 ];
-/// Where only the process comes by that rebuilds it after a restart of the machine; likewise.
+/// The fault points passed only by the process that rebuilds it after a reboot; checked as well.
 const REBUILDING: [&str; 2] = ["sync.rebuild.cleared", "sync.rebuild.folded"];
 
-/// Every point there is.
+/// All fault points.
 fn points() -> impl Iterator<Item = &'static str> {
     [&LIVING[..], &ENDING, &REAPING, &CREATING, &REBUILDING]
         .into_iter()
@@ -78,17 +78,17 @@ fn points() -> impl Iterator<Item = &'static str> {
         .copied()
 }
 
-/// A control region with its script: process 1 created it and stays.
+/// A control region and its script: process 1 created it and stays.
 struct World {
     script: ScriptedLiveness,
     one: Participants,
-    /// What was counted for root 5 of counter 3, in all.
+    /// The total that was counted for root 5 of counter 3.
     counted: AtomicI64,
-    /// Held by a thread of a process that is dead.
+    /// Held by a thread of a dead process.
     orphan: RobustLock,
-    /// Slots that were repaired, each by its number and generation.
+    /// The slots that were repaired, each by its number and generation.
     repaired: Mutex<BTreeSet<(u16, u16)>>,
-    /// Slots of processes that died with everything in their hands.
+    /// The slots of processes that died while holding everything.
     corpses: Mutex<Vec<(u16, u16)>>,
     next: AtomicU64,
 }
@@ -98,7 +98,7 @@ impl World {
         World::of(options().max_processes)
     }
 
-    /// One with that many process entries.
+    /// A world with that many process entries.
     fn of(max_processes: u32) -> Arc<World> {
         let options = ControlOptions {
             max_processes,
@@ -123,7 +123,7 @@ impl World {
         self.one.region().duplicate_fd().unwrap().unwrap()
     }
 
-    /// A new process' number.
+    /// The number of a new process.
     fn number(&self) -> u32 {
         self.next.fetch_add(1, Relaxed) as u32
     }
@@ -132,7 +132,7 @@ impl World {
         Participants::open(map(self.fd()), UUID, Arc::new(self.script.process(number))).unwrap()
     }
 
-    /// A process that dies with everything in its hands.
+    /// Lets a process die that holds everything.
     fn leave_a_corpse(&self) {
         let number = self.number();
         let dead = self.attach(number);
@@ -151,11 +151,12 @@ impl World {
         std::mem::forget(dead.pin().unwrap());
         self.held(&dead).hold(3).unwrap();
         self.script.kill(number);
-        // Its memory goes with it; what it did there stays. Its drop does nothing, being dead.
+        // Its memory is freed; its effects on the region stay. Its destructor does nothing, because
+        // it is dead.
         drop(dead);
     }
 
-    /// Another, so that a reaper's death falls between two as well.
+    /// Leaves another dead process, so that a reaper's death falls between two as well.
     fn leave_another(&self) {
         let number = self.number();
         let dead = self.attach(number);
@@ -175,7 +176,7 @@ impl World {
         self.counted.fetch_add(n, Relaxed);
     }
 
-    /// A table of held versions behind what the participants need.
+    /// A table of held versions behind the participants' part of the region.
     fn held(&self, p: &Participants) -> HeldVersions {
         let at = options().region_len().next_multiple_of(128);
         HeldVersions::at(p, at as u64).unwrap()
@@ -192,7 +193,7 @@ impl World {
         Ok(())
     }
 
-    /// What must hold when all processes but 1 are dead or closed.
+    /// Checks what must hold when all processes except 1 are dead or closed.
     fn check(&self, story: &str) {
         let p = &self.one;
         match p.reap(|dead| self.repair(dead)) {
@@ -220,7 +221,7 @@ impl World {
         assert!(!p.is_watched(), "{story}");
         assert_eq!(p.lease_holder(1).unwrap(), None, "{story}");
         assert!(p.try_lease(1).unwrap().is_some(), "{story}");
-        // A newcomer gets what the dead had.
+        // A new process gets what the dead ones held.
         let number = self.number();
         let newcomer = self.attach(number);
         drop(newcomer.pin().unwrap());
@@ -231,7 +232,7 @@ impl World {
         assert_eq!(p.check(), Vec::<String>::new(), "{story}");
     }
 
-    /// All that a participant does in a life.
+    /// Performs every operation of a participant.
     fn live(&self, number: u32) {
         let p = self.attach(number);
         let slot = p.slot().unwrap();
@@ -268,7 +269,8 @@ impl World {
     }
 }
 
-/// Runs `work` as process `number` of a world and lets it die at `point` (the `nth` time).
+/// Runs `work` as process `number` of a world and lets it die when it passes `point` for the `nth`
+/// time.
 fn die(world: &Arc<World>, point: &str, nth: u64, work: fn(&World, u32)) -> bool {
     let number = world.number();
     let inside = Arc::clone(world);
@@ -298,7 +300,7 @@ fn a_participant_dies_at_every_point_of_its_life() {
     }
 }
 
-/// A thread that ends gives its slot back; its process is killed in the middle of that.
+/// A thread that ends releases its slot; its process is killed in the middle of that.
 #[test]
 fn a_process_dies_while_a_thread_of_it_ends() {
     let mut died = BTreeSet::new();
@@ -309,8 +311,8 @@ fn a_process_dies_while_a_thread_of_it_ends() {
         let (inside, of_thread) = (Arc::clone(&world), Arc::clone(&p));
         let (arrive, arrived) = mpsc::channel();
         std::thread::spawn(move || {
-            // Not abandoned: that needs the thread's own words, some of which are gone when it
-            // ends.
+            // The slot is not abandoned: that needs the thread's own words, some of which are gone
+            // when it ends.
             let stand_still = move || {
                 arrive.send(()).unwrap();
                 loop {
@@ -353,14 +355,14 @@ fn a_reaper_dies_at_every_point_and_so_does_the_next() {
             );
         }
     }
-    // The last is the next test's.
+    // The last one belongs to the next test.
     for point in REAPING {
         let reached = died.contains(point) || point == "sync.reap.orphans";
         assert!(reached, "nobody died at {point}");
     }
 }
 
-/// All process entries are taken, so that those of the dead are taken over: by one process that
+/// All process entries are taken, so those of dead processes are taken over: by a process that
 /// never reaps, and by reapers that die.
 #[test]
 fn a_reaper_of_orphans_dies_at_every_point_and_so_does_the_next() {
@@ -431,7 +433,7 @@ fn a_rebuilder_dies_and_the_next_rebuilds_with_the_same_counts() {
         world.count(&world.one, 5);
         let fd = world.fd();
         world.script.kill(1);
-        // The boot id's place: 5 words into the control header.
+        // The place of the boot id: 5 words into the control header.
         let words = world
             .one
             .region()
@@ -452,10 +454,10 @@ fn a_rebuilder_dies_and_the_next_rebuilds_with_the_same_counts() {
     }
 }
 
-/// Between the finding that an owner is dead and the take-over, somebody else takes over, and lets
-/// go again.
+/// Between the check that finds an owner dead and the take-over, another thread takes the lock over
+/// and releases it.
 #[test]
-fn a_lock_that_came_free_between_two_looks_is_got() {
+fn a_lock_released_between_two_checks_is_taken() {
     let world = World::new();
     world.leave_a_corpse();
     let faster = Arc::clone(&world);
@@ -473,9 +475,9 @@ fn a_lock_that_came_free_between_two_looks_is_got() {
     assert!(matches!(got, Acquired::Clean(_)));
 }
 
-/// Every name in the source is one at which a test here kills.
+/// A test here kills a thread at every fault point in the source.
 #[test]
-fn somebody_dies_at_every_name() {
+fn the_tests_kill_at_every_fault_point_in_the_source() {
     let named = fault::named_in(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap();
     assert_eq!(named, points().map(str::to_owned).collect());
 }

@@ -1,4 +1,4 @@
-//! A fenced gate lets many read or one write, and says which process is in the way.
+//! A fenced gate admits many readers or one writer, and names the process that is in the way.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -24,7 +24,7 @@ fn holding(error: GateError) -> Holding {
     }
 }
 
-/// Two words that are equal whenever nobody is alone inside.
+/// Two words that are equal whenever no writer is inside.
 struct Guarded(UnsafeCell<[u64; 2]>);
 
 // SAFETY: the gate under test orders all accesses.
@@ -43,11 +43,11 @@ fn a_fenced_gate_admits_one_writer_or_many_readers() {
             scope.spawn(move || {
                 let slot = p.slot().unwrap();
                 for _ in 0..rounds {
-                    // A stall is a busy machine's, not a fault's.
+                    // A stall is caused by a busy machine, not by a fault.
                     if writes {
                         let Ok(got) = gate.sole(&slot) else { continue };
                         assert!(!got.owner_died());
-                        // SAFETY: everybody else is outside.
+                        // SAFETY: all others are outside.
                         let words = unsafe { &mut *place.0.get() };
                         words[0] += 1;
                         words[1] += 1;
@@ -66,7 +66,7 @@ fn a_fenced_gate_admits_one_writer_or_many_readers() {
 }
 
 #[test]
-fn a_refusal_names_the_thread_inside_and_leaves_the_gate_as_it_was() {
+fn a_refused_writer_gets_the_thread_inside_and_leaves_the_gate_unchanged() {
     let pair = Pair::new();
     let (one, two) = gates(&pair);
     let (a, b) = (pair.a.slot().unwrap(), pair.b.slot().unwrap());
@@ -93,14 +93,14 @@ fn a_refusal_names_the_thread_inside_and_leaves_the_gate_as_it_was() {
     assert_eq!(two.try_sole(&b).unwrap_err().what, Holding::Gate);
     let waited = two.sole_within(&b, SHORT).unwrap_err();
     assert_eq!((waited.slot, waited.what), (a.id(), Holding::Gate));
-    // Oneself is never waited for.
+    // A thread never waits for itself.
     assert_eq!(holding(one.shared(&a).unwrap_err()), Holding::OwnLock);
     assert_eq!(one.sole(&a).unwrap_err().what, Holding::OwnLock);
     drop(sole);
     drop(two.try_sole(&b).unwrap());
     drop(one.shared(&a).unwrap());
 
-    // A slot of another region says nothing here.
+    // A slot of another region is refused.
     assert_eq!(one.shared(&b).unwrap_err(), GateError::Foreign);
     assert_eq!(one.try_sole(&b).unwrap_err().what, Holding::Foreign);
     assert_eq!(pair.a.check(), Vec::<String>::new());
@@ -170,7 +170,7 @@ fn the_next_writer_learns_of_a_dead_writer_and_passes_a_dead_reader() {
         std::mem::forget(one.sole(&a).unwrap());
     }
     pair.script.kill(1);
-    // Readers are refused until somebody has repaired.
+    // Readers are refused until somebody has repaired the data.
     assert_eq!(two.shared(&b).unwrap_err(), GateError::OwnerDied);
     assert!(two.try_sole(&b).unwrap().owner_died());
     assert_eq!(two.shared(&b).unwrap_err(), GateError::OwnerDied);

@@ -1,9 +1,9 @@
-//! Control regions written by earlier builds open in this one.
+//! This build opens control regions written by earlier builds.
 //!
-//! An image is the list of words that are not zero: `offset value`, both hexadecimal. It was
-//! written by `write_image` (`--ignored`) when its format version was new (then the boot id, words
-//! a8 and b0, was replaced by one that is nobody's), and never again: an image that no longer opens
-//! means that the format has changed and needs a new version.
+//! An image is the list of nonzero words: `offset value`, both hexadecimal. `write_image`
+//! (`--ignored`) wrote it when its format version was new (then the boot id, words a8 and b0, was
+//! replaced by a fictitious one), and must not write it again: an image that no longer opens means
+//! that the format has changed and needs a new version.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 
@@ -44,7 +44,7 @@ fn load(image: &str) -> Region {
     region
 }
 
-/// A region with something of everything in it, whose process died.
+/// A region with every kind of content, whose process has died.
 fn life(script: &ScriptedLiveness) -> Region {
     let region = Region::memfd("golden", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
     let copy = map(region.duplicate_fd().unwrap().unwrap());
@@ -82,7 +82,7 @@ fn write_image() {
 
 #[test]
 fn version_2_opens_with_its_counts_and_epoch() {
-    // Its boot is over: the region is rebuilt.
+    // It belongs to another boot, so the region is rebuilt.
     let script = ScriptedLiveness::new();
     let p = Participants::open(load(VERSION_2), UUID, Arc::new(script.process(2))).unwrap();
     assert_eq!(p.counters(1, 2), 33);
@@ -91,9 +91,9 @@ fn version_2_opens_with_its_counts_and_epoch() {
 }
 
 #[test]
-fn version_2_is_reaped_within_its_boot() {
+fn dead_processes_in_version_2_are_reaped_within_the_same_boot() {
     let region = load(VERSION_2);
-    // The words of the boot id, taken from a region of today.
+    // The words of the boot id, taken from a current region.
     let today = life(&ScriptedLiveness::new());
     for word in [21, 22] {
         words(&region)[word].store(words(&today)[word].load(Relaxed), Relaxed);
@@ -121,7 +121,8 @@ fn version_2_is_reaped_within_its_boot() {
     assert_eq!(p.check(), Vec::<String>::new());
 }
 
-/// Every header word damaged in turn: a typed error or a region that still holds together.
+/// Every header word is damaged in turn: the result is a typed error, or a region that is still
+/// consistent.
 #[test]
 fn a_damaged_header_is_refused_or_harmless() {
     for word in 0..(128 + 128) / 8 {

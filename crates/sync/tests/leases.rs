@@ -1,4 +1,4 @@
-//! A lease has one holder, and the death of its process gives it back.
+//! A lease has one holder, and is released when the holder's process dies.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -20,12 +20,12 @@ fn holder(p: &Participants) -> Option<u32> {
 }
 
 #[test]
-fn one_opening_holds_a_lease_and_can_give_it_back_from_any_thread() {
+fn one_opening_holds_a_lease_and_can_release_it_from_any_thread() {
     let me = Some(std::process::id());
     let pair = Pair::new();
     assert_eq!(holder(&pair.b), None);
     let lease = pair.a.try_lease(NUMBER).unwrap().unwrap();
-    // Neither the other opening nor this one gets it, and every other lease is free.
+    // Neither the other opening nor this one gets it, and all other leases are free.
     assert!(pair.b.try_lease(NUMBER).unwrap().is_none());
     assert!(pair.a.clone().try_lease(NUMBER).unwrap().is_none());
     assert_eq!((holder(&pair.a), holder(&pair.b)), (me, me));
@@ -37,7 +37,7 @@ fn one_opening_holds_a_lease_and_can_give_it_back_from_any_thread() {
     assert_eq!((holder(&pair.a), holder(&pair.b)), (None, None));
     let lease = pair.b.try_lease(NUMBER).unwrap().unwrap();
     assert!(pair.a.try_lease(NUMBER).unwrap().is_none());
-    // It keeps its opening: an entry that names the holder stands as long as it does.
+    // It keeps its opening alive: an entry that names the holder exists as long as the lease.
     let Pair { a, b, .. } = pair;
     drop(b);
     assert_eq!(holder(&a), me);
@@ -46,13 +46,13 @@ fn one_opening_holds_a_lease_and_can_give_it_back_from_any_thread() {
 }
 
 #[test]
-fn a_lease_of_the_dead_is_free_before_anybody_reaps() {
+fn a_dead_processs_lease_is_free_before_anybody_reaps() {
     let pair = Pair::new();
     let theirs = pair.a.try_lease(NUMBER).unwrap().unwrap();
     pair.script.kill(1);
     assert_eq!(holder(&pair.b), None);
     let lease = pair.b.try_lease(NUMBER).unwrap().unwrap();
-    // What was declared dead and ends late takes nothing from its successor.
+    // A process that was declared dead and ends late takes nothing from its successor.
     drop(theirs);
     assert_eq!(holder(&pair.b), Some(std::process::id()));
     pair.b.reap(|_| Ok::<_, Infallible>(())).unwrap();
@@ -74,7 +74,7 @@ fn a_private_region_has_leases_too() {
     assert!(p.lease_holder(LEASES).is_err());
 }
 
-/// The other process; a test that does nothing unless it was started as such.
+/// The other process; does nothing unless it was started as such.
 #[test]
 fn other_process() {
     let Ok(control) = std::env::var(CONTROL) else {
@@ -89,7 +89,7 @@ fn other_process() {
 }
 
 #[test]
-fn a_killed_process_gives_its_lease_back_and_a_successor_is_named() {
+fn a_killed_processs_lease_is_released_and_its_successor_is_named() {
     let control = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
     let fd = control.duplicate_fd().unwrap().unwrap();
     let p = Participants::create(control, options(), liveness(&fd_path(&fd))).unwrap();
@@ -138,7 +138,7 @@ fn a_forked_child_holds_no_lease_and_takes_none() {
     let status = unsafe { command.pre_exec(in_child) }.status();
     assert!(status.expect("the child got a lease").success());
     assert_eq!(holder(&held.p), Some(std::process::id()));
-    // Others see it the same way: the kernel's lock is still there.
+    // Others see the same: the kernel's lock is still held.
     let other = Participants::open(open(&fd_path(&fd)), UUID, liveness(&fd_path(&fd))).unwrap();
     assert!(other.try_lease(NUMBER).unwrap().is_none());
     let Held { p, lease } = *held;

@@ -1,5 +1,5 @@
-//! What the layers above rely on, over one region that two "processes" map at two addresses.
-//! (Miri has no shared mappings; what it can run is in `alone.rs`.)
+//! What the layers above rely on, with one region that two "processes" map at two addresses. (Miri
+//! does not support shared mappings; the tests that it can run are in `alone.rs`.)
 #![cfg(not(miri))]
 
 mod common;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
-fn a_pin_holds_up_what_was_unlinked_before_it_left_and_nothing_later() {
+fn a_pin_delays_only_what_was_unlinked_before_it_left() {
     let pair = Pair::new();
     let pin = pair.a.pin().unwrap();
     let g = pair.b.advance().unwrap();
@@ -37,7 +37,7 @@ fn a_pin_holds_up_what_was_unlinked_before_it_left_and_nothing_later() {
 }
 
 #[test]
-fn a_revocable_pin_is_taken_away_and_says_so() {
+fn a_revocable_pin_is_revoked_and_reports_it() {
     let pair = Pair::new();
     let pin = pair.a.pin_revocable().unwrap();
     let g = pair.b.advance().unwrap();
@@ -45,7 +45,7 @@ fn a_revocable_pin_is_taken_away_and_says_so() {
     assert_eq!(pair.b.revoke(g), 1);
     assert!(pair.b.quiescent(g));
     assert!(!pin.is_valid());
-    // A pin within begins afresh, and is good.
+    // A pin within it begins a new pin, which is valid.
     let fresh = pair.a.pin_revocable().unwrap();
     assert!(fresh.leave().is_ok());
     assert!(pin.leave().is_err());
@@ -70,8 +70,8 @@ fn a_fast_pin_delays_reclamation_and_reports_a_revocation() {
     assert!(seen.leave().is_err());
     assert!(fast_pin().unwrap().leave().is_ok());
 
-    // One that is not left is in the way until it is taken away or the thread pins again, and no
-    // longer.
+    // A fast pin that is dropped without leaving is in the way until it is revoked or the thread
+    // pins again, and no longer.
     let _ = fast_pin();
     let g = pair.b.advance().unwrap();
     assert!(!pair.b.quiescent(g));
@@ -150,7 +150,7 @@ fn a_watch_registration_is_seen_by_all_openings_and_ends_with_its_process() {
         .reap(|_| Ok::<_, std::convert::Infallible>(()))
         .unwrap();
     assert!(!pair.b.is_watched());
-    // A process that takes over a dead one's entry is not disturbed by what that drops late.
+    // A process that takes over a dead one's entry is not disturbed by what that one drops late.
     let third = Arc::new(pair.script.process(3));
     let third = Participants::open(pair.copy(), common::UUID, third).unwrap();
     let watching = third.register_watch().unwrap();
@@ -160,9 +160,9 @@ fn a_watch_registration_is_seen_by_all_openings_and_ends_with_its_process() {
     assert!(!pair.b.is_watched());
 }
 
-/// A repair that cannot go on leaves its slot alone for the next reap.
+/// If a repair fails, only its slot is left for the next reap.
 #[test]
-fn a_repair_that_fails_holds_up_no_other() {
+fn a_failed_repair_delays_no_other() {
     let pair = Pair::new();
     let slot = |participants: &Participants| participants.slot().unwrap().id();
     // Two threads of one process.
@@ -200,8 +200,8 @@ fn a_repair_that_fails_holds_up_no_other() {
     thread.join().unwrap();
 }
 
-/// An owner that was waited for in vain for a second is not waited for again at that lock, until it
-/// releases it or makes progress. It may be taking and releasing its other locks.
+/// An owner for which a thread has waited a second without success is not waited for again at that
+/// lock, until it releases the lock or makes progress. It may take and release its other locks.
 #[test]
 fn a_stalled_owner_is_waited_for_once_at_its_lock() {
     const SHORT: Duration = Duration::from_millis(2);
@@ -219,12 +219,12 @@ fn a_stalled_owner_is_waited_for_once_at_its_lock() {
         assert!(stalled.since >= limit, "{stalled}");
         stalled.since
     };
-    // One that waits less than a second says nothing of the next.
+    // A wait of less than a second has no effect on the next one.
     in_vain(first, SHORT);
     assert_eq!(pair.b.stalled_for(theirs.id()), None);
     in_vain(first, mneme_sync::LOCK_TIMEOUT);
     assert!(pair.b.stalled_for(theirs.id()).is_some());
-    // It says since when the others have waited.
+    // The error says how long the others have waited.
     assert!(in_vain(first, SHORT) >= mneme_sync::LOCK_TIMEOUT);
     let longer = mneme_sync::LOCK_TIMEOUT + Duration::from_millis(20);
     in_vain(first, longer);
@@ -250,7 +250,7 @@ fn a_stalled_owner_is_waited_for_once_at_its_lock() {
     drop(first.lock(&slot).unwrap());
 }
 
-/// One that makes progress while it is waited for is waited for again.
+/// An owner that makes progress during a wait is waited for again.
 #[test]
 fn an_owner_that_makes_progress_does_not_stall() {
     let pair = Pair::new();
@@ -267,7 +267,8 @@ fn an_owner_that_makes_progress_does_not_stall() {
     intent.clear();
 }
 
-/// The progress of a lock's holder changes with each taking, and with what the holder announces.
+/// The progress of a lock's holder changes with each acquisition, and with what the holder
+/// announces.
 #[test]
 fn the_holder_of_a_lock_makes_progress_when_it_takes_the_lock_again() {
     let pair = Pair::new();
@@ -291,8 +292,8 @@ fn the_holder_of_a_lock_makes_progress_when_it_takes_the_lock_again() {
     assert_ne!(again, first);
 }
 
-/// A panic that drops the last handle leaves the slot to the repair; one that drops another, or a
-/// handle that a destructor makes meanwhile, leaves the slot as it is.
+/// A panic that drops the last handle leaves the slot to the repair. One that drops another handle,
+/// or a handle that a destructor creates meanwhile, leaves the slot unchanged.
 #[test]
 fn a_panic_leaves_the_slot_whose_last_handle_it_drops() {
     let pair = Pair::new();
@@ -330,7 +331,7 @@ fn a_panic_leaves_the_slot_whose_last_handle_it_drops() {
     assert_ne!(pair.a.slot().unwrap().id(), id);
 }
 
-/// A panic leaves nothing of an operation whose intent a destructor withdraws.
+/// After a panic, nothing is left of an operation whose intent a destructor withdraws.
 #[test]
 fn an_intent_that_a_destructor_withdraws_outlives_a_panic() {
     let pair = Pair::new();
@@ -373,7 +374,7 @@ fn a_dead_process_is_reaped_with_its_intents_pins_locks_and_counts() {
     assert_eq!(stalled.what, mneme_sync::Holding::DeadPin);
 
     let slot = pair.b.slot().unwrap();
-    // A caller with another choice does not ask whether the owner lives.
+    // A caller with an alternative does not ask whether the owner is alive.
     assert!(lock.try_lock_free(&slot).is_none());
     let Ok(Acquired::OwnerDied(guard)) = lock.lock(&slot) else {
         panic!("the death was not reported")
@@ -421,7 +422,7 @@ fn another_boot_rebuilds_and_keeps_counts_and_epochs() {
     let epoch = a.epoch();
     let incarnation = a.incarnation();
     world.script.kill(1);
-    // The boot id's place: 5 words into the control header.
+    // The place of the boot id: 5 words into the control header.
     let words = a
         .region()
         .slice_at::<std::sync::atomic::AtomicU64>(128 + 40, 2)
@@ -436,8 +437,8 @@ fn another_boot_rebuilds_and_keeps_counts_and_epochs() {
     assert_eq!(b.check(), Vec::<String>::new());
 }
 
-/// Slots and generations begin anew: a lock that an earlier incarnation's owner holds may name
-/// today's.
+/// Slots and generations are assigned again after a reboot: a lock held by an owner of an earlier
+/// incarnation may name a current thread.
 #[test]
 fn a_lock_of_an_earlier_boot_is_handed_over_by_the_first_process_to_open() {
     let (world, a) = World::new(common::options());
@@ -452,13 +453,13 @@ fn a_lock_of_an_earlier_boot_is_handed_over_by_the_first_process_to_open() {
         .unwrap();
     words[0].fetch_xor(1, std::sync::atomic::Ordering::Relaxed);
 
-    // A process that may only read neither rebuilds nor joins.
+    // A process that may only read neither rebuilds nor attaches.
     let liveness = Arc::new(script.process(2));
     let error =
         Participants::open_to_read(world.copy(), common::UUID, liveness, |_| true).unwrap_err();
     assert!(matches!(error, OpenError::Stale), "{error}");
     assert_eq!(a.incarnation(), incarnation);
-    // One that its own closure refuses leaves nothing to the next.
+    // A process that its own closure refuses leaves no trace for the next.
     let liveness = Arc::new(script.process(3));
     let error = Participants::open_and(world.copy(), common::UUID, liveness, |_| {
         Err(OpenError::Damaged("says the closure"))
@@ -485,7 +486,7 @@ fn a_lock_of_an_earlier_boot_is_handed_over_by_the_first_process_to_open() {
 }
 
 #[test]
-fn what_is_no_control_region_is_refused_by_name() {
+fn a_region_that_is_no_control_region_gives_a_specific_error() {
     let script = ScriptedLiveness::new();
     let nothing = Region::private(1 << 21, 1 << 21, PagePolicy::Small).unwrap();
     let error = Participants::open(nothing, common::UUID, Arc::new(script.process(1))).unwrap_err();
@@ -507,14 +508,14 @@ fn what_is_no_control_region_is_refused_by_name() {
 }
 
 #[test]
-fn the_dead_keep_no_newcomer_out() {
+fn dead_processes_keep_no_new_process_out() {
     let few = ControlOptions {
         max_processes: 2,
         max_threads: 8,
         ..common::options()
     };
     let (world, first) = World::new(few);
-    // Both entries and all slots but those kept back for reapers belong to the dead.
+    // Dead processes hold both entries and all slots except those reserved for reapers.
     let second = world.open(2).unwrap();
     let full = world.open(3).unwrap_err();
     assert!(
@@ -554,7 +555,7 @@ fn the_dead_keep_no_newcomer_out() {
     let reaped = third
         .reap(|dead| {
             assert!(third.is_dead(dead.id()));
-            // A repair may need locks, hence a slot.
+            // A repair may need locks, and therefore a slot.
             assert!(third.slot().is_ok());
             repaired += 1;
             Ok::<_, std::convert::Infallible>(())
@@ -568,7 +569,7 @@ fn the_dead_keep_no_newcomer_out() {
 }
 
 #[test]
-fn what_a_newcomer_took_over_and_did_not_reap_is_reaped_by_the_next() {
+fn an_entry_that_was_taken_over_without_reaping_is_reaped_by_the_next_process() {
     let one = ControlOptions {
         max_processes: 1,
         ..common::options()
@@ -577,7 +578,7 @@ fn what_a_newcomer_took_over_and_did_not_reap_is_reaped_by_the_next() {
     first.slot().unwrap().count(0, 1, 4);
     world.script.kill(1);
     for process in 2..4 {
-        // Neither reaps; the second dies.
+        // Neither reaps; the second one dies.
         let p = world.open(process).unwrap();
         p.slot().unwrap().count(0, 1, 1);
         assert_eq!(p.check(), Vec::<String>::new());
@@ -596,7 +597,7 @@ fn what_a_newcomer_took_over_and_did_not_reap_is_reaped_by_the_next() {
 
 /// A process that never reaps took over the entry of a dead one, which held a firm pin.
 #[test]
-fn any_participant_reaps_what_an_idle_successor_took_over() {
+fn any_participant_reaps_the_slots_that_an_idle_successor_took_over() {
     let two = ControlOptions {
         max_processes: 2,
         ..common::options()
@@ -626,7 +627,7 @@ fn any_participant_reaps_what_an_idle_successor_took_over() {
     assert_eq!((idle.stats().processes, idle.stats().slots), (2, 2));
 }
 
-/// A thread ends while another participant holds the region's own lock, and its counts cannot be
+/// A thread ends while another participant holds the region's own lock, so its counts cannot be
 /// moved to the base.
 #[test]
 fn a_slot_that_could_not_be_released_is_released_at_the_next_claim() {
@@ -654,7 +655,7 @@ fn a_slot_that_could_not_be_released_is_released_at_the_next_claim() {
 }
 
 #[test]
-fn slots_come_back_when_the_opening_closes() {
+fn slots_are_released_when_the_opening_is_closed() {
     let pair = Pair::new();
     let slot = pair.b.slot().unwrap().id();
     pair.b.slot().unwrap().count(7, 9, -4);
@@ -667,7 +668,7 @@ fn slots_come_back_when_the_opening_closes() {
     assert_eq!(a.check(), Vec::<String>::new());
 }
 
-/// A panic ends the change of an owner: the next one is to repair what the lock guards.
+/// A panic ends an owner's change: the next owner must repair what the lock guards.
 #[test]
 fn a_lock_that_a_panic_releases_asks_for_repair() {
     let pair = Pair::new();
@@ -682,7 +683,7 @@ fn a_lock_that_a_panic_releases_asks_for_repair() {
     let Acquired::OwnerDied(held) = lock.lock(&slot).unwrap() else {
         panic!("the panic was not reported")
     };
-    // A destructor that runs in a panic may lock, and leaves nothing half changed.
+    // A destructor that runs during a panic may lock, and leaves nothing half changed.
     held.repaired();
     drop(held);
     struct Locks<'a>(&'a RobustLock, &'a Pair);
@@ -700,9 +701,9 @@ fn a_lock_that_a_panic_releases_asks_for_repair() {
 }
 
 /// Threads that panicked within an operation leave their slots to the reapers. A thread that finds
-/// no slot free has them reaped.
+/// no free slot triggers a reap.
 #[test]
-fn slots_that_panics_took_come_back_when_there_are_no_others() {
+fn slots_lost_to_panics_are_recovered_when_no_others_are_free() {
     let few = ControlOptions {
         max_threads: 8,
         ..common::options()
@@ -722,7 +723,7 @@ fn slots_that_panics_took_come_back_when_there_are_no_others() {
         let claim = move || p.slot().map(|slot| slot.id()).err();
         std::thread::spawn(claim).join().unwrap()
     };
-    // Without a reaper the panics take all slots but those kept back.
+    // Without a reaper the panics take all slots except the reserved ones.
     while in_a_thread().is_none() {
         panicking();
     }

@@ -1,4 +1,4 @@
-//! Real processes: one is killed with everything in its hands, one is forked.
+//! Real processes: one is killed while it holds everything, one is forked.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -19,7 +19,7 @@ use std::time::Duration;
 const CONTROL: &str = "MNEME_TEST_CONTROL";
 const DATA: &str = "MNEME_TEST_DATA";
 
-/// The other process; a test that does nothing unless it was started as such.
+/// The other process; does nothing unless it was started as such.
 #[test]
 fn other_process() {
     let (Ok(control), Ok(data)) = (std::env::var(CONTROL), std::env::var(DATA)) else {
@@ -82,7 +82,7 @@ fn a_killed_process_is_noticed_reported_and_reaped() {
 
     other.kill();
     assert!(p.is_dead(holder));
-    // What it held is handed over, or refused, and its death reported.
+    // What it held is handed over or refused, and its death is reported.
     assert!(matches!(lock.lock(&slot).unwrap(), Acquired::OwnerDied(_)));
     let one = p.fenced_gate(1).unwrap();
     assert_eq!(one.shared(&slot).unwrap_err(), GateError::OwnerDied);
@@ -90,7 +90,7 @@ fn a_killed_process_is_noticed_reported_and_reaped() {
     assert!(exclusive.owner_died());
     exclusive.into_inner().repaired();
     drop(one.shared(&slot).unwrap());
-    // It was inside this one.
+    // It was inside this gate.
     let zero = p.fenced_gate(0).unwrap();
     let alone = zero.sole(&slot).unwrap();
     assert!(!alone.owner_died(), "a reader leaves nothing half done");
@@ -120,7 +120,7 @@ type Handles = (
     Slot<'static>,
 );
 
-/// In a forked child: the handles that its parent has at that address.
+/// Called in a forked child: the parent's handles at that address.
 fn handles_at(address: usize) -> Handles {
     // SAFETY: the child has a copy of the parent's memory, and with it of these values, which
     // nobody else in the child uses.
@@ -138,7 +138,7 @@ struct Held {
 #[test]
 fn a_forked_child_touches_nothing_of_its_parents() {
     let control = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
-    // Touching it would end the child.
+    // Touching it would kill the child.
     control.dont_fork().unwrap();
     let fd = control.duplicate_fd().unwrap().unwrap();
     let p = Participants::create(control, options(), liveness(&fd_path(&fd))).unwrap();

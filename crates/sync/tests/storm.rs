@@ -1,6 +1,7 @@
-//! A storm of `kill -9` over real processes that pin, lock, count, exclude and reap all the time.
+//! Real processes that constantly pin, lock, count, exclude and reap are killed at random (`kill
+//! -9`).
 //!
-//! Two seconds, or `MNEME_LADDER_SECS`, from `MNEME_LADDER_SEED`.
+//! Runs for two seconds, or `MNEME_LADDER_SECS`, with the seed `MNEME_LADDER_SEED`.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 
@@ -18,13 +19,13 @@ use std::time::{Duration, Instant};
 const CONTROL: &str = "MNEME_STORM_CONTROL";
 const DATA: &str = "MNEME_STORM_DATA";
 const GATE: usize = 4;
-/// A living neighbour may be off its CPU for seconds on a busy machine; not for a minute.
+/// On a busy machine a living process may be off its CPU for seconds, but not for a minute.
 const OFF_CPU: Duration = Duration::from_secs(60);
 /// The index that is counted.
 const ROOT: u64 = 1;
 
-/// The data region: a lock, two words that are equal whenever it is free and whole, and what the
-/// processes have acknowledged.
+/// The data region: a lock, two words that are equal whenever it is free and consistent, and what
+/// the processes have acknowledged.
 struct Data(Region);
 
 impl Data {
@@ -40,7 +41,7 @@ impl Data {
         self.word(8)
     }
 
-    /// Adds one to both words; mends what a dead owner has left half done.
+    /// Adds one to both words; repairs what a dead owner has left half done.
     fn add(&self, slot: &Slot<'_>) -> Result<(), Stalled> {
         let got = self.lock().lock(slot)?;
         let (a, b) = (self.word(0), self.word(1));
@@ -61,7 +62,7 @@ fn reap(p: &Participants) {
     p.reap(|dead| {
         if let Some(intent) = dead.intent(Lane::Txn) {
             assert_eq!((intent.kind, intent.words[0]), (3, u64::from(dead.id().0)));
-            // The count is either as before or as intended; make it as intended.
+            // The count is either as before or as intended; this makes it as intended.
             let value = intent.words[1].cast_signed();
             assert!((0..=1).contains(&(value - dead.counted(0, ROOT))));
             dead.set_count(0, ROOT, value);
@@ -71,7 +72,7 @@ fn reap(p: &Participants) {
     .unwrap();
 }
 
-/// One operation of everything.
+/// Performs one operation of each kind.
 fn work(p: &Participants, data: &Data) -> Result<(), Stalled> {
     let slot = p.slot().unwrap();
     let gate = p.fenced_gate(GATE).unwrap();
@@ -104,7 +105,7 @@ fn work(p: &Participants, data: &Data) -> Result<(), Stalled> {
     }
 }
 
-/// One of the processes; a test that does nothing unless it was started as such.
+/// One of the processes; does nothing unless it was started as such.
 #[test]
 fn mortal() {
     let (Ok(control), Ok(data)) = (std::env::var(CONTROL), std::env::var(DATA)) else {
@@ -129,14 +130,15 @@ fn mortal() {
             }
         });
         loop {
-            // A stall here is a neighbour that was descheduled for a second on a busy machine.
+            // A stall here means that another process was off its CPU for a second on a busy
+            // machine.
             let _ = work(&p, data);
         }
     });
 }
 
 #[test]
-fn nothing_is_stuck_or_lost_in_a_storm_of_kills() {
+fn random_kills_leave_nothing_stuck_or_lost() {
     let limit = seconds(2);
     let mut random = Random::of_run(0);
     let control = Region::memfd("control", 1 << 21, 1 << 26, PagePolicy::Small).unwrap();
@@ -175,7 +177,7 @@ fn nothing_is_stuck_or_lost_in_a_storm_of_kills() {
         "\nladder: storm of kills: {kills} kills, {added} additions, {counted} counted, \
          {acknowledged} acknowledged"
     );
-    // What died between its count and its acknowledgement is counted.
+    // If a process died between its count and its acknowledgement, its count is included.
     let unacknowledged = counted - acknowledged.cast_signed();
     assert!(
         (0..=kills.cast_signed() + 2).contains(&unacknowledged),

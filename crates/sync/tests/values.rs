@@ -1,4 +1,5 @@
-//! A value that is read while it is replaced, and what waits to be freed. Small enough for Miri.
+//! A value that is read while it is replaced, and values that wait to be freed. Small enough for
+//! Miri.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -9,14 +10,14 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Updates of each thread.
+/// The number of updates by each thread.
 const UPDATES: u64 = if cfg!(miri) { 4 } else { 2_000 };
 
 fn participants() -> mneme_sync::Participants {
     common::private(common::options())
 }
 
-/// A value that says whether it has been dropped.
+/// A value that counts how often it is dropped.
 struct Counted<'a>(u64, &'a AtomicU64);
 
 impl Drop for Counted<'_> {
@@ -26,7 +27,7 @@ impl Drop for Counted<'_> {
 }
 
 #[test]
-fn readers_see_whole_values_and_each_is_dropped_once() {
+fn readers_see_complete_values_and_each_is_dropped_once() {
     let p = participants();
     let dropped = AtomicU64::new(0);
     let made = AtomicU64::new(1);
@@ -35,7 +36,7 @@ fn readers_see_whole_values_and_each_is_dropped_once() {
         let mut last = 0;
         for _ in 0..UPDATES {
             if thread < 2 {
-                // Every attempt makes a value; those that lost the race are dropped at once.
+                // Every attempt creates a value; those that lost the race are dropped at once.
                 let next = |old: &Counted<'_>| {
                     made.fetch_add(1, Relaxed);
                     Counted(old.0 + 1, &dropped)
@@ -78,10 +79,10 @@ fn a_value_that_a_reader_sees_is_kept() {
     }
 }
 
-/// Threads with bags of their own: each gathers a batch there, a flush looks into all, and what is
-/// left when the bags go is dropped.
+/// Threads with separate bags: each collects a batch there, a flush examines all bags, and what is
+/// left is dropped with the bags.
 #[test]
-fn bags_of_several_threads_are_batches_of_their_own_and_lose_nothing() {
+fn several_threads_bags_collect_separate_batches_and_lose_nothing() {
     const EACH: u64 = 10;
     let p = participants();
     let dropped = AtomicU64::new(0);
@@ -89,11 +90,11 @@ fn bags_of_several_threads_are_batches_of_their_own_and_lose_nothing() {
     let retire = |values: u64| {
         for n in 0..values {
             let value = Box::into_raw(Box::new(Counted(n, &dropped)));
-            // SAFETY: from a box, which nobody else has seen.
+            // SAFETY: it came from a box that nobody else has seen.
             unsafe { retired.retire(NonNull::new(value).unwrap()) };
         }
     };
-    // Their slots have different numbers because both live.
+    // Their slots have different numbers because both threads are alive.
     let both = std::sync::Barrier::new(2);
     in_threads(2, |_| {
         retire(EACH);

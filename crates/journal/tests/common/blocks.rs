@@ -1,4 +1,4 @@
-//! A directory on a disk whose files take blocks where they were written, and nowhere else.
+//! A simulated directory on a disk whose files have blocks only where they were written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ type Written = Arc<Mutex<BTreeSet<u64>>>;
 struct Disk {
     /// The blocks of each file.
     files: BTreeMap<String, Written>,
-    /// Blocks that all files together may have.
+    /// The maximum number of blocks of all files together.
     limit: Option<usize>,
 }
 
@@ -33,7 +33,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// From now on there are only so many blocks more than are taken.
+    /// From now on only this many more blocks can be allocated.
     pub fn leave(&self, blocks: Option<usize>) {
         let mut disk = self.disk.lock().unwrap();
         disk.limit = blocks.map(|blocks| disk.used() + blocks);
@@ -76,7 +76,7 @@ impl Storage for File {
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), MediumError> {
         self.inner.read(at, buffer)
     }
-    /// As many blocks as there is space for.
+    /// The number of blocks that there is space for.
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), MediumError> {
         let end = at + bytes.len() as u64;
         let disk = self.disk.lock().unwrap();

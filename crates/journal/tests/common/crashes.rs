@@ -1,4 +1,4 @@
-//! Power loss at every point of a recorded life.
+//! Simulates power loss at every point of a recorded scenario.
 
 use mneme_journal::{BasePart, BaseReader, bases, repair};
 use mneme_sys::medium::{DirectoryStates, DirectoryTrace, RecordingDirectory};
@@ -10,13 +10,13 @@ use super::{content, options, read_from, shared};
 /// Which of the possible states are tried at a point.
 #[derive(Debug, Clone, Copy)]
 pub enum Choice {
-    /// All, if there are at most so many; otherwise so many by chance.
+    /// All, if there are at most this many; otherwise this many random ones.
     All(usize),
-    /// So many by chance, behind every so-many-th operation.
+    /// This many random ones, at every n-th operation.
     Some(usize, usize),
 }
 
-/// What came of it.
+/// The result of the crashes.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub states: usize,
@@ -24,7 +24,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// At least so many states, and nothing wrong.
+    /// Checks that at least this many states were tried, and none was wrong.
     #[track_caller]
     pub fn holds(&self, states: usize) {
         let some: Vec<_> = self.wrong.iter().take(3).collect();
@@ -37,7 +37,8 @@ impl Outcome {
     }
 }
 
-/// Whether what is found satisfies a mark; the base's begin and what follows in the stream.
+/// The state that is found if it satisfies a mark: the base file's begin and the rest of the
+/// stream.
 fn found(directory: &RecordingDirectory, mark: &Mark) -> Result<(Option<u64>, Vec<u8>), String> {
     let (mut base, mut read) = (None, 0);
     let list = bases(directory).map_err(|e| e.to_string())?;
@@ -79,7 +80,7 @@ fn found(directory: &RecordingDirectory, mark: &Mark) -> Result<(Option<u64>, Ve
     Ok((base, bytes))
 }
 
-/// Tries the states at a mark, and in each of them begins the next life.
+/// Tries the states at a mark, and continues from each of them.
 fn verify(
     directory: RecordingDirectory,
     mark: &Mark,
@@ -89,7 +90,7 @@ fn verify(
     let (base, bytes) = found(&directory, mark)?;
     let end = base.unwrap_or(0) as usize + bytes.len();
     let stream = mark.stream[..end].to_vec();
-    // What reading has found is durable, and a crash in the middle of what follows changes it not.
+    // What reading has found is durable, and a crash during the rest does not change it.
     let next = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut next = Recorder::on(directory, stream, base, 50);
         next.open(end as u64);
@@ -112,7 +113,7 @@ fn verify(
     Ok(())
 }
 
-/// Crashes behind the first `many` operations.
+/// Crashes after each of the first `many` operations.
 fn crash_tail(
     trace: &DirectoryTrace,
     many: usize,
@@ -170,13 +171,13 @@ fn crash_on(
     }
 }
 
-/// Crashes a life at every point.
+/// Crashes a scenario at every point.
 pub fn crash(life: &Recorder, choice: Choice, seed: u64) -> Outcome {
     let trace = life.directory.trace();
     crash_from(&trace, &life.history, choice, &mut Random::new(seed), true)
 }
 
-/// Crashes a changed trace of a life, in all ways.
+/// Crashes a changed trace of a scenario, in all ways.
 pub fn crash_trace(trace: &DirectoryTrace, history: &[Mark]) -> Outcome {
     crash_from(trace, history, Choice::All(600), &mut Random::new(1), false)
 }
@@ -196,7 +197,7 @@ pub fn one_file_survives() {
     crash(&life, Choice::All(600), 1).holds(1500);
 }
 
-/// Files that fill up, are recycled behind base files, and are taken over.
+/// Files that fill up, are recycled after base files, and are taken over.
 pub fn many_files_survive() {
     let mut life = many_files(true);
     crash(&life, Choice::Some(3, 1), 2).holds(1000);
@@ -248,14 +249,15 @@ pub fn failed_syncs_survive() {
     }
 }
 
-/// A process that dies between an append and its sync, and one after a sync that failed for good.
+/// A process that dies between an append and its sync, and one that dies after a sync that failed
+/// for good.
 pub fn deaths_survive() {
     let mut life = Recorder::new();
     life.open(0);
     life.append(3000);
     life.sync();
     life.append(2000);
-    // The next one finds it in the page cache, and acknowledges what follows it.
+    // The next process finds it in the page cache, and acknowledges what follows it.
     life.die_and_read();
     life.append(100);
     life.sync();
@@ -268,7 +270,7 @@ pub fn deaths_survive() {
     crash(&life, Choice::Some(8, 1), 3).holds(400);
 }
 
-/// A process that is killed at any instant, power loss while the next one begins and works.
+/// A process is killed at any instant, with power loss while the next one begins and works.
 pub fn kills_survive(life: &Recorder, step: usize, seed: u64) -> Outcome {
     let mut random = Random::new(seed);
     let mut outcome = Outcome::default();
@@ -299,7 +301,7 @@ pub fn kills_survive(life: &Recorder, step: usize, seed: u64) -> Outcome {
     outcome
 }
 
-/// A life with everything in it that makes and renames files.
+/// A scenario with everything that creates and renames files.
 pub fn kills_everywhere_survive() {
     let mut life = Recorder::new();
     life.open(0);
@@ -315,7 +317,7 @@ pub fn kills_everywhere_survive() {
     kills_survive(&life, 1, 7).holds(1000);
 }
 
-/// Power loss in the middle of a repair: the next one comes to the same end.
+/// Power loss in the middle of a repair: the next repair reaches the same end.
 pub fn repairs_survive() {
     let mut life = Recorder::new();
     life.open(0);
@@ -351,7 +353,8 @@ pub fn repairs_survive() {
     assert!(count > 30, "only {count}");
 }
 
-/// A ring whose durable word has fallen behind: several files begin behind where the next run does.
+/// A ring whose durable word is behind: several files begin after the position where the next run
+/// begins.
 pub fn replaced_files_survive() {
     let mut life = Recorder::new();
     life.open(0);
@@ -370,7 +373,7 @@ pub fn replaced_files_survive() {
     crash(&life, Choice::All(60), 4).holds(1000);
 }
 
-/// A file of a run whose ring knew nothing of it is recycled, and begins again where it began.
+/// A file of a run that its ring did not know is recycled, and begins again at the same position.
 pub fn files_of_a_dead_run_survive() {
     let mut life = Recorder::new();
     life.open(0);
@@ -388,7 +391,7 @@ pub fn files_of_a_dead_run_survive() {
     crash(&life, Choice::Some(6, 1), 10).holds(200);
 }
 
-/// The directory fails to sync after files were made spares, and the next process finds them.
+/// The directory fails to sync after files became spares, and the next process finds them.
 pub fn recycled_files_survive() {
     let mut life = Recorder::new();
     life.open(0);
@@ -396,7 +399,7 @@ pub fn recycled_files_survive() {
         life.append(4000);
         life.rotate();
     }
-    // The base file is published by one sync; the next one is that of the removal.
+    // The first sync publishes the base file; the next one belongs to the removal.
     life.directory.fail_names(2);
     life.base(true);
     life.append(100);

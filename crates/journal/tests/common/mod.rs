@@ -11,7 +11,7 @@ use mneme_journal::{Identity, Journal, JournalError, Options, Position, Reader};
 use mneme_sys::ManualClock;
 use mneme_sys::medium::{Directory, RecordingDirectory};
 
-/// Frames have at most 8 KiB then.
+/// Small enough that frames have at most 8 KiB.
 pub const FILE: u64 = 5 * 4096;
 
 pub fn options() -> Options {
@@ -22,7 +22,7 @@ pub fn options() -> Options {
     options
 }
 
-/// Another opening of the same directory.
+/// Another handle to the same directory.
 pub fn shared(directory: &RecordingDirectory) -> Arc<dyn Directory> {
     Arc::new(directory.clone())
 }
@@ -44,7 +44,7 @@ pub fn read_from(directory: &dyn Directory, from: u64) -> Result<Vec<u8>, Journa
     Ok(bytes)
 }
 
-/// Bytes of a stream: each says where it lies, and in which version of the stream.
+/// Bytes of a stream, each of which depends on its position and on the version of the stream.
 pub fn content(version: u64, from: u64, bytes: usize) -> Vec<u8> {
     let byte = |at: u64| {
         let mixed = (at / 8 + version * 1_000_003).wrapping_mul(0x9e37_79b9_7f4a_7c15);

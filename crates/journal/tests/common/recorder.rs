@@ -1,4 +1,4 @@
-//! A journal whose life is recorded, with what was acknowledged at each instant.
+//! Records what a journal writes, with what was acknowledged at each instant.
 
 use mneme_journal::{
     BaseFile, BaseName, BaseReader, BaseWriter, Journal, JournalError, Position, bases,
@@ -9,7 +9,7 @@ use mneme_testkit::Random;
 
 use super::{FILE, content, options, read_from, shared};
 
-/// Starts again while syncs fail, as an operator does.
+/// Repeats an operation while syncs fail, as an operator would.
 fn again_and_again<T>(what: impl Fn() -> Result<T, JournalError>) -> T {
     for _ in 0..20 {
         match what() {
@@ -20,18 +20,18 @@ fn again_and_again<T>(what: impl Fn() -> Result<T, JournalError>) -> T {
     panic!("it fails for ever");
 }
 
-/// What must hold after a crash behind a mark, until the next one.
+/// What must hold after a crash at a mark, until the next one.
 #[derive(Debug, Clone)]
 pub struct Mark {
-    /// What was acknowledged.
+    /// The acknowledged position.
     pub acknowledged: u64,
-    /// What was appended, from position 0 on; the end may have arrived or not.
+    /// What was appended, from position 0 on; its end may or may not be on the medium.
     pub stream: Vec<u8>,
-    /// Where the base file begins that was published last.
+    /// The begin of the base file that was published last.
     pub base: Option<u64>,
 }
 
-/// A life.
+/// A recorded scenario.
 pub struct Recorder {
     pub directory: RecordingDirectory,
     pub journal: Option<Journal>,
@@ -40,7 +40,7 @@ pub struct Recorder {
     pub acknowledged: u64,
     base: Option<u64>,
     version: u64,
-    /// Whether files have their blocks before they are written.
+    /// Whether the blocks of files are allocated before they are written.
     pub preallocates: bool,
 }
 
@@ -50,7 +50,8 @@ impl Recorder {
         Self::on(RecordingDirectory::new(), Vec::new(), None, 1)
     }
 
-    /// A directory whose journal holds `stream`, durably, and whose base begins there.
+    /// A directory with a durable journal that holds `stream`, and with a base file that begins at
+    /// its end.
     pub fn on(
         directory: RecordingDirectory,
         stream: Vec<u8>,
@@ -67,12 +68,12 @@ impl Recorder {
             version,
             preallocates: true,
         };
-        // Mark 0 is what holds before the first one.
+        // Mark 0 holds before the first operation.
         recorder.history.push(recorder.now());
         recorder
     }
 
-    /// The process of a life was killed after so many operations.
+    /// The scenario continues after its process was killed behind that many operations.
     pub fn killed(history: &[Mark], trace: &DirectoryTrace, many: usize) -> Self {
         let marked = |op: &DirectoryOperation| match op {
             DirectoryOperation::Mark(mark) => Some(*mark as usize),
@@ -106,9 +107,9 @@ impl Recorder {
         self.history.push(self.now());
     }
 
-    /// Begins a run at `at`. What lay behind is forgotten.
+    /// Begins a run at `at`. Data after it are forgotten.
     pub fn open(&mut self, at: u64) {
-        // Until it is open, all that was appended may be found.
+        // Until it is open, everything that was appended may be found.
         self.acknowledged = self.acknowledged.min(at);
         self.directory.limit(None);
         self.mark();
@@ -122,7 +123,8 @@ impl Recorder {
         self.mark();
     }
 
-    /// The process dies, and the next one begins at what was acknowledged: it has a ring.
+    /// The process dies, and the next one begins at the acknowledged position, which it knows from
+    /// its ring.
     pub fn die_with_ring(&mut self) {
         self.journal = None;
         self.open(self.acknowledged);
@@ -131,7 +133,7 @@ impl Recorder {
     /// The process dies, and the next one reads the files.
     pub fn die_and_read(&mut self) {
         self.journal = None;
-        // One that was published may be newer than the acknowledged one; opening syncs its name.
+        // A published checkpoint may be newer than the acknowledged one; opening syncs its name.
         let checkpoints = bases(&self.directory).unwrap();
         let open =
             |base: &BaseFile| again_and_again(|| BaseReader::open(&self.directory, &base.file));
@@ -155,8 +157,8 @@ impl Recorder {
         self.journal.as_mut().unwrap()
     }
 
-    /// Appends what the stream has and the journal has not, again and again while that fails.
-    /// False if the journal has failed for good.
+    /// Appends the part of the stream that the journal lacks, repeating it while that fails.
+    /// Returns false if the journal has failed for good.
     fn append_rest(&mut self) -> bool {
         loop {
             let at = self.journal().position();
@@ -187,7 +189,7 @@ impl Recorder {
         self.bury_unless(alive);
     }
 
-    /// Does something that syncs, and appends again what a failure asks for.
+    /// Runs an operation that syncs, and appends again what a failure asks for.
     pub fn synced(&mut self, what: impl Fn(&mut Journal) -> Result<(), JournalError>) {
         loop {
             let done = what(self.journal());
@@ -221,14 +223,14 @@ impl Recorder {
         self.synced(Journal::rotate);
     }
 
-    /// A part of the preparation of a spare.
+    /// Prepares a part of a spare.
     pub fn prepare(&mut self) {
-        // An injected failure of a sync may hit it: then there is one spare less.
+        // An injected sync failure may hit it: then there is one spare less.
         let _ = self.journal().prepare(8192);
     }
 
-    /// Writes a base file that begins at what is durable, and has read up to the journal's end when
-    /// it is published.
+    /// Writes a base file that begins at the durable position, and has read up to the journal's end
+    /// when it is published.
     pub fn base(&mut self, durable_first: bool) {
         if durable_first {
             self.sync();
@@ -247,16 +249,17 @@ impl Recorder {
         }
         self.mark();
         let removed = self.journal().remove_before(begin);
-        // The directory does not answer: what was begun may come true or not.
+        // The directory does not answer: the operation may or may not have happened.
         let alive = removed.is_ok();
         if alive {
-            // Or they go next time.
+            // Otherwise they are removed next time.
             let _ = remove_bases_before(&self.directory, begin);
         }
         self.bury_unless(alive);
     }
 
-    /// A checkpoint, by a program that removes what it stands for before it is published.
+    /// Writes a checkpoint like a program that removes the files before the checkpoint is
+    /// published.
     pub fn base_too_late(&mut self) {
         self.sync();
         let directory = shared(&self.directory);
@@ -270,7 +273,7 @@ impl Recorder {
         self.mark();
     }
 
-    /// Some steps by chance.
+    /// Performs some random steps.
     pub fn wander(&mut self, random: &mut Random, steps: usize) {
         for _ in 0..steps {
             match random.below(28) {

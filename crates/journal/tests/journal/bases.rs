@@ -33,7 +33,7 @@ fn based() -> (RecordingDirectory, Vec<u8>, Vec<u8>) {
     (directory, records, stream)
 }
 
-/// All of a base file: records, suffix, last read position.
+/// The content of a base file: records, suffix, last read position.
 pub fn read_base(
     directory: &dyn Directory,
     file: &str,
@@ -50,7 +50,7 @@ pub fn read_base(
 }
 
 #[test]
-fn a_base_file_is_read_whole_or_is_an_error() {
+fn a_base_file_is_read_completely_or_is_an_error() {
     let (directory, records, stream) = based();
     let found = bases(&directory).unwrap();
     assert_eq!(found.len(), 1);
@@ -104,7 +104,7 @@ fn checkpoints_replace_each_other_and_backups_stay() {
             matches!(early, Err(JournalError::NotDurable { .. })),
             "{early:?}"
         );
-        // The other writer has taken the file's place: this one begins anew.
+        // The other writer has replaced the file: this one starts again.
         drop(writer);
         let mut writer = BaseWriter::begin(&journal, shared(&directory), &name, begin).unwrap();
         writer.append(begin, &content(6, round, 100)).unwrap();

@@ -1,4 +1,4 @@
-//! Damaged, missing and foreign files are errors or change nothing.
+//! Damaged, missing and foreign files cause errors or have no effect.
 
 use mneme_journal::{Flaw, Journal, JournalError, Position};
 use mneme_sys::medium::RecordingDirectory;
@@ -7,7 +7,7 @@ use mneme_testkit::Random;
 use crate::common::{FILE, content, open, options, read_from, shared};
 use crate::{Files, closed, directory_of};
 
-/// The error of reading everything, if there is one; otherwise everything is there.
+/// The error of reading everything; without an error, checks that everything is there.
 fn damage(files: &Files, stream: &[u8]) -> Option<JournalError> {
     match read_from(&directory_of(files), 0) {
         Ok(bytes) => {
@@ -22,8 +22,8 @@ fn damage(files: &Files, stream: &[u8]) -> Option<JournalError> {
     }
 }
 
-/// In a journal that was closed, everything is known to have been durable: whatever is changed, it
-/// is an error, or it changes nothing.
+/// In a journal that was closed, everything is known to have been durable: any changed bit causes
+/// an error or has no effect.
 #[test]
 fn a_flipped_bit_is_an_error_or_changes_nothing() {
     let (files, stream) = closed();
@@ -31,7 +31,7 @@ fn a_flipped_bit_is_an_error_or_changes_nothing() {
     let (mut errors, mut harmless) = (0, 0);
     for name in files.keys().filter(|name| name.ends_with(".journal")) {
         for at in 0..FILE as usize {
-            // All bits where lengths and positions are, one elsewhere, few in what is padding.
+            // All bits where lengths and positions are, one elsewhere, few in padding.
             let every = at % 4096 < 96;
             if !every && at % 4096 > 2600 && at % 16 != 0 {
                 continue;
@@ -59,7 +59,7 @@ fn a_flipped_bit_is_an_error_or_changes_nothing() {
     assert!(errors > 20_000 && harmless > 500, "{errors} {harmless}");
 }
 
-/// Nothing names the last frame's end: damage there is taken for a power cut, and nowhere else.
+/// Nothing names the last frame's end: there, and nowhere else, damage is taken for a power loss.
 #[test]
 fn a_flipped_bit_in_the_last_frame_is_the_end() {
     let directory = RecordingDirectory::new();
@@ -118,7 +118,7 @@ fn zeroed_sectors_and_exchanged_blocks_are_errors() {
             let mut zeroed = files.clone();
             zeroed.get_mut(name).unwrap()[at..at + 512].fill(0);
             let changed = zeroed[name] != files[name];
-            // Nobody misses padding, and the empty frame at the end.
+            // Padding is not missed, nor is the empty frame at the end.
             let idle = name.starts_with("00000000000000020000") && at == 16_384;
             let found = damage(&zeroed, &stream);
             assert!(
@@ -202,7 +202,7 @@ fn a_block_that_cannot_be_read_is_an_error_where_it_is_needed() {
             "{at}: {found:?}"
         );
     }
-    // Behind the last frame of a full file nothing is read.
+    // Nothing is read after the last frame of a full file.
     let directory = directory_of(&files);
     directory.make_unreadable(names[0], FILE - 1);
     let read = read_from(&directory, 0);

@@ -31,7 +31,7 @@ fn a_failed_sync_asks_for_what_was_not_durable_and_a_second_one_is_final() {
         if failures == 0 {
             journal.sync().unwrap();
             assert_eq!(read_from(&directory, 0).unwrap(), stream);
-            // Back to 1000 for the second round.
+            // Back to position 1000 for the second round.
             journal = open(&directory, 1000);
             continue;
         }
@@ -55,9 +55,9 @@ fn a_failed_sync_asks_for_what_was_not_durable_and_a_second_one_is_final() {
     assert_eq!(journal.durable().get(), 1000);
 }
 
-/// A disk may notice at a sync only that it has no space for a file.
+/// A disk may notice only at a sync that it has no space for a file.
 #[test]
-fn a_sparse_file_whose_begin_cannot_be_synced_is_followed_by_a_spare() {
+fn a_spare_follows_a_sparse_file_whose_begin_cannot_be_synced() {
     let directory = RecordingDirectory::new();
     let mut options = options();
     options.reserve = 20_000;
@@ -80,9 +80,9 @@ fn a_sparse_file_whose_begin_cannot_be_synced_is_followed_by_a_spare() {
     assert_eq!(read_from(&directory, 0).unwrap(), stream);
 }
 
-/// A file that holds nothing yet is given up: nothing is lost with it. A second one is not.
+/// A file that holds nothing yet is given up without loss; a second one is not.
 #[test]
-fn a_new_file_that_cannot_be_synced_is_followed_by_one_other() {
+fn only_one_other_file_follows_a_new_file_that_cannot_be_synced() {
     for (prepares, fails_more) in [(true, 0), (false, 0), (true, 1), (false, 1)] {
         let directory = RecordingDirectory::new();
         let mut journal = open(&directory, 0);
@@ -124,8 +124,8 @@ fn a_directory_that_fails_to_sync_is_final() {
     assert_eq!(read_from(&directory, 0).unwrap(), content(1, 0, 1000));
 }
 
-/// The disk is full at some instant: the journal says so while everything that a ring holds still
-/// fits, and takes it.
+/// The disk becomes full: the journal reports that while everything that a ring holds still fits,
+/// and accepts it.
 #[test]
 fn a_full_disk_is_announced_while_the_reserve_still_fits() {
     let directory = RecordingDirectory::new();
@@ -148,7 +148,8 @@ fn a_full_disk_is_announced_while_the_reserve_still_fits() {
             "{prepared:?}"
         );
     }
-    // One group took it below the reserve. The ring holds as much as the reserve, less that group.
+    // One group took the space below the reserve. The ring holds as much as the reserve, less that
+    // group.
     assert!(journal.free_space() > 40_000 - 16_384);
     let ring = journal.free_space();
     let more = content(1, stream.len() as u64, ring as usize);
@@ -175,7 +176,8 @@ fn a_full_disk_is_announced_while_the_reserve_still_fits() {
     assert_eq!(read_from(&directory, 0).unwrap(), stream);
 }
 
-/// Beside the reserve files are sparse. The disk is full at some instant: what a ring holds fits.
+/// Besides the reserve, files are sparse. When the disk becomes full, everything that a ring holds
+/// still fits.
 #[test]
 fn sparse_files_leave_the_reserve_for_a_full_disk() {
     for round in 0..12 {
@@ -203,12 +205,12 @@ fn sparse_files_leave_the_reserve_for_a_full_disk() {
             append(&mut journal, &mut stream, 3000).unwrap();
             let durable = journal.sync().unwrap();
             match random.below(8) {
-                // A file with holes goes, and one without any is used again.
+                // A file with holes is removed, and one without is reused.
                 0 | 1 => journal.rotate().unwrap(),
                 2 => drop(journal.remove_before(durable).unwrap()),
                 _ => {}
             }
-            // What counts has its blocks.
+            // The files that count have their blocks.
             let with_holes = directory.with_holes();
             let is_spare = |name: &&String| name.starts_with("spare-");
             assert_eq!(with_holes.iter().find(is_spare), None);
@@ -224,7 +226,7 @@ fn sparse_files_leave_the_reserve_for_a_full_disk() {
         assert!(!journal.is_nearly_full());
         assert!(journal.stats().spares >= reserved, "none was taken");
         directory.leave(Some(round));
-        // As the ring's end is written: by large groups, and those that are lost again.
+        // As the end of a ring is written: in large groups, some of which are lost again.
         let ring = journal.free_space();
         assert!(ring >= 20_000);
         for _ in 0..ring / 4000 {
@@ -250,7 +252,7 @@ fn sparse_files_leave_the_reserve_for_a_full_disk() {
     }
 }
 
-/// A directory whose own block has no place for another name.
+/// A directory whose own block has no space for another name.
 #[derive(Debug)]
 struct WithoutNames(RecordingDirectory, AtomicBool);
 
@@ -278,9 +280,9 @@ impl Directory for WithoutNames {
     }
 }
 
-/// Trying again on a full disk uses up no spares.
+/// Retrying on a full disk uses up no spares.
 #[test]
-fn a_file_that_finds_no_space_for_its_name_keeps_its_spare() {
+fn a_file_without_space_for_its_name_keeps_its_spare() {
     let directory = RecordingDirectory::new();
     let shared = Arc::new(WithoutNames(directory.clone(), AtomicBool::new(false)));
     let mut options = options();
@@ -305,9 +307,9 @@ fn a_file_that_finds_no_space_for_its_name_keeps_its_spare() {
     assert_eq!(read_from(&directory, 0).unwrap(), stream);
 }
 
-/// A full disk keeps no file that is to go: it needs no other name.
+/// A full disk does not prevent removing a file: that needs no other name.
 #[test]
-fn a_file_that_finds_no_space_for_another_name_goes() {
+fn a_file_without_space_for_another_name_is_removed() {
     let directory = RecordingDirectory::new();
     let shared = Arc::new(WithoutNames(directory.clone(), AtomicBool::new(false)));
     let mut options = options();

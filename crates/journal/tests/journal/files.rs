@@ -1,4 +1,4 @@
-//! The files of a journal: which are made, used again and locked.
+//! The files of a journal: which are created, reused and locked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn files_of_another_length_are_read_and_not_recycled() {
 }
 
 #[test]
-fn removed_files_are_used_again() {
+fn removed_files_are_reused() {
     let directory = RecordingDirectory::new();
     let mut journal = open(&directory, 0);
     for round in 0..20 {
@@ -91,7 +91,7 @@ fn real_files_are_written_read_and_locked() {
         journal.prepare(1 << 20).unwrap();
     }
     assert_eq!(journal.close().unwrap().get(), 50_000);
-    // Another process looks at it without the lock, and may not write.
+    // Another process reads it without the lock, and may not write.
     let looking = FileDirectory::open_unlocked(&path).unwrap();
     assert_eq!(check(&looking, None).unwrap().end.get(), 50_000);
     let refused = Journal::open(Arc::new(looking), options(), Position::new(50_000));

@@ -1,5 +1,6 @@
-//! `kill -9` of the writing process at any time, on real files: what it had acknowledged is there,
-//! and the next process gets the lock and goes on. The process is this test, started again.
+//! The writing process is killed (`kill -9`) at any time, on real files: everything that it had
+//! acknowledged is there, and the next process gets the lock and continues. The process is this
+//! test, started again.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use mneme_testkit::{Process, Random, TestDir};
 
 use crate::common::{content, options, read_from};
 
-const TEST: &str = "kills::a_killed_writer_has_kept_what_it_acknowledged";
+const TEST: &str = "kills::everything_a_killed_writer_acknowledged_is_kept";
 const CHILD: &str = "MNEME_JOURNAL_KILLS";
 
-/// Where the newest base file begins.
+/// The begin of the newest base file.
 fn begin(directory: &dyn Directory) -> u64 {
     let newest = bases(directory).unwrap().into_iter().next();
     newest.map_or(0, |base| {
@@ -25,7 +26,7 @@ fn begin(directory: &dyn Directory) -> u64 {
     })
 }
 
-/// Reads everything, which must be what was appended; its end.
+/// Reads everything and checks that it is what was appended; returns its end.
 fn verify(directory: &dyn Directory) -> u64 {
     let from = begin(directory);
     let bytes = read_from(directory, from).unwrap();
@@ -36,7 +37,7 @@ fn verify(directory: &dyn Directory) -> u64 {
     from + bytes.len() as u64
 }
 
-/// Appends, syncs and prints what is durable until it is killed.
+/// Appends, syncs and prints the durable position until it is killed.
 fn live(path: &Path) -> ! {
     let directory: Arc<dyn Directory> = Arc::new(FileDirectory::open(path).unwrap());
     let at = verify(&*directory);
@@ -66,7 +67,7 @@ fn live(path: &Path) -> ! {
 }
 
 #[test]
-fn a_killed_writer_has_kept_what_it_acknowledged() {
+fn everything_a_killed_writer_acknowledged_is_kept() {
     if let Ok(path) = std::env::var(CHILD) {
         live(path.as_ref());
     }

@@ -1,4 +1,4 @@
-//! What a journal does when nothing crashes, and what it says of damaged files.
+//! A journal without crashes, and its reports on damaged files.
 #![allow(clippy::unwrap_used)]
 
 mod bases;
@@ -19,7 +19,7 @@ use mneme_sys::medium::RecordingDirectory;
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// A journal of three files that was closed, and what it holds.
+/// A closed journal of three files, and its content.
 fn closed() -> (Files, Vec<u8>) {
     let directory = RecordingDirectory::new();
     let mut journal = open(&directory, 0);

@@ -1,4 +1,4 @@
-//! What was appended is read back, from anywhere, beside the writer too.
+//! Reading back what was appended, from any position, also while it is being written.
 
 use mneme_journal::{Journal, JournalError, Position, Reader};
 use mneme_sys::medium::RecordingDirectory;
@@ -7,7 +7,7 @@ use crate::common::{content, open, options, read_from, shared};
 use crate::{closed, directory_of};
 
 #[test]
-fn what_was_appended_is_read_back_from_anywhere() {
+fn appended_bytes_are_read_back_from_any_position() {
     let (files, stream) = closed();
     let directory = directory_of(&files);
     for from in [0, 1, 2499, 2500, 14_999, 27_499, 27_500] {
@@ -26,7 +26,7 @@ fn what_was_appended_is_read_back_from_anywhere() {
 }
 
 #[test]
-fn a_run_begins_anywhere_before_the_end_and_cuts_what_is_behind() {
+fn a_run_may_begin_at_any_earlier_position_and_cuts_the_rest() {
     let (files, mut stream) = closed();
     let directory = directory_of(&files);
     for at in [27_500, 27_490, 27_490, 7_000, 7_001, 2500, 0] {
@@ -53,7 +53,7 @@ fn a_run_begins_anywhere_before_the_end_and_cuts_what_is_behind() {
 }
 
 #[test]
-fn a_backup_reads_beside_the_writer_up_to_what_is_durable() {
+fn a_backup_reads_beside_the_writer_up_to_the_durable_position() {
     let directory = RecordingDirectory::new();
     let mut journal = open(&directory, 0);
     let stream = content(1, 0, 20_000);
@@ -74,7 +74,7 @@ fn a_backup_reads_beside_the_writer_up_to_what_is_durable() {
         operations,
         "nothing is synced"
     );
-    // More than there is.
+    // Further than the journal reaches.
     let mut reader = Reader::between(&directory, Position::new(19_000), Position::new(30_000));
     let reader = reader.as_mut().unwrap();
     assert_eq!(reader.next().unwrap().unwrap().bytes, &stream[19_000..]);

@@ -1,4 +1,4 @@
-//! What a check says and a repair does.
+//! What a check reports and a repair does.
 
 use mneme_journal::{
     BaseName, BaseReader, BaseWriter, Flaw, JournalError, Position, Reader, bases, check, repair,
@@ -10,7 +10,7 @@ use crate::common::{open, options, read_from, shared};
 use crate::{Files, closed, directory_of};
 
 #[test]
-fn check_says_what_repair_loses() {
+fn check_reports_what_repair_loses() {
     let (files, stream) = closed();
     let whole = check(&directory_of(&files), None).unwrap();
     assert!(whole.damage.is_none() && whole.lost == 0);
@@ -64,7 +64,7 @@ fn check_says_what_repair_loses() {
                 .any(|name| kept.get(name) == Some(bytes));
             assert!(same, "{name}");
         }
-        // Broken once more: what was put aside stays.
+        // Damaged once more: files that were renamed are kept.
         let aside = |files: &Files| files.keys().filter(|name| name.ends_with(".lost")).count();
         let mut twice = broken.clone();
         twice.extend(
@@ -93,7 +93,7 @@ fn a_damaged_file_that_is_not_needed_costs_nothing_to_repair() {
         .clone();
     files.get_mut(&name).unwrap()[100] ^= 1;
     let directory = directory_of(&files);
-    // A base file stands for what was before.
+    // A base file replaces everything before it.
     let from = Some(Position::new(12_000));
     assert!(matches!(
         read_from(&directory, 12_000),
@@ -107,7 +107,7 @@ fn a_damaged_file_that_is_not_needed_costs_nothing_to_repair() {
     assert!(check(&directory, from).unwrap().damage.is_none());
 }
 
-/// A power cut in a removal leaves some of the files before the checkpoint and not others.
+/// A power loss during a removal leaves only some of the files before the checkpoint.
 #[test]
 fn a_hole_before_the_checkpoint_is_no_damage() {
     let directory = directory_of(&closed().0);
@@ -126,10 +126,10 @@ fn a_hole_before_the_checkpoint_is_no_damage() {
     assert_eq!(directory.files(), files);
 }
 
-/// The journal's only file has no header left. A checkpoint tells which store and which runs there
-/// are, if it shows nothing that the file alone would make whole.
+/// The journal's only file has no header left. A checkpoint names the store and the runs, if it
+/// shows nothing that is complete only with that file.
 #[test]
-fn a_journal_without_a_header_goes_on_from_its_checkpoint() {
+fn a_journal_without_a_header_continues_from_its_checkpoint() {
     for reads_ahead in [false, true] {
         let directory = RecordingDirectory::new();
         let mut journal = open(&directory, 0);
@@ -164,9 +164,9 @@ fn a_journal_without_a_header_goes_on_from_its_checkpoint() {
     }
 }
 
-/// The damaged file is of a run that no other file knows.
+/// The damaged file belongs to a run that no other file names.
 #[test]
-fn what_a_file_without_a_header_held_is_counted() {
+fn the_content_of_a_file_without_a_header_is_counted_as_lost() {
     let (files, _) = closed();
     let directory = directory_of(&files);
     let mut journal = open(&directory, 27_500);
@@ -178,7 +178,7 @@ fn what_a_file_without_a_header_held_is_counted() {
     assert_eq!((report.end.get(), report.lost), (27_500, 4));
 }
 
-/// What another program wrote is not broken: a repair leaves it alone.
+/// A file that another version wrote is not damaged: a repair leaves it alone.
 #[test]
 fn a_file_of_another_version_is_not_repaired() {
     let (mut files, _) = closed();
@@ -196,7 +196,7 @@ fn a_file_of_another_version_is_not_repaired() {
     assert!(check(&directory, None).is_err());
 }
 
-/// A repair that is refused has moved no file: nothing would tell afterwards what it cut off.
+/// A refused repair has moved no file: otherwise nothing would show what it cut off.
 #[test]
 fn a_repair_with_settings_of_another_journal_changes_nothing() {
     let (mut files, _) = closed();

@@ -1,4 +1,4 @@
-//! What several of these test programs need.
+//! Helpers for several test programs.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use mneme_shared::{Opening, StoreOptions};
 use mneme_space::{Registry, RegistryOptions};
 
-/// A registry all of which goes with the directory, whatever becomes of its users.
+/// A registry whose data all lie in the directory, so that they are removed with it.
 pub fn registry(root: &Path) -> Registry {
     let memory = root.join("memory");
     std::fs::create_dir_all(&memory).unwrap();
@@ -17,12 +17,12 @@ pub fn registry(root: &Path) -> Registry {
     Registry::open_with(root.join("registry"), &options).unwrap()
 }
 
-/// A store of 64 MiB that this process does not maintain.
+/// Options for a store of 64 MiB that this process does not maintain.
 pub fn options() -> StoreOptions {
     StoreOptions::new().capacity(64 << 20).maintainer(false)
 }
 
-/// How such a store is served.
+/// How such a store is opened for serving.
 pub fn opening() -> Opening {
     Opening {
         options: options(),

@@ -1,6 +1,6 @@
-//! The storm of `kill -9` of the log store, over stores in named segments: created and attached by
-//! name, with readers that map the data read-only. See `mneme-log`'s `tests/storm`, whose processes
-//! and verdicts these are.
+//! Processes that use stores in named segments are killed at random (`kill -9`). The stores are
+//! created and attached by name, and readers map the data read-only. The processes and the checks
+//! are those of `mneme-log`'s `tests/storm`.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(
     clippy::unwrap_used,
@@ -38,7 +38,7 @@ mod value;
 
 use mneme_log::UpdatePolicy;
 
-/// One of the processes; a test that does nothing unless it was started as such.
+/// One of the processes; does nothing unless it was started as such.
 #[test]
 fn role() {
     roles::role();

@@ -1,4 +1,4 @@
-//! A store in a segment of a registry of the test's own, attached by any number of processes.
+//! A store in a segment of the test's own registry, attached by any number of processes.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use super::{below, diary};
 /// An opening of the store.
 pub type Store = SharedStore;
 
-/// Bytes of the store at first, and at most.
+/// The initial and maximum capacity of the store in bytes.
 pub const CAPACITY: u64 = 64 << 20;
 pub const MAX: u64 = 88 << 20;
 
@@ -25,12 +25,12 @@ const NAME: &str = "storm";
 pub struct Place {
     pub root: PathBuf,
     registry: Registry,
-    /// In the process that has made it.
+    /// Only in the process that has created it.
     _directory: Option<TestDir>,
 }
 
 impl Place {
-    /// A new one, with a store and empty diaries.
+    /// A new place, with a store and empty diaries.
     pub fn create(policy: UpdatePolicy) -> (Place, Store) {
         let directory = TestDir::new("shared-storm");
         let mut place = Place::of(directory.to_path_buf());
@@ -51,7 +51,7 @@ impl Place {
         (place, store.unwrap())
     }
 
-    /// The one that another process has created.
+    /// The place that another process has created.
     pub fn of(root: PathBuf) -> Place {
         let registry = registry(&root);
         Place {
@@ -82,12 +82,12 @@ impl Place {
         })
     }
 
-    /// Another opening of the store, with a maintainer or without.
+    /// Another opening of the store, with or without a maintainer.
     pub fn open(&self, maintainer: bool) -> Store {
         self.attach(maintainer, Access::ReadWrite)
     }
 
-    /// An opening for a reader, which may not write if asked for.
+    /// An opening for a reader, which may be read-only.
     pub fn watch(&self, only: bool) -> Store {
         match only {
             true => self.attach(false, Access::ReadOnly),
@@ -105,8 +105,8 @@ impl Place {
         })
     }
 
-    /// What is wrong below the log when nobody but the caller with its opening and `participants`
-    /// is left: a process that is still attached, a slot, a pin, or frames that nobody has adopted.
+    /// What is left below the log when only the caller, with its opening and `participants`,
+    /// remains: an attached process, a slot, a pin, or frames without an owner.
     pub fn left_over(&self, participants: &Participants) -> Vec<String> {
         let segment = Segment::open(&self.registry, NAME).unwrap();
         let parts = segment.parts(&CONTENTS, Access::ReadWrite).unwrap();

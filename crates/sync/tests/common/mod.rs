@@ -1,4 +1,4 @@
-//! One region, opened by several "processes" of a script.
+//! One region, opened by several scripted "processes".
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 use mneme_sync::{ControlOptions, OpenError, Participants};
@@ -37,14 +37,14 @@ pub fn liveness(path: &str) -> Arc<OfdLiveness> {
     Arc::new(OfdLiveness::open(Path::new(path), 0).unwrap())
 }
 
-/// A region that the processes of a script open, each at an address of its own.
+/// A region that the scripted processes open, each at its own address.
 pub struct World {
     pub script: ScriptedLiveness,
     region: Region,
 }
 
 impl World {
-    /// It, and the script's process 1, which has made what is in it.
+    /// Creates the region; the script's process 1 has created its content.
     pub fn new(options: ControlOptions) -> (World, Participants) {
         let world = World {
             script: ScriptedLiveness::new(),
@@ -55,7 +55,7 @@ impl World {
         (world, first)
     }
 
-    /// The region once more.
+    /// Another mapping of the region.
     pub fn copy(&self) -> Region {
         map(self.region.duplicate_fd().unwrap().unwrap())
     }
@@ -81,7 +81,7 @@ impl Pair {
         Pair { a, b, script }
     }
 
-    /// The region once more.
+    /// Another mapping of the region.
     pub fn copy(&self) -> Region {
         map(self.a.region().duplicate_fd().unwrap().unwrap())
     }

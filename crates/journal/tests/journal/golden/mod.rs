@@ -1,8 +1,8 @@
-//! Files written by earlier builds are read by this one.
+//! This build reads files written by earlier builds.
 //!
-//! An image is a list: `file NAME BYTES`, and then its words that are not zero: `offset value`, in
-//! hexadecimal. It was written by `write_image` (`--ignored`) when its format version was new, and
-//! never again: an image that is not read any more means that the format needs a new version.
+//! An image is a list: `file NAME BYTES`, and then the file's nonzero words as `offset value`, in
+//! hexadecimal. `write_image` (`--ignored`) wrote it when its format version was new, and must not
+//! write it again: an image that can no longer be read means that the format needs a new version.
 
 use std::fmt::Write;
 
