@@ -1,9 +1,9 @@
-//! How long a claim and its release take, together, in an arena of 4,096 frames of which half are
-//! taken: `cargo run --release -p mneme-arena --example claim_latency [ROUNDS]`.
+//! Measures a claim together with its release, in an arena of 4,096 frames half of which are taken:
+//! `cargo run --release -p mneme-arena --example claim_latency [ROUNDS]`.
 //!
-//! The arena is filled with extents of 1 to 64 frames, then random ones are released until half of
-//! the frames are free, so that free runs of all lengths lie scattered. Memory is not touched: what
-//! is measured is the arena, not the kernel.
+//! The arena is filled with extents of 1 to 64 frames; then random ones are released until half of
+//! the frames are free, so that free runs of all lengths lie scattered. Memory is not touched: this
+//! measures the arena, not the kernel.
 
 use mneme_arena::{Arena, ArenaOptions, ClaimError, Class, Extent, FRAME_BYTES, Frame};
 use mneme_sync::{ControlOptions, Participants, Slot};
@@ -67,7 +67,7 @@ fn claim(arena: &Arena, slot: &Slot, frames: u32, align: u32) -> Result<Extent, 
     arena.claim(slot, frames, align, NodeId(0), Class::Ordinary, 0)
 }
 
-/// Claims all there is, and releases at random until half is free.
+/// Claims all frames, and releases random extents until half of the frames are free.
 fn fill_by_half(arena: &Arena, slot: &Slot, seed: &mut u64) -> Result<Vec<Extent>, Box<dyn Error>> {
     let mut held: Vec<Extent> = Vec::new();
     loop {

@@ -16,25 +16,26 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// What is known of the extent that holds a frame.
+/// Information about the extent that contains a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExtentInfo {
-    /// The whole extent.
+    /// The extent.
     pub extent: Extent,
-    /// What its claimer gave it as a tag.
+    /// The tag that its claimer gave it.
     pub tag: u16,
     /// Whether it has been adopted.
     pub state: ExtentState,
-    /// Grows with every claim of any of its frames (and wraps after 2^32): who remembers it with a
-    /// place in the extent notices later whether that place is still of the same extent.
+    /// Increases with every claim of any of its frames (and wraps after 2^32). A caller that
+    /// remembers it together with a place in the extent can later detect whether the place still
+    /// belongs to the same extent.
     pub generation: u32,
 }
 
-/// How firmly an extent is claimed.
+/// The state of a claimed extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExtentState {
-    /// Claimed by that thread slot, which will adopt it. If it dies before, [`Arena::repair`] gives
-    /// the extent back.
+    /// Claimed by that thread slot, which has yet to adopt it. If the slot's process dies before
+    /// that, [`Arena::repair`] frees the extent.
     Claimed(SlotId),
     /// Part of the tenant's structure until it is released.
     Held,
@@ -48,10 +49,10 @@ pub struct Arena {
     pub(crate) region: Arc<Region>,
     pub(crate) participants: Participants,
     pub(crate) geometry: ArenaGeometry,
-    /// `order[n]`: the arena's nodes, the one nearest to node `n` first.
+    /// `order[n]` lists the arena's nodes by their distance from node `n`, nearest first.
     pub(crate) order: Vec<Vec<u16>>,
     pub(crate) backed: Backed,
-    /// Behind the rest: see [`Arena::keep_alive`].
+    /// Dropped last: see [`Arena::keep_alive`].
     pub(crate) kept: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -70,13 +71,14 @@ impl Arena {
         &self.region
     }
 
-    /// The participants whose slots own what is claimed.
+    /// The participants whose slots own claimed extents.
     pub fn participants(&self) -> &Participants {
         &self.participants
     }
 
-    /// Keeps something for as long as this opening lives: what says that its memory is in use. A
-    /// cache in the arena may outlive the store that manages it. The first call counts.
+    /// Keeps a value as long as this opening exists, for instance the value that records that its
+    /// memory is in use: a cache in the arena may outlive the store that manages it. Only the first
+    /// call has an effect.
     pub fn keep_alive(&self, what: Arc<dyn Any + Send + Sync>) {
         let _ = self.kept.set(what);
     }
@@ -87,13 +89,13 @@ impl Arena {
         self.geometry.client..self.geometry.client + self.geometry.client_bytes
     }
 
-    /// NUMA nodes that the arena is spread over.
+    /// The number of NUMA nodes that the arena is spread over.
     pub fn nodes(&self) -> u16 {
-        // As long as the list of what is nearest to node 0, which names each once.
+        // The list of node 0's neighbours contains each node once.
         self.order.first().map_or(1, |order| order.len() as u16)
     }
 
-    /// The node that the frame is on; node 0 for a frame that is not handed out.
+    /// The node that the frame is on; node 0 for a frame that is not available for claims.
     pub fn node_of(&self, frame: Frame) -> NodeId {
         if self.nodes() < 2 {
             return NodeId(0);
@@ -105,22 +107,22 @@ impl Arena {
         NodeId(found.map_or(0, |zone| zone.node))
     }
 
-    /// Changes how many frames are kept from ordinary claims. It takes effect for claims that begin
-    /// afterwards, in all openings; what they have already is not touched.
+    /// Changes how many frames are reserved from ordinary claims. Affects claims that begin
+    /// afterwards, in all openings; existing extents are not touched.
     ///
     /// # Errors
     /// The tables cannot be reached.
     pub fn set_reserve(&self, frames: u32) -> Result<(), RegionError> {
         self.may_write()?;
-        // Relaxed: the number stands for itself.
+        // Relaxed: nothing else depends on the number.
         self.header()?.reserve_frames.store(frames, Relaxed);
         Ok(())
     }
 
-    /// The extent that holds the frame, if one does; lock-free, a handful of loads from one or two
-    /// cache lines.
+    /// The extent that contains the frame, if there is one; lock-free, a handful of loads from one
+    /// or two cache lines.
     ///
-    /// The answer was true at one moment during the call. Of an extent that the caller holds it
+    /// The answer was true at one moment during the call. For an extent that the caller holds it
     /// stays true.
     #[inline]
     pub fn extent_of(&self, frame: Frame) -> Option<ExtentInfo> {
@@ -139,8 +141,8 @@ impl Arena {
         })
     }
 
-    /// All extents, in the order of their addresses. Lock-free; each was there when the walk came
-    /// past.
+    /// All extents, in the order of their addresses. Lock-free; each existed at the moment at which
+    /// it was visited.
     pub fn extents(&self) -> impl Iterator<Item = ExtentInfo> + '_ {
         let mut next = self.geometry.first_frame;
         std::iter::from_fn(move || {
@@ -159,12 +161,12 @@ impl Arena {
 
     /// Makes a claimed extent part of the tenant's structure: from now on it outlives its claimer.
     ///
-    /// The tenant links the extent first, then adopts it; if it dies in between, its own repair
-    /// finds the link by its own intent and adopts or unlinks, *before* [`repair`](Self::repair)
-    /// runs. One CAS.
+    /// The tenant links the extent first, then adopts it. If it dies in between, its own repair
+    /// finds the link through its own intent and adopts or unlinks the extent, *before*
+    /// [`repair`](Self::repair) runs. Costs one compare-and-swap.
     ///
     /// # Errors
-    /// No such extent is claimed, or it was adopted already.
+    /// No such extent is claimed, or it has already been adopted.
     pub fn adopt(&self, extent: Extent) -> Result<(), AdoptError> {
         use crate::descriptor::NotAdoptable;
         let Some(range) = self.range_of(extent) else {
@@ -180,7 +182,7 @@ impl Arena {
         })
     }
 
-    /// The frames of the extent, if it is one that could have been claimed.
+    /// The frames of the extent, if such an extent could have been claimed.
     pub(crate) fn range_of(&self, extent: Extent) -> Option<Range<u32>> {
         let end = extent.start.0.checked_add(extent.frames)?;
         (extent.frames > 0
@@ -189,8 +191,8 @@ impl Arena {
         .then_some(extent.start.0..end)
     }
 
-    /// What a region that is mapped read-only allows as well: who stores has taken the lock before,
-    /// or asked [`may_write`](Self::may_write).
+    /// The header, which is also accessible in a region that is mapped read-only: a caller that
+    /// stores has taken the lock or called [`may_write`](Self::may_write) before.
     pub(crate) fn header(&self) -> Result<&ArenaHeader, RegionError> {
         self.region.view_at(ARENA_HEADER)
     }
@@ -203,7 +205,7 @@ impl Arena {
         }
     }
 
-    /// The lock, which nobody has who may not write.
+    /// The lock. A caller that may not write cannot take it.
     pub(crate) fn lock_word(&self) -> Result<&RobustLock, RegionError> {
         self.may_write()?;
         Ok(&self.header()?.lock.lock)
@@ -228,10 +230,11 @@ impl Arena {
         Ok(Summary::new(shape, words, nodes))
     }
 
-    /// The number of the frame behind the last one: of all frames of the region, those of the
-    /// arena's own tables included. One load.
+    /// The number of the frame after the last one, that is, the number of all frames of the region,
+    /// including those with the arena's own tables. Costs one load.
     pub fn end_frame(&self) -> u32 {
-        // SYNC: pairs with the Release store at the end of a growth: the new descriptors are there.
+        // SYNC: pairs with the Release store at the end of a growth: the new descriptors are
+        // visible.
         let end = self
             .header()
             .map_or(0, |header| header.end_frame.load(Acquire));
@@ -242,7 +245,7 @@ impl Arena {
         self.region.view_slice_at(self.geometry.zones, MAX_ZONES)
     }
 
-    /// The zones as far as they lie among the frames.
+    /// The zones, clipped to the current frames.
     pub(crate) fn zones(&self) -> Result<impl Iterator<Item = Zone> + '_, RegionError> {
         let (first, end) = (self.geometry.first_frame, self.end_frame());
         let count = self.header()?.zone_count.load(Relaxed);
@@ -261,7 +264,7 @@ impl Arena {
             }))
     }
 
-    /// The zones as they are written.
+    /// The zones as they are stored.
     pub(crate) fn raw_zones(&self) -> Result<Vec<Zone>, RegionError> {
         let count = self.header()?.zone_count.load(Relaxed);
         Ok(self
@@ -276,7 +279,7 @@ impl Arena {
         for (entry, zone) in self.zone_entries()?.iter().zip(zones) {
             entry.store(*zone);
         }
-        // Relaxed: as the entries.
+        // Relaxed, like the entries.
         self.header()?.zone_count.store(zones.len() as u32, Relaxed);
         Ok(())
     }
@@ -289,8 +292,9 @@ impl Arena {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// Asks the kernel to place these frames on their zones' nodes. A preference: where it is not
-    /// granted (a node that this machine does not have), frames lie where they are first touched.
+    /// Asks the kernel to place these frames on their zones' nodes. This is a preference: if it is
+    /// not granted (for a node that this machine does not have), frames lie where they are first
+    /// touched.
     pub(crate) fn bind(&self, zones: &[Zone], frames: Range<u32>) {
         if self.nodes() < 2 {
             return;

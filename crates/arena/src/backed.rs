@@ -1,16 +1,17 @@
-//! **An extent that is handed out has its space**, also in a file that gets it only as it is used:
-//! a lack of it is an error of the claim, and never a signal in the middle of a store.
+//! **A claimed extent has disk space**, even in a file whose space is allocated only on use: a lack
+//! of it is an error of the claim, and never a signal in the middle of a store.
 //!
-//! A frame that anybody ever had has its space: its generation says so. Only frames that nobody
-//! had, and those whose space was given back (see `spare`), are asked for. Asking takes the file
-//! system as long as clearing the memory does (0.2 ms a frame of small pages on tmpfs), once for
-//! each; whoever would not wait for it asks ahead, by [`Arena::back`].
+//! A frame that has been claimed before has its space; its generation shows that. Space is
+//! allocated only for frames that were never claimed, and for those whose space was given back (see
+//! `spare`). The file system takes as long for it as for clearing the memory (0.2 ms a frame of
+//! small pages on tmpfs), once for each frame. A caller that does not want to wait allocates ahead,
+//! with [`Arena::back`].
 //!
-//! A frame that has no space and can get none is no free frame. So what is left of the space is
-//! handed out as the last free frames are: an ordinary claim leaves the reserve alone, as far as
-//! that was asked for ahead of it ([`SPACE_AHEAD`]), and what frames lack their space is found out
-//! by the claim that first meets it, and *withheld* from the count of the free ones until there is
-//! space again.
+//! A frame for which there is no space does not count as free. So the last of the space is handed
+//! out as the last free frames are. An ordinary claim leaves the reserve alone, as far as space was
+//! allocated ahead for it ([`SPACE_AHEAD`]). The claim that first fails to get space determines
+//! which frames lack it; these are *withheld* from the count of free frames until there is space
+//! again.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,29 +25,30 @@ use crate::frame::{FRAME_BYTES, Frame};
 use crate::zone::Zone;
 use mneme_sys::{Clock, Region, RegionError, SystemClock};
 
-/// Frames of the reserve that have their space before they are claimed, at most: what compaction
-/// begins with. A caller that asks for space ahead of the claims asks for as many behind theirs.
+/// The maximum number of frames of the reserve that get their space before they are claimed: the
+/// frames with which compaction begins. A caller that allocates space ahead of claims does so for
+/// as many frames after theirs.
 pub const SPACE_AHEAD: u32 = 4;
 
-/// How long claims wait before they ask again for space that there was none of: to be refused it
-/// takes a millisecond.
+/// How long claims wait before they ask again for space that was refused: a refusal takes a
+/// millisecond.
 const AGAIN_NS: u64 = 100_000_000;
 
-/// What this opening knows of the frames' space; nothing where all have it anyway.
+/// What this opening knows about the frames' space; empty if all frames have it anyway.
 #[derive(Debug, Default)]
 pub(crate) struct Backed {
-    /// The frames that have it, a bit each.
+    /// The frames that have space, one bit each.
     frames: Vec<AtomicU64>,
-    /// Free frames that have none and got none, by node.
+    /// The number of free frames by node for which space was refused.
     withheld: Vec<AtomicU32>,
-    /// The first of them, plus one, by node; 0: none is withheld.
+    /// The number of the first such frame plus one, by node; 0 if none is withheld.
     first: Vec<AtomicU32>,
-    /// When a claim last asked for its space, in nanoseconds.
+    /// When a claim last asked for space, in nanoseconds.
     asked_ns: AtomicU64,
 }
 
 impl Backed {
-    /// Of a region of which `frames` frames may be claimed, on so many nodes.
+    /// For a region with `frames` claimable frames, on that many nodes.
     pub(crate) fn new(region: &Region, frames: u32, nodes: u16) -> Backed {
         if !region.is_lazy() {
             return Backed::default();
@@ -62,17 +64,17 @@ impl Backed {
         }
     }
 
-    /// Free frames of a node that are withheld.
-    // Relaxed here and below: what is said of the file, not of this process' memory; a moment later
-    // it may be otherwise.
+    /// The number of a node's free frames that are withheld.
+    // Relaxed here and below: these describe the file, not this process's memory, and may change at
+    // any moment.
     pub(crate) fn withheld(&self, node: u16) -> u32 {
         self.withheld
             .get(usize::from(node))
             .map_or(0, |frames| frames.load(Relaxed))
     }
 
-    /// The part of a zone's frames that lies before those that are withheld. Others behind have
-    /// their space perhaps, and are the last that anybody took.
+    /// The part of a zone's frames before the first withheld one. Later frames may have space, and
+    /// are the last ones that anybody took.
     pub(crate) fn below_withheld(&self, zone: &Zone) -> Range<u32> {
         let first = self.first.get(usize::from(zone.node));
         let first = first.map_or(0, |first| first.load(Relaxed)).checked_sub(1);
@@ -89,12 +91,12 @@ impl Backed {
 }
 
 impl Arena {
-    /// Takes the space of a frame in a file that gets it as it is used, whoever may have the frame;
-    /// nothing elsewhere. Claims do this for what they hand out: it is for those who would rather
-    /// do it ahead.
+    /// Allocates the space of a frame, claimed or not, in a file whose space is allocated on use;
+    /// does nothing for other regions. Claims do this for the frames that they hand out; this call
+    /// is for callers that want it done ahead.
     ///
     /// # Errors
-    /// [`RegionError::NoSpace`]: there is none; [`RegionError::OutOfBounds`] beyond the region's
+    /// [`RegionError::NoSpace`] if there is none; [`RegionError::OutOfBounds`] beyond the region's
     /// end.
     pub fn back(&self, frame: Frame) -> Result<(), RegionError> {
         let table = self.table()?;
@@ -110,26 +112,26 @@ impl Arena {
         self.region.reserve(start..start + FRAME_BYTES as usize)?;
         match bare {
             Some((descriptor, seen)) => descriptor.regain(seen),
-            // Of a frame that somebody had since this says nothing: see `lacks_space`.
+            // For a frame that has been claimed before this means nothing: see `lacks_space`.
             None => {
                 let word = &self.backed.frames[frame.0 as usize / 64];
                 word.fetch_or(1 << (frame.0 % 64), Relaxed);
             }
         }
-        // There is space again: the next claim finds out how much.
+        // There is space again: the next claim determines how much.
         for number in self.backed.first.iter().chain(&self.backed.withheld) {
             number.store(0, Relaxed);
         }
         Ok(())
     }
 
-    /// Free frames that are withheld, for the file system has no space for them.
+    /// The number of free frames that are withheld because the file system has no space for them.
     pub fn withheld(&self) -> u32 {
         let by_node = self.backed.withheld.iter();
         by_node.map(|frames| frames.load(Relaxed)).sum()
     }
 
-    /// Asks for the space of a frame that is withheld, if any is: if there is some, none is
+    /// Asks for the space of one withheld frame, if there is any; if that succeeds, no frame is
     /// withheld any more.
     ///
     /// # Errors
@@ -142,8 +144,8 @@ impl Arena {
         }
     }
 
-    /// Counts anew what is withheld, for a claim was refused on its account, and asks for space,
-    /// unless somebody just has.
+    /// Determines again which frames are withheld, because a claim was refused for that reason, and
+    /// asks for space, unless somebody has just done so.
     pub(crate) fn withhold_less(
         &self,
         table: &DescriptorTable<'_, AtomicU64>,
@@ -155,14 +157,14 @@ impl Arena {
                 return Ok(());
             }
         }
-        // Others may have taken some of it.
+        // Others may have taken some of the space.
         self.withhold(table)
     }
 
-    /// Frames that ordinary claims leave alone: where there is little space, an eighth of what
-    /// there is at most.
+    /// The number of frames that ordinary claims leave alone: if there is little space, at most an
+    /// eighth of it.
     pub(crate) fn reserve_now(&self) -> Result<u32, RegionError> {
-        // Relaxed: the number stands for itself.
+        // Relaxed: nothing else depends on the number.
         let reserve = self.header()?.reserve_frames.load(Relaxed);
         Ok(match self.withheld() {
             0 => reserve,
@@ -173,9 +175,9 @@ impl Arena {
         })
     }
 
-    /// Takes the space of what is about to be claimed, and for an ordinary claim that of a part of
-    /// the reserve: before anything says that somebody had these frames, for who finds it said
-    /// believes that they have their space.
+    /// Allocates the space of the frames about to be claimed and, for an ordinary claim, of a part
+    /// of the reserve. This must precede any record that somebody had these frames, because readers
+    /// of that record assume that the frames have their space.
     pub(crate) fn back_claim(
         &self,
         table: &DescriptorTable<'_, AtomicU64>,
@@ -197,13 +199,13 @@ impl Arena {
         Ok(backed?)
     }
 
-    /// Takes the space of some of the frames behind an extent that have none, a few at a time.
+    /// Allocates the space of some frames after an extent that lack it, a few at a time.
     fn back_ahead(
         &self,
         table: &DescriptorTable<'_, AtomicU64>,
         extent: Range<u32>,
     ) -> Result<(), RegionError> {
-        // As far as this opening has mapped: another may have grown the region.
+        // As far as this opening has mapped the region; another may have grown it.
         let mapped = (self.region.len() as u64 / FRAME_BYTES) as u32;
         let ahead = SPACE_AHEAD.min(self.reserve_now()?);
         table
@@ -221,8 +223,9 @@ impl Arena {
             || (status.state == State::Free && status.generation == 0 && !self.backed.has(frame))
     }
 
-    /// The lowest run of claimable frames in `range` that all have their space. It looks at each:
-    /// for when some are withheld, and what the tree finds before the first of them is not enough.
+    /// The lowest run of claimable frames in `range` that all have their space. Examines each
+    /// frame; needed when some are withheld, and the tree finds nothing sufficient before the first
+    /// of them.
     pub(crate) fn find_backed(
         &self,
         range: Range<u32>,
@@ -243,8 +246,8 @@ impl Arena {
         Ok(None)
     }
 
-    /// Counts anew which free frames have no space. The caller has the lock, and has just been
-    /// refused space.
+    /// Determines again which free frames have no space. The caller must hold the lock, and has
+    /// just been refused space.
     fn withhold(&self, table: &DescriptorTable<'_, AtomicU64>) -> Result<(), ClaimError> {
         let mut withheld = vec![(0, 0); self.backed.withheld.len()];
         for zone in self.zones()? {

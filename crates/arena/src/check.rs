@@ -1,4 +1,4 @@
-//! Walks everything that the arena keeps and says, in words, what contradicts what.
+//! Walks all of the arena's tables and reports contradictions in words.
 
 use crate::arena::Arena;
 use crate::descriptor::State;
@@ -8,7 +8,7 @@ use crate::{RepairError, descriptor::FrameRun};
 use mneme_sync::SlotId;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Problems that a check reports at most: enough to see of what kind the damage is.
+/// The maximum number of problems that a check reports: enough to show the kind of damage.
 const MOST: usize = 100;
 
 /// A contradiction found by [`Arena::check`].
@@ -17,34 +17,34 @@ pub enum Problem {
     /// A descriptor has a state that this version does not know.
     #[error("{frame} has a state that does not exist")]
     UnknownState {
-        /// Where.
+        /// The frame.
         frame: Frame,
     },
-    /// A descriptor says what is impossible at its place.
+    /// A descriptor has a state that is impossible at its place.
     #[error("{frame} is {is}, which is impossible {place}")]
     Impossible {
-        /// Where.
+        /// The frame.
         frame: Frame,
-        /// Its state in words.
+        /// The state, in words.
         is: &'static str,
-        /// Which place.
+        /// The place, in words.
         place: &'static str,
     },
-    /// A frame says it is part of a run, but no run holds it.
+    /// A frame claims to be part of a run, but no run contains it.
     #[error("{frame} is a further frame of an extent that does not exist")]
     Orphan {
-        /// Where.
+        /// The frame.
         frame: Frame,
     },
     /// A frame within an extent does not belong to it.
     #[error("the {extent} does not hold its own {frame}")]
     Broken {
-        /// The extent as its first frame has it.
+        /// The extent according to its first frame.
         extent: Extent,
-        /// The frame that denies it.
+        /// The frame that contradicts it.
         frame: Frame,
     },
-    /// An extent lies on two zones or behind the end.
+    /// An extent crosses the border of a zone or lies beyond the end.
     #[error("the {extent} is not within one zone")]
     AcrossZones {
         /// The extent.
@@ -61,25 +61,25 @@ pub enum Problem {
     /// The zones leave something out, overlap, or name a node that the arena does not have.
     #[error("the zones are wrong at frame {frame}: {what}")]
     Zones {
-        /// Where.
+        /// The frame's number.
         frame: u32,
-        /// How.
+        /// What is wrong.
         what: &'static str,
     },
-    /// Bitmap and descriptor disagree.
+    /// The bitmap and a descriptor disagree.
     #[error("{frame} is {} in the search bitmap, but its descriptor says otherwise", if *.bitmap { "free" } else { "taken" })]
     Bitmap {
-        /// Where.
+        /// The frame.
         frame: Frame,
-        /// What the bitmap says: free.
+        /// Whether the bitmap says that it is free.
         bitmap: bool,
     },
-    /// A node of the search tree does not say what follows from the bitmap.
+    /// A node of the search tree disagrees with the bitmap.
     #[error("the search tree is wrong above frames {first} to {last}")]
     Tree {
-        /// First frame below the node.
+        /// The first frame below the node.
         first: u32,
-        /// Last frame below it.
+        /// The last frame below the node.
         last: u32,
     },
 }
@@ -98,11 +98,12 @@ fn words(state: State) -> &'static str {
 }
 
 impl Arena {
-    /// Walks all descriptors, zones, bitmap and tree. Empty if all is well, the first hundred
-    /// problems if not. Holds the arena's lock: claims wait meanwhile (about 10 ns a frame).
+    /// Checks all descriptors, zones, the bitmap and the tree. Returns an empty list if all is
+    /// well, otherwise the first hundred problems. Holds the arena's lock, so claims wait meanwhile
+    /// (about 10 ns a frame).
     ///
     /// # Errors
-    /// The lock or a slot cannot be had.
+    /// The lock or a slot is not available.
     pub fn check(&self) -> Result<Vec<Problem>, RepairError> {
         let slot = self.participants.slot()?;
         let guard = self.lock::<RepairError>(&slot)?;
@@ -119,7 +120,7 @@ impl Arena {
     fn check_frames(&self, problems: &mut Vec<Problem>) -> Result<(), RepairError> {
         let table = self.table()?;
         let (first, end) = (self.geometry.first_frame, self.end_frame());
-        // Frames that the extent before them has vouched for.
+        // Frames covered by an extent before them that has been checked.
         let mut vouched = first;
         for (number, descriptor) in (0..).zip(table.0) {
             if problems.len() >= MOST {
@@ -239,7 +240,7 @@ impl Arena {
             }
             let bitmap = summary.is_free(number);
             let status = descriptor.status();
-            // Tenants take frames, and seal them, while this looks.
+            // Tenants take and seal frames during the check.
             if status.is_some_and(|status| status.state == State::Filling)
                 || masked.contains(&u64::from(number))
             {

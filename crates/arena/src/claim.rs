@@ -1,15 +1,16 @@
-//! A claim gets, at once, the lowest run of free frames that fits; or nothing, and then nothing has
-//! changed.
+//! A claim gets, at once, the lowest run of free frames that fits; otherwise it fails and changes
+//! nothing.
 //!
-//! Under the arena's lock: search (see `summary`), intent, descriptors, bitmap and tree. Dead
-//! before the run's head is written, it leaves tails without a head, which the next owner of the
-//! lock frees; dead later, it leaves an extent in state `Claimed` that [`Arena::repair`] gives
-//! back.
+//! Under the arena's lock, a claim searches (see `free_runs`), announces its intent, and writes
+//! descriptors, bitmap and tree. If it dies before the run's head is written, it leaves tails
+//! without a head, which the next owner of the lock frees; if it dies later, it leaves an extent in
+//! state `Claimed`, which [`Arena::repair`] frees.
 //!
-//! The two classes of client are those of Park, §2.3, of which only the first asks for extents; the
-//! split into ordinary and reserved claims is what a log needs so that compaction can always start.
-//! In an arena that lends its idle frames (see `lending`) a rented frame is as good as a free one,
-//! and the CAS that claims it discards what was in it. Free ones are preferred.
+//! The two classes of clients are those of Park, §2.3, of which only the first claims extents. A
+//! log needs the distinction between ordinary and reserved claims so that compaction can always
+//! start. In an arena that lends its idle frames (see `lending`), a rented frame can be claimed
+//! like a free one, and the compare-and-swap that claims it discards its content. Free ones are
+//! preferred.
 
 use crate::arena::Arena;
 use crate::descriptor::{State, Unexpected};
@@ -20,20 +21,20 @@ use mneme_sync::{Lane, Slot};
 use mneme_sys::{Clock, NodeId, RegionError, SystemClock};
 use std::ops::Range;
 
-/// On whose account a claim goes.
+/// Which frames a claim may use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Class {
-    /// May not take the last [`reserve`](Arena::set_reserve) frames.
+    /// May not use the last [`reserve`](Arena::set_reserve) frames.
     Ordinary,
-    /// May take all there are: for what frees space for others.
+    /// May use all frames: for operations that free memory for others.
     Reserved,
 }
 
-/// How often a claim begins again because the second class took a frame that it had found. Each
-/// node's tenant does that once at most, for it sees the lock held.
+/// How often a claim starts again because the second class took a frame that it had found. Each
+/// node's tenant can cause that at most once, because it then sees that the lock is held.
 const MAX_RACES: u32 = 1 << 16;
 
-/// What is asked of [`Arena::claim`].
+/// The arguments of [`Arena::claim`].
 struct Request {
     frames: u32,
     align: u32,
@@ -42,7 +43,7 @@ struct Request {
     tag: u16,
 }
 
-/// Why a run that was found was not had.
+/// Why a run that was found could not be claimed.
 enum Refused {
     Run(Unexpected),
     Claim(ClaimError),
@@ -82,23 +83,23 @@ impl From<Refused> for ClaimError {
 impl Arena {
     /// Claims `frames` adjacent frames on one NUMA node, the first at a multiple of `align_frames`
     /// (a power of two up to [`MAX_ALIGN_FRAMES`]), counted from the region's start. `node` is a
-    /// wish: where it has no such run, the nearest node that has one serves. `tag` (up to
-    /// [`MAX_TAG`]) is the tenant's, and comes back from [`extent_of`](Arena::extent_of).
+    /// preference: if it has no such run, the nearest node that has one is used. `tag` (up to
+    /// [`MAX_TAG`]) is chosen by the tenant, and is returned by [`extent_of`](Arena::extent_of).
     ///
-    /// The extent is the caller's, in state [`Claimed`](crate::ExtentState::Claimed), until it is
-    /// [adopted](Arena::adopt) or [released](Arena::release). If the calling thread's process dies
-    /// before, `repair` gives it back; so adopt before the thread ends, for its slot then goes to
-    /// another.
+    /// The extent belongs to the caller, in state [`Claimed`](crate::ExtentState::Claimed), until
+    /// it is [adopted](Arena::adopt) or [released](Arena::release). If the calling thread's process
+    /// dies before that, `repair` frees it. Adopt before the thread ends, because its slot then
+    /// goes to another thread.
     ///
-    /// **The memory is as its last user left it**, not zeroed; only frames that nobody had before
-    /// are zero. It may not be populated yet. In an arena that lends, a reader of the second class
-    /// may be copying from it at any time: it is written by [`racy`](mneme_sys::racy) stores or
-    /// atomics of 8 bytes. Cost: a microsecond or so, whatever the size of the
-    /// arena; frames of the run add some nanoseconds each. `slot` is one of the arena's own
+    /// **The memory is as its last user left it**, not zeroed; only frames that were never claimed
+    /// before are zero. It may not be populated yet. In an arena that lends, a reader of the second
+    /// class may be copying from it at any time, so it must be written by [`racy`](mneme_sys::racy)
+    /// stores or by 8-byte atomics. Costs about a microsecond for any size of the arena, plus some
+    /// nanoseconds for each frame of the run. `slot` must belong to the arena's own
     /// [participants](Arena::participants).
     ///
     /// # Errors
-    /// No memory, no run of that length, or a request that can never be granted; see
+    /// There is not enough memory, no run of that length, or the request can never be granted; see
     /// [`ClaimError`]. Nothing has changed then.
     pub fn claim(
         &self,
@@ -157,7 +158,7 @@ impl Arena {
                 range => range?,
             };
             match self.take(slot, &request, range, &mut discarded) {
-                // A tenant came between. It sees the lock held and takes no other frame.
+                // A tenant came in between. It sees that the lock is held and takes no other frame.
                 Err(Refused::Run(Unexpected::Raced { .. })) if raced < MAX_RACES => {
                     raced += 1;
                     self.mask_filling()?;
@@ -175,8 +176,8 @@ impl Arena {
         Ok(extent)
     }
 
-    /// Makes the frames an extent of the caller's, and counts those that were rented. Lock holder
-    /// only.
+    /// Makes the frames an extent of the caller's, and counts those that were rented. Only for the
+    /// holder of the lock.
     fn take(
         &self,
         slot: &Slot<'_>,
@@ -210,8 +211,8 @@ impl Arena {
             mneme_sys::fault!("arena.claim.descriptor");
         });
         if let Err(at) = written {
-            // A tenant of the second class took a frame, or somebody wrote into the table past the
-            // lock. What this claim wrote is taken back.
+            // A tenant of the second class took a frame, or somebody wrote into the table without
+            // the lock. What this claim wrote is undone.
             table.free_run(range.clone(), generation, false, || ());
             self.derive(range)?;
             intent.clear();
@@ -260,8 +261,8 @@ impl Arena {
                 {
                     return Ok(start..start + frames);
                 }
-                // Behind the first that is withheld others may have their space: those of which
-                // it was not given back.
+                // Frames after the first withheld one may have their space, namely those whose
+                // space was not given back.
                 if self.withheld() > 0
                     && let Some(start) = self.find_backed(zone.range(), frames, align)?
                 {
@@ -282,7 +283,7 @@ impl Arena {
         })
     }
 
-    /// Sees to it that this opening has the extent mapped: another may have grown the region.
+    /// Ensures that this opening has the extent mapped: another may have grown the region.
     fn reach(&self, extent: Extent) -> Result<(), ClaimError> {
         if extent.end() > self.region.len() as u64 {
             self.region.refresh()?;

@@ -1,8 +1,9 @@
-//! Frame descriptors: the truth about every frame, from which all else is derived.
+//! Frame descriptors: the authoritative state of every frame, from which everything else is
+//! derived.
 //!
-//! Guarantee: [`DescriptorTable::run_of`] answers, without a lock and from at most two cache lines,
-//! with a run that existed as a whole at one moment during the call, or with none; however claims,
-//! adoptions and releases race with it, and whatever bytes the table holds.
+//! Guarantee: [`DescriptorTable::run_of`] returns, without a lock and from at most two cache lines,
+//! a run that existed as a whole at one moment during the call, or none. That holds for any
+//! concurrent claims, adoptions and releases, and for any bytes in the table.
 //!
 //! A descriptor is 16 bytes:
 //!
@@ -15,42 +16,43 @@
 //! | 1 | 0..32 | frames in the run |
 //! | 1 | 32..64 | frames back to the head, the first frame of the run |
 //!
-//! A run is as its **head** says: `Claimed` or `Held`. The others are `Tail`. All frames of a run
-//! carry one generation, greater than any of them carried before; so a tail belongs to the run that
-//! its distance points to if, and only if, the generations agree. A claim writes the tails first
-//! and the head last, a release frees the head first; adoption is one CAS on the head. Word 1 is
-//! written while the frame is free and is left alone as long as the run lives.
+//! A run's state is that of its **head**: `Claimed` or `Held`. Its other frames are `Tail`. All
+//! frames of a run carry one generation, greater than any that they carried before; so a tail
+//! belongs to the run that its distance points to if, and only if, the generations agree. A claim
+//! writes the tails first and the head last; a release frees the head first; adoption is one
+//! compare-and-swap on the head. Word 1 is written while the frame is free and does not change as
+//! long as the run exists.
 //!
-//! The generation is also what makes repairs idempotent: an intent names it, and frames that carry
-//! another one are none of its business any more. 0 means that nobody had the frame yet; after 2^32
-//! claims the numbers begin again at 1.
+//! The generation also makes repairs idempotent: an intent names it, and the repair ignores frames
+//! that carry another one. 0 means that the frame was never claimed; after 2^32 claims the numbers
+//! start again at 1.
 //!
 //! In an arena that lends its idle frames (`lending`) a frame may be `Filling` or `Rented` instead
-//! of free. A rented frame is as good as a free one to a claim.
+//! of free. A claim may take a rented frame like a free one.
 
 use mneme_sync::Word;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 
-/// What a frame is at present.
+/// The current state of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum State {
-    /// Behind the end of the arena; zero, so that descriptors of frames to come need not be
+    /// Beyond the end of the arena. It is zero, so that descriptors of future frames need not be
     /// written.
     Absent = 0,
     Free = 1,
-    /// Head of a run that nobody has adopted yet: lost if its owner dies.
+    /// Head of a run that nobody has adopted yet: freed if its owner dies.
     Claimed = 2,
     /// Head of a run that is part of the tenant's structure.
     Held = 3,
     /// A further frame of a run.
     Tail = 4,
-    /// The arena's own state and the client area.
+    /// The arena's own tables and the client area.
     Own = 5,
-    /// Lent, and being written by the second class: no claim may have it.
+    /// Lent, and being written by the second class: no claim may take it.
     Filling = 6,
-    /// Lent, and never written again by the second class: any claim may have it.
+    /// Lent, and never written again by the second class: any claim may take it.
     Rented = 7,
 }
 
@@ -61,7 +63,7 @@ impl State {
         matches!(self, State::Free | State::Rented)
     }
 
-    /// Whether the frame's bytes are the second class'.
+    /// Whether the frame's bytes belong to the second class.
     #[inline]
     pub fn is_lent(self) -> bool {
         matches!(self, State::Filling | State::Rented)
@@ -73,13 +75,13 @@ pub(crate) fn following(generation: u32) -> u32 {
     generation.wrapping_add(1).max(1)
 }
 
-/// The tag of a frame whose memory is being given back, and of a free one that has none: a claim
-/// takes its space first (see `spare`).
+/// The tag of a frame whose memory is being given back, and of a free frame without memory: a claim
+/// allocates its space first (see `spare`).
 pub(crate) const TAG_BARE: u16 = TAG_MASK;
 const TAG_MASK: u16 = (1 << 12) - 1;
 const _: () = assert!(crate::MAX_TAG < TAG_BARE);
 
-/// Word 0, taken apart.
+/// The decoded word 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Status {
     pub state: State,
@@ -89,7 +91,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    /// A frame that nobody has; the generation stays from its last run.
+    /// The status of a free frame, which keeps the generation of its last run.
     pub fn free(generation: u32) -> Status {
         Status {
             state: State::Free,
@@ -99,7 +101,8 @@ impl Status {
         }
     }
 
-    /// What a frame of a run becomes that is freed: bare, if its memory was being given back.
+    /// The status of a frame of this run after it is freed: bare, if its memory was being given
+    /// back.
     fn freed(self) -> Status {
         let bare = self.tag == TAG_BARE;
         Status {
@@ -108,12 +111,12 @@ impl Status {
         }
     }
 
-    /// Whether it is a free frame that somebody had, and that has its memory.
+    /// Whether it is a free frame that was claimed before and has its memory.
     pub fn is_spare(self) -> bool {
         self.state == State::Free && self.generation > 0 && self.tag != TAG_BARE
     }
 
-    /// Whether it is a free frame that nobody had yet.
+    /// Whether it is a free frame that was never claimed.
     pub fn is_fresh(self) -> bool {
         self.state == State::Free && self.generation == 0 && self.tag != TAG_BARE
     }
@@ -130,7 +133,7 @@ impl Status {
             | u64::from(self.generation) << 32
     }
 
-    /// `None` if the state is none that this version knows.
+    /// Decodes word 0; `None` if this version does not know the state.
     #[inline]
     pub fn unpack(word: u64) -> Option<Status> {
         let state = match word & 0xf {
@@ -153,12 +156,12 @@ impl Status {
     }
 }
 
-/// A run as its descriptors tell it.
+/// A run according to its descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FrameRun {
     pub head: u32,
     pub frames: u32,
-    /// The head's.
+    /// The head's status.
     pub status: Status,
 }
 
@@ -176,13 +179,13 @@ pub(crate) struct DescriptorOf<W> {
     run: W,
 }
 
-/// The descriptor as it lies in a region.
+/// The descriptor in a region.
 pub(crate) type Descriptor = DescriptorOf<AtomicU64>;
 
 const _: () = assert!(size_of::<Descriptor>() == 16);
 
 impl<W: Word> DescriptorOf<W> {
-    /// Word 0 as it is; for comparison only.
+    /// The raw word 0; only for comparisons.
     fn raw(&self) -> u64 {
         // SYNC: pairs with the Release side of every CAS below.
         self.status.load(Acquire)
@@ -192,8 +195,8 @@ impl<W: Word> DescriptorOf<W> {
         Status::unpack(self.raw())
     }
 
-    /// Notes that a free frame has its memory again, if it is as `seen` was: a claim, and with it a
-    /// later giving back, has changed the generation. Without the lock.
+    /// Records that a free frame has its memory again, if its status is still `seen`: a claim, and
+    /// a later return of its memory, would have changed the generation. Called without the lock.
     pub fn regain(&self, seen: Status) {
         if seen.is_bare() {
             let new = Status::free(seen.generation).pack();
@@ -204,34 +207,34 @@ impl<W: Word> DescriptorOf<W> {
         }
     }
 
-    /// Sets the state of a frame that is in no run. Lock holder only.
+    /// Sets the status of a frame that is in no run. Only for the holder of the lock.
     pub fn set(&self, status: Status) {
         // SYNC: pairs with `raw`.
         self.status.store(status.pack(), Release);
     }
 
-    /// The run's length and the distance to its head, as written.
+    /// The stored length of the run and distance to its head.
     pub fn place(&self) -> (u32, u32) {
-        // SYNC: pairs with the Release store in `DescriptorTable::write_run`: who sees a later
-        // run's word here sees, in word 0, at least that the earlier run has ended.
+        // SYNC: pairs with the Release store in `DescriptorTable::write_run`: a thread that sees a
+        // later run's value here sees, in word 0, at least that the earlier run has ended.
         let word = self.run.load(Acquire);
         (word as u32, (word >> 32) as u32)
     }
 }
 
-/// Why a run could not be made of these frames.
+/// Why these frames could not become a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unexpected {
-    /// The second class has begun to fill the frame, or had it in between: search again.
+    /// The second class has begun to fill the frame, or has had it in between: search again.
     Raced { frame: u32 },
-    /// A state that only a damaged table or a foreign writer explains.
+    /// A state that can only result from damage or from a foreign writer.
     Damaged { frame: u32 },
 }
 
 /// Why a run cannot be adopted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NotAdoptable {
-    /// No run of that place and length is there.
+    /// There is no run at that place with that length.
     NoSuchRun,
     /// It was adopted before.
     AlreadyHeld,
@@ -245,7 +248,7 @@ impl<'a, W: Word> DescriptorTable<'a, W> {
         self.0.get(frame as usize)
     }
 
-    /// The run that holds the frame.
+    /// The run that contains the frame.
     #[inline]
     pub fn run_of(&self, frame: u32) -> Option<FrameRun> {
         let descriptor = self.get(frame)?;
@@ -256,7 +259,8 @@ impl<'a, W: Word> DescriptorTable<'a, W> {
                 return None;
             }
             let (frames, back) = descriptor.place();
-            // Word 1 may be of a later run than word 0; its head then carries a later generation.
+            // Word 1 may belong to a later run than word 0; its head then carries a later
+            // generation.
             if back < frames && (back == 0) == (status.state != State::Tail) {
                 let head = frame.checked_sub(back)?;
                 let head_status = Status::unpack(self.get(head)?.raw())?;
@@ -273,23 +277,23 @@ impl<'a, W: Word> DescriptorTable<'a, W> {
             }
             let again = descriptor.raw();
             if again == seen {
-                // The run is being released (its head first), or the table is damaged: no run
-                // either way.
+                // The run is being released, which frees its head first, or the table is damaged:
+                // in either case there is no run.
                 return None;
             }
             seen = again;
         }
     }
 
-    /// The generation that a claim of these frames gives them: after the highest among them, and
-    /// none that one of them carries. All must be claimable. Lock holder only.
+    /// The generation for a claim of these frames: the successor of the highest among them, and
+    /// none that one of them carries. All must be claimable. Only for the holder of the lock.
     pub fn next_generation(&self, frames: Range<u32>) -> Result<u32, Unexpected> {
         let mut highest = 0;
         for frame in frames.clone() {
             highest = highest.max(self.claimable(frame)?.1.generation);
         }
         let mut next = following(highest);
-        // Only where the numbers have just begun again is one of them taken.
+        // Only after the numbers have started again can it be one that a frame carries.
         while highest == u32::MAX
             && frames.clone().any(|frame| {
                 self.get(frame)
@@ -302,7 +306,7 @@ impl<'a, W: Word> DescriptorTable<'a, W> {
         Ok(next)
     }
 
-    /// The descriptor of a frame that a claim may take, and what it says.
+    /// The descriptor and status of a frame, if a claim may take it.
     fn claimable(&self, frame: u32) -> Result<(&'a DescriptorOf<W>, Status), Unexpected> {
         let damaged = Unexpected::Damaged { frame };
         let descriptor = self.get(frame).ok_or(damaged)?;
@@ -313,14 +317,14 @@ impl<'a, W: Word> DescriptorTable<'a, W> {
         }
     }
 
-    /// What is known of these frames.
+    /// The statuses of these frames.
     pub fn statuses(&self, frames: Range<u32>) -> impl Iterator<Item = (u32, Status)> {
         frames.filter_map(|frame| Some((frame, self.get(frame)?.status()?)))
     }
 
-    /// Makes claimable frames a run in state `Claimed`; `step` is called after each, with the state
-    /// that it had. What the second class had in them is gone with that. Lock holder only, with the
-    /// intent written.
+    /// Makes claimable frames a run in state `Claimed`, which discards what the second class had in
+    /// them. Calls `step` after each frame, with its previous status. Only for the holder of the
+    /// lock, with the intent announced.
     pub fn write_run(
         &self,
         range: Range<u32>,
@@ -354,8 +358,9 @@ impl<'a, W: Word> DescriptorTable<'a, W> {
                 descriptor
                     .run
                     .store(u64::from(frames) | u64::from(back) << 32, Release);
-                // SYNC: pairs with `raw`: who sees the run sees its word 1. It fails if the second
-                // class takes the frame, or gives it back, at this moment.
+                // SYNC: pairs with `raw`: a thread that sees the run sees its word 1. The
+                // compare-and-swap fails if the second class takes or returns the frame at this
+                // moment.
                 if descriptor
                     .status
                     .compare_exchange(old.pack(), new, AcqRel, Acquire)
@@ -372,7 +377,7 @@ impl<'a, W: Word> DescriptorTable<'a, W> {
         Ok(())
     }
 
-    /// `Claimed` becomes `Held`, in one step.
+    /// Changes `Claimed` to `Held`, in one step.
     pub fn adopt(&self, range: Range<u32>) -> Result<(), NotAdoptable> {
         let head = self.get(range.start).ok_or(NotAdoptable::NoSuchRun)?;
         let old = head.raw();
@@ -390,8 +395,8 @@ impl<'a, W: Word> DescriptorTable<'a, W> {
                 }
                 .pack();
                 // SYNC: pairs with `raw`; the tenant's link to the extent, written before, is
-                // visible to who sees it held. The CAS fails if the run was adopted or given back
-                // in between.
+                // visible to a thread that sees the extent held. The compare-and-swap fails if the
+                // run was adopted or freed in between.
                 match head.status.compare_exchange(old, new, AcqRel, Acquire) {
                     Ok(_) => Ok(()),
                     Err(now) if now == new => Err(NotAdoptable::AlreadyHeld),
@@ -402,10 +407,10 @@ impl<'a, W: Word> DescriptorTable<'a, W> {
         }
     }
 
-    /// Frees what carries the generation in this range, the head first; `step` is called after each
-    /// frame. With `spare_held`, a run that was adopted is left as it is and the answer is `false`.
-    /// Idempotent: frames that were freed or claimed since carry the generation no more as part of
-    /// a run. Lock holder only, with the intent written.
+    /// Frees the frames with the given generation in this range, the head first, and calls `step`
+    /// after each. With `spare_held`, an adopted run is left unchanged and the result is `false`.
+    /// Idempotent: frames that were freed or claimed since no longer carry the generation as part
+    /// of a run. Only for the holder of the lock, with the intent announced.
     pub fn free_run(
         &self,
         range: Range<u32>,
@@ -428,7 +433,7 @@ impl<'a, W: Word> DescriptorTable<'a, W> {
                     return false;
                 }
                 let new = status.freed().pack();
-                // SYNC: pairs with `raw`. The loop is for an adoption that comes between.
+                // SYNC: pairs with `raw`. The loop handles an adoption that comes in between.
                 match descriptor
                     .status
                     .compare_exchange(old, new, AcqRel, Acquire)

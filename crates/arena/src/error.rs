@@ -1,4 +1,4 @@
-//! What can go wrong, one enum for each family of operations.
+//! This crate's errors: one enum for each family of operations.
 
 use crate::{Extent, Frame};
 use mneme_sync::{SlotError, Stalled};
@@ -7,29 +7,29 @@ use mneme_sys::{HeaderError, RegionError};
 /// Why an arena could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// The options contradict themselves.
+    /// The options contradict each other.
     #[error("{0}")]
     Options(&'static str),
-    /// The region is too small for the tables, the client area and one frame, now or at its
-    /// maximum.
+    /// The region is too small for the tables, the client area and one frame, now or at its maximum
+    /// size.
     #[error(
         "the region has {len} bytes and may have {max}; its tables and {client} bytes for the client take \
          {needed} with one frame; give it more, or ask for a smaller client area"
     )]
     TooSmall {
-        /// Bytes the region has.
+        /// The region's length in bytes.
         len: u64,
-        /// Bytes it may grow to.
+        /// The region's maximum length in bytes.
         max: u64,
-        /// Bytes asked for the client area.
+        /// The requested length of the client area in bytes.
         client: u64,
-        /// Bytes needed now.
+        /// The number of bytes needed now.
         needed: u64,
     },
-    /// The region's maximum is above what an arena can number.
+    /// The region's maximum is more than an arena can number.
     #[error("the region may grow to {max} bytes; an arena divides at most 32 TiB")]
     TooLarge {
-        /// Bytes it may grow to.
+        /// The region's maximum length in bytes.
         max: u64,
     },
     /// The kernel has no randomness for the secret of an arena that lends.
@@ -43,38 +43,38 @@ pub enum CreateError {
 /// Why an arena could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It is not an arena's region, or one of another version or layout (both are named), or its
-    /// creator died before the end, or its header is damaged.
+    /// It is not an arena's region, has another version or layout (both are named), or has a
+    /// damaged header, or its creator died during its creation.
     #[error("not a usable arena region")]
     Header(#[from] HeaderError),
-    /// The region is shorter than the frames it says it has.
+    /// The region is shorter than its recorded number of frames.
     #[error("the region is torn: its arena needs {needed} bytes, it has {len}")]
     Torn {
-        /// Bytes that the arena needs.
+        /// The number of bytes that the arena needs.
         needed: u64,
-        /// Bytes there are.
+        /// The region's length in bytes.
         len: u64,
     },
     /// The arena's own header contradicts itself.
     #[error("the arena's header is damaged: {0}")]
     Damaged(&'static str),
-    /// Frames and the lock name owners in a control region that is not the one of today: it was
-    /// rebuilt, after a reboot for instance. [`Arena::recover`](crate::Arena::recover) opens the
-    /// arena if nobody else has it open.
+    /// Frames and the lock have owners from an earlier control region, which was rebuilt since, for
+    /// instance after a reboot. [`Arena::recover`](crate::Arena::recover) opens the arena if nobody
+    /// else has it open.
     #[error(
         "the arena belongs to incarnation {arena} of its control region, which is now at {control}; recover it"
     )]
     OtherIncarnation {
-        /// The incarnation that the arena knows.
+        /// The incarnation recorded in the arena.
         arena: u64,
-        /// That of the control region given.
+        /// The incarnation of the given control region.
         control: u64,
     },
-    /// The lock is held by somebody who does not get on (only when recovering or repairing at
-    /// once).
+    /// The lock's holder makes no progress (only when the arena is recovered or repaired while it
+    /// is opened).
     #[error(transparent)]
     Stalled(#[from] Stalled),
-    /// This thread could get no slot.
+    /// This thread could not get a slot.
     #[error(transparent)]
     Slot(#[from] SlotError),
     /// The region's memory could not be reached.
@@ -82,47 +82,48 @@ pub enum OpenError {
     Region(#[from] RegionError),
 }
 
-/// Why a claim got nothing. Nothing has changed.
+/// Why a claim failed. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// So many frames are not free, or only within the reserve.
+    /// There are not that many free frames, or only within the reserve.
     #[error(
         "out of memory: {wanted} frames wanted, {free} free, of which {reserve} are kept in reserve; \
          release something or grow the region"
     )]
     OutOfMemory {
-        /// Frames asked for.
+        /// The number of frames requested.
         wanted: u32,
-        /// Frames that are free, reserve included.
+        /// The number of free frames, including the reserve.
         free: u32,
-        /// Frames that this class may not take; 0 for [`Class::Reserved`](crate::Class::Reserved).
+        /// The number of frames that this class may not use; 0 for
+        /// [`Class::Reserved`](crate::Class::Reserved).
         reserve: u32,
     },
-    /// Enough frames are free, but not side by side on one node with that alignment.
+    /// There are enough free frames, but no such run on one node with that alignment.
     #[error(
         "no {wanted} free frames in a row, aligned to {align}: the longest such run has {longest}"
     )]
     NoContiguousRun {
-        /// Frames asked for.
+        /// The number of frames requested.
         wanted: u32,
-        /// Their alignment in frames.
+        /// The requested alignment in frames.
         align: u32,
-        /// What a request of this alignment can get.
+        /// The longest run that a request with this alignment can get.
         longest: u32,
     },
     /// The request can never be granted.
     #[error(transparent)]
     Invalid(#[from] InvalidClaim),
-    /// Another participant holds the arena's lock and does not let go.
+    /// Another participant holds the arena's lock and does not release it.
     #[error(transparent)]
     Stalled(#[from] Stalled),
     /// The memory behind the extent could not be mapped into this process.
     #[error("the extent found cannot be backed with memory")]
     Backing(#[from] RegionError),
-    /// The descriptors contradict the search structure; `check()` says how.
-    #[error("the arena is damaged at {frame}; its check tells more")]
+    /// The descriptors contradict the search structure; `check()` reports how.
+    #[error("the arena is damaged at {frame}; check it for details")]
     Damaged {
-        /// Where.
+        /// The frame.
         frame: Frame,
     },
 }
@@ -130,30 +131,31 @@ pub enum ClaimError {
 /// What is wrong with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidClaim {
-    /// Zero frames.
+    /// It asks for no frames.
     #[error("a claim of no frames")]
     NoFrames,
-    /// More than the arena can ever have.
+    /// It asks for more frames than the arena can ever have.
     #[error("a claim of {wanted} frames in an arena that has at most {most}")]
     TooMany {
-        /// Frames asked for.
+        /// The number of frames requested.
         wanted: u32,
-        /// Frames at its full size.
+        /// The number of frames at its maximum size.
         most: u32,
     },
-    /// The alignment is not a power of two, or above [`MAX_ALIGN_FRAMES`](crate::MAX_ALIGN_FRAMES).
+    /// The alignment is not a power of two, or is larger than
+    /// [`MAX_ALIGN_FRAMES`](crate::MAX_ALIGN_FRAMES).
     #[error(
         "an alignment of {align} frames; a power of two from 1 to {} is possible",
         crate::MAX_ALIGN_FRAMES
     )]
     Alignment {
-        /// Alignment asked for.
+        /// The requested alignment.
         align: u32,
     },
-    /// The tag is above [`MAX_TAG`](crate::MAX_TAG).
+    /// The tag is larger than [`MAX_TAG`](crate::MAX_TAG).
     #[error("tag {tag}; the largest is {}", crate::MAX_TAG)]
     Tag {
-        /// Tag asked for.
+        /// The requested tag.
         tag: u16,
     },
 }
@@ -161,8 +163,8 @@ pub enum InvalidClaim {
 /// Why an extent could not be adopted. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
-    /// There is no such extent: never claimed, released, or given back because its claimer was
-    /// found dead.
+    /// There is no such extent: it was never claimed, was released, or was freed because its
+    /// claimer was found dead.
     #[error("no {extent} is claimed")]
     NotClaimed {
         /// The extent given.
@@ -187,7 +189,7 @@ pub enum ReleaseError {
     Foreign {
         /// The extent given.
         extent: Extent,
-        /// The first frame that is handed out.
+        /// The first frame available for claims.
         first: u32,
         /// The last one.
         last: u32,
@@ -198,21 +200,21 @@ pub enum ReleaseError {
         /// The extent given.
         extent: Extent,
     },
-    /// It is a part of an extent, or more than one.
+    /// It is only a part of an extent, or more than one.
     #[error("the {given} is not what was claimed there: {actual}")]
     Mismatch {
         /// The extent given.
         given: Extent,
-        /// The one that holds its first frame.
+        /// The extent that contains its first frame.
         actual: Extent,
     },
-    /// Another participant holds the arena's lock and does not let go.
+    /// Another participant holds the arena's lock and does not release it.
     #[error(transparent)]
     Stalled(#[from] Stalled),
-    /// The descriptors contradict themselves; `check()` says how.
-    #[error("the arena is damaged at {frame}; its check tells more")]
+    /// The descriptors contradict each other; `check()` reports how.
+    #[error("the arena is damaged at {frame}; check it for details")]
     Damaged {
-        /// Where.
+        /// The frame.
         frame: Frame,
     },
     /// The region's memory could not be reached.
@@ -220,18 +222,18 @@ pub enum ReleaseError {
     Region(#[from] RegionError),
 }
 
-/// Why an arena could not grow. Its size is what it was.
+/// Why an arena could not grow. Its size is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum GrowError {
-    /// Beyond the size that the arena's tables were made for.
+    /// The requested size is beyond the size that the arena's tables were made for.
     #[error("cannot grow to {wanted} bytes: the arena was made for at most {max}")]
     BeyondMax {
-        /// Bytes asked for.
+        /// The requested length in bytes.
         wanted: u64,
-        /// Bytes it was made for.
+        /// The maximum length in bytes.
         max: u64,
     },
-    /// Another participant holds the arena's lock and does not let go.
+    /// Another participant holds the arena's lock and does not release it.
     #[error(transparent)]
     Stalled(#[from] Stalled),
     /// The region could not grow.
@@ -239,14 +241,14 @@ pub enum GrowError {
     Region(#[from] RegionError),
 }
 
-/// Why the remains of the dead could not be repaired, or the arena not be checked. Trying again
+/// Why an arena could not be repaired after a death, or could not be checked. Trying again
 /// continues.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
-    /// Another participant holds the arena's lock and does not let go.
+    /// Another participant holds the arena's lock and does not release it.
     #[error(transparent)]
     Stalled(#[from] Stalled),
-    /// This thread could get no slot.
+    /// This thread could not get a slot.
     #[error(transparent)]
     Slot(#[from] SlotError),
     /// The region's memory could not be reached.

@@ -1,4 +1,4 @@
-//! The kind of each error of this crate.
+//! Assigns each error of this crate its kind.
 
 use mneme_sys::{Classified, ErrorKind};
 
@@ -42,7 +42,7 @@ mneme_sys::kinds! {
 impl Classified for PrivateError {
     fn kind(&self) -> ErrorKind {
         match self {
-            // The caller's number of records.
+            // The number of records comes from the caller.
             Self::Arena(CreateError::Options(_)) => ErrorKind::Invalid,
             Self::Arena(error) => error.kind(),
             Self::Region(error) => error.kind(),

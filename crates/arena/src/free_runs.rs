@@ -1,33 +1,34 @@
 //! Finds the lowest free run of a given length and alignment within a range of frames, in O(log n).
 //!
-//! A bitmap (bit set: frame free) with a tree of [`SpanRuns`] above it, eight children a node. All
-//! of it is *derived* from the frame descriptors: whoever takes over from a dead holder of the
-//! arena's lock recomputes what it may have left half done, and `check()` compares everything.
+//! A bitmap (a set bit means a free frame) with a tree of [`SpanRuns`] above it, with eight
+//! children a node. All of it is *derived* from the frame descriptors: a thread that takes over the
+//! arena's lock from a dead holder recomputes the parts that may be half done, and `check()`
+//! compares everything.
 //!
-//! The search goes from left to right and carries the free run that reaches up to the present node.
-//! A node is entered only if its `longest` proves that the request fits inside, so apart from the
-//! two edges of the range it goes down one path. Values come from shared memory: a wrong one makes
-//! the search miss or find a run that the descriptors then refuse, never leave the tree.
+//! The search goes from left to right and remembers the free run that ends at the current node. A
+//! node is entered only if its `longest` proves that the request fits inside, so apart from the two
+//! edges of the range the search follows one path. Values come from shared memory: a wrong one
+//! makes the search miss, or find a run that the descriptors then refuse, but never leave the tree.
 
 use crate::runs::{ALIGNMENTS, RunsNode, SpanRuns, align_up};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Frames a word of the bitmap covers.
+/// The number of frames that a word of the bitmap covers.
 pub(crate) const WORD_FRAMES: u32 = 64;
-/// Children of a tree node.
+/// The number of children of a tree node.
 const FAN: u32 = 8;
-/// Levels at most: 64 * 8^6 = 2^24 frames.
+/// The maximum number of levels: 64 * 8^6 = 2^24 frames.
 const MAX_LEVELS: usize = 7;
 
-/// Where the levels of the tree lie in the array of nodes; a function of the number of frames
-/// alone.
+/// The positions of the tree's levels in the array of nodes, which depend only on the number of
+/// frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TreeShape {
-    /// Words of the bitmap, and nodes of the lowest level.
+    /// The number of words of the bitmap, and of nodes of the lowest level.
     words: u32,
     levels: usize,
-    /// `first[l]`: where level `l` begins in the array of nodes; lowest level first.
+    /// `first[l]` is the index of the first node of level `l`; the lowest level comes first.
     first: [u32; MAX_LEVELS],
     count: [u32; MAX_LEVELS],
     nodes: u32,
@@ -58,17 +59,17 @@ impl TreeShape {
         shape
     }
 
-    /// Words of the bitmap.
+    /// The number of words of the bitmap.
     pub fn words(&self) -> usize {
         self.words as usize
     }
 
-    /// Nodes of the tree.
+    /// The number of nodes of the tree.
     pub fn nodes(&self) -> usize {
         self.nodes as usize
     }
 
-    /// Frames below a node of the level.
+    /// The number of frames below a node of the level.
     fn span(level: usize) -> u32 {
         WORD_FRAMES << (3 * level)
     }
@@ -86,12 +87,12 @@ struct Search {
     range: Range<u32>,
     len: u32,
     align_log2: u32,
-    /// Where the free run begins that reaches up to the frame the search has come to.
+    /// The begin of the free run that ends at the frame that the search has reached.
     run: u32,
 }
 
 impl Search {
-    /// The aligned place in the carried run, if that run goes on to `end`.
+    /// The aligned place in the remembered run, if that run extends to `end`.
     #[inline]
     fn fits_up_to(&self, end: u32) -> Option<u32> {
         let place = align_up(self.run, self.align_log2);
@@ -101,7 +102,7 @@ impl Search {
 
 // SYNC: every access to `words` is Relaxed, for the reason given at `RunsNode`.
 impl<'a> Summary<'a> {
-    /// `words` and `nodes` have the lengths that `shape` says.
+    /// `words` and `nodes` must have the lengths given by `shape`.
     pub fn new(shape: &'a TreeShape, words: &'a [AtomicU64], nodes: &'a [RunsNode]) -> Summary<'a> {
         debug_assert!(words.len() == shape.words() && nodes.len() == shape.nodes());
         Summary {
@@ -111,7 +112,7 @@ impl<'a> Summary<'a> {
         }
     }
 
-    /// A bitmap without a tree, for [`scan`](Self::scan) alone.
+    /// A bitmap without a tree, only for [`scan`](Self::scan).
     pub fn bitmap(shape: &'a TreeShape, words: &'a [AtomicU64]) -> Summary<'a> {
         Summary {
             shape,
@@ -124,17 +125,17 @@ impl<'a> Summary<'a> {
         &self.nodes[(self.shape.first[level] + index) as usize]
     }
 
-    /// The word that holds the bits of frames `index * 64 ..`.
+    /// The word with the bits of the frames from `index * 64` on.
     pub fn word(&self, index: usize) -> u64 {
         self.words[index].load(Relaxed)
     }
 
-    /// Whether the bitmap has the frame as free.
+    /// Whether the frame is free according to the bitmap.
     pub fn is_free(&self, frame: u32) -> bool {
         self.word((frame / WORD_FRAMES) as usize) >> (frame % WORD_FRAMES) & 1 != 0
     }
 
-    /// All free frames.
+    /// The number of free frames.
     pub fn free(&self) -> u32 {
         self.node(self.shape.levels - 1, 0).free()
     }
@@ -170,7 +171,7 @@ impl<'a> Summary<'a> {
         }
     }
 
-    /// What the node should say, from the words or nodes below it.
+    /// The value that follows for the node from the words or nodes below it.
     fn computed(&self, level: usize, index: u32) -> SpanRuns {
         if level == 0 {
             return SpanRuns::of_word(index * WORD_FRAMES, self.word(index as usize));
@@ -189,7 +190,7 @@ impl<'a> Summary<'a> {
         runs
     }
 
-    /// The frames below the first tree node that does not say what follows from the bitmap.
+    /// The frames below the first tree node that disagrees with the bitmap.
     pub fn first_wrong_node(&self) -> Option<Range<u32>> {
         for level in 0..self.shape.levels {
             for index in 0..self.shape.count[level] {
@@ -202,8 +203,8 @@ impl<'a> Summary<'a> {
         None
     }
 
-    /// The lowest place in `range` where `len` free frames begin at a multiple of
-    /// `1 << align_log2`.
+    /// The lowest place in `range` where `len` free frames begin at a multiple of `1 <<
+    /// align_log2`.
     pub fn find(&self, range: Range<u32>, len: u32, align_log2: u32) -> Option<u32> {
         debug_assert!(len > 0 && (align_log2 as usize) < ALIGNMENTS);
         if range.is_empty() || len > range.end - range.start {
@@ -222,8 +223,7 @@ impl<'a> Summary<'a> {
         )
     }
 
-    /// What [`find`](Self::find) finds, by looking at the bitmap alone, and at so many of its words
-    /// at most.
+    /// Like [`find`](Self::find), but reads only the bitmap, and at most that many of its words.
     pub fn scan(&self, range: Range<u32>, len: u32, align_log2: u32, words: u32) -> Option<u32> {
         let words = words_of(&range).take(words as usize);
         let mut search = Search {
@@ -284,8 +284,8 @@ impl<'a> Summary<'a> {
         None
     }
 
-    /// Free frames and longest runs within `range`; the other fields speak of the range rounded out
-    /// to whole nodes.
+    /// The number of free frames and the longest runs within `range`; the other fields refer to the
+    /// range rounded out to whole nodes.
     pub fn within(&self, range: Range<u32>) -> SpanRuns {
         let mut sum = SpanRuns::empty(range.start / WORD_FRAMES * WORD_FRAMES);
         if !range.is_empty() {
@@ -326,7 +326,7 @@ fn mask_within(base: u32, range: &Range<u32>) -> u64 {
     }
 }
 
-/// The words that hold bits of these frames, each with the mask of those bits.
+/// The words with the bits of these frames, each with the mask of those bits.
 pub(crate) fn words_of(frames: &Range<u32>) -> impl DoubleEndedIterator<Item = (u32, u64)> + use<> {
     let range = frames.clone();
     let words = if range.is_empty() {
@@ -391,7 +391,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn finds_what_a_linear_scan_finds(
+        fn a_search_finds_what_a_linear_scan_finds(
             marks in prop::collection::vec((range_in(1500), any::<bool>()), 0..60),
             holes in prop::collection::vec(0u32..1500, 0..200),
             queries in prop::collection::vec((range_in(1500), 1u32..200, 0u32..8), 1..40),
@@ -419,7 +419,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_in_the_tree_neither_panics_nor_leaves_it(
+        fn a_search_in_a_garbage_tree_neither_panics_nor_leaves_it(
             words in prop::collection::vec(any::<u64>(), 24),
             garbage in prop::collection::vec((0usize..28, any::<u32>(), any::<u32>(), any::<u32>()), 0..28),
             query in (range_in(1500), 1u32..200, 0u32..8),

@@ -1,10 +1,11 @@
-//! The arena grows with its region, up to the maximum that its tables were made for; nothing moves.
+//! The arena grows with its region, up to the maximum that its tables were made for; nothing is
+//! moved.
 //!
-//! The region grows first, outside of the arena's lock (allocating gigabytes takes its time). Then,
-//! under the lock, intent, descriptors and zones of the new frames are written, and the growth
-//! takes effect by one store of the new end. Dead before it, the next owner of the lock forgets the
-//! new frames, and the next growth finds the region large enough; dead later, it derives bitmap and
-//! tree.
+//! The region grows first, outside the arena's lock, because allocating gigabytes takes time. Then,
+//! under the lock, the intent, descriptors and zones of the new frames are written, and the growth
+//! takes effect by one store of the new end. If the thread dies before that store, the next owner
+//! of the lock discards the new frames, and the next growth finds the region large enough; if it
+//! dies later, the next owner derives bitmap and tree.
 
 use crate::GrowError;
 use crate::arena::Arena;
@@ -18,10 +19,11 @@ use std::sync::atomic::Ordering::Release;
 
 impl Arena {
     /// Grows the region and the arena to `new_len` bytes, rounded up to whole frames. Does nothing
-    /// if the arena is that large. New frames are spread over the nodes.
+    /// if the arena is already that large. New frames are spread over the nodes.
     ///
     /// # Errors
-    /// `new_len` is beyond the maximum, or there is no memory; the arena has its old size then.
+    /// `new_len` is beyond the maximum, or there is not enough memory; the arena then keeps its
+    /// size.
     pub fn grow(&self, slot: &Slot<'_>, new_len: u64) -> Result<(), GrowError> {
         let max = (u64::from(self.geometry.max_frames) * FRAME_BYTES).min(self.region.max() as u64);
         if new_len > max {
@@ -30,7 +32,7 @@ impl Arena {
                 max,
             });
         }
-        // Not above `max_frames`, which is a u32.
+        // At most `max_frames`, which is a u32.
         let to = new_len.div_ceil(FRAME_BYTES) as u32;
         self.region.refresh()?;
         self.region.grow((u64::from(to) * FRAME_BYTES) as usize)?;
@@ -55,8 +57,8 @@ impl Arena {
         }
         self.store_zones(&zones)?;
         mneme_sys::fault!("arena.grow.zones");
-        // SYNC: pairs with the Acquire load in `end_frame`: who sees the new frames sees their
-        // descriptors.
+        // SYNC: pairs with the Acquire load in `end_frame`: a thread that sees the new frames sees
+        // their descriptors.
         self.header()?.end_frame.store(to, Release);
         mneme_sys::fault!("arena.grow.end");
         RegionHeader::set_committed(&self.region, u64::from(to) * FRAME_BYTES)?;

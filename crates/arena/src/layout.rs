@@ -1,5 +1,5 @@
-//! The arena's part of a region's format: what lies where. Version 1; version 2 if the arena lends
-//! its idle frames.
+//! The arena's part of a region's format: the offsets of its parts. Version 1; version 2 if the
+//! arena lends its idle frames.
 //!
 //! ```text
 //! 0      RegionHeader (mneme-sys)            128 B; magic "MnemeArn", version, layout, identity, sizes
@@ -16,11 +16,11 @@
 //! ...    client area                          client_bytes, the tenant's own; zeroed at creation
 //! F      frames that are handed out           F is the next multiple of 2 MiB
 //! ```
-//! The tables are sized for the region's maximum, so that growth moves nothing. Frames are numbered
-//! from the region's start: those before F are the arena's own. Every part begins at a multiple of
-//! 128 bytes; all integers are atomics in the machine's order. `max_len`, `client_bytes`, and in
-//! version 2 `nodes` and `buckets`, determine all offsets: [`ArenaGeometry::new`] computes them,
-//! and what an opened region says must agree with it.
+//! The tables are sized for the region's maximum, so growth moves nothing. Frames are numbered from
+//! the region's start; those before F belong to the arena. Every part begins at a multiple of 128
+//! bytes; all integers are atomics in the machine's byte order. `max_len`, `client_bytes` and, in
+//! version 2, `nodes` and `buckets` determine all offsets: [`ArenaGeometry::new`] computes them,
+//! and the contents of an opened region must agree.
 
 use crate::descriptor::Descriptor;
 use crate::discardable::index::CacheBucket;
@@ -33,13 +33,13 @@ use mneme_sync::RobustLock;
 use mneme_sys::{HEADER_LEN, InRegion};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Magic of a region that an arena divides.
+/// The magic number of an arena's region.
 pub const MAGIC: [u8; 8] = *b"MnemeArn";
-/// Version of the format of an arena that lends nothing.
+/// The format version of an arena that does not lend.
 pub const FORMAT: u32 = 1;
-/// Version of the format of an arena that lends its idle frames.
+/// The format version of an arena that lends its idle frames.
 pub const FORMAT_LENDING: u32 = 2;
-/// Changes whenever a size or a constant of the format does.
+/// Changes whenever a size or a constant of the format changes.
 pub const LAYOUT_HASH: u64 = fnv(&[
     size_of::<ArenaHeader>() as u64,
     size_of::<ZoneEntry>() as u64,
@@ -49,7 +49,7 @@ pub const LAYOUT_HASH: u64 = fnv(&[
     MAX_ZONES as u64,
     FRAME_BYTES,
 ]);
-/// [`LAYOUT_HASH`] of an arena that lends its idle frames.
+/// The [`LAYOUT_HASH`] of an arena that lends its idle frames.
 pub const LAYOUT_HASH_LENDING: u64 = fnv(&[
     LAYOUT_HASH,
     size_of::<LendingHeader>() as u64,
@@ -58,12 +58,12 @@ pub const LAYOUT_HASH_LENDING: u64 = fnv(&[
     size_of::<CacheBucket>() as u64,
 ]);
 
-/// Unit of placement: two cache lines.
+/// The unit of placement: two cache lines.
 const UNIT: u64 = 128;
-/// Where the arena's header lies.
+/// The offset of the arena's header.
 pub(crate) const ARENA_HEADER: u64 = HEADER_LEN as u64;
 
-/// FNV-1a by numbers: finds accidents, not malice.
+/// FNV-1a of numbers, which detects accidents, not attacks.
 pub(crate) const fn fnv(numbers: &[u64]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut i = 0;
@@ -74,7 +74,7 @@ pub(crate) const fn fnv(numbers: &[u64]) -> u64 {
     hash
 }
 
-/// A lock with two cache lines of its own.
+/// A lock that has 128 bytes to itself.
 #[repr(C, align(128))]
 pub(crate) struct LoneLock {
     pub lock: RobustLock,
@@ -86,28 +86,28 @@ pub(crate) struct LoneLock {
 pub(crate) struct ArenaHeader {
     // Written at creation, constant afterwards.
     pub client_bytes: AtomicU64,
-    /// [`fnv`] over the constants.
+    /// The [`fnv`] of the constants.
     pub checksum: AtomicU64,
     pub max_frames: AtomicU32,
     pub first_frame: AtomicU32,
     pub nodes: AtomicU32,
     _constant: AtomicU32,
-    /// Incarnation of the control region whose slots own frames and the lock.
+    /// The incarnation of the control region whose slots own frames and the lock.
     pub incarnation: AtomicU64,
-    /// Buckets of the cache's index; 0 in an arena that lends nothing.
+    /// The number of buckets of the cache's index; 0 in an arena that does not lend.
     pub buckets: AtomicU64,
     _line: [AtomicU64; 10],
 
-    // Change seldom, read by every claim.
-    /// The frame behind the last one. Growth takes effect by this store.
+    // These change seldom, and every claim reads them.
+    /// The frame after the last one. Growth takes effect by storing it.
     pub end_frame: AtomicU32,
     pub zone_count: AtomicU32,
-    /// Frames that ordinary claims leave alone.
+    /// The number of frames that ordinary claims leave alone.
     pub reserve_frames: AtomicU32,
     _seldom: AtomicU32,
     _line2: [AtomicU64; 14],
 
-    /// Guards everything but adoption: descriptors, bitmap, tree, zones, growth.
+    /// Guards everything except adoption: descriptors, bitmap, tree, zones, growth.
     pub lock: LoneLock,
     _rest: [AtomicU64; 16],
 }
@@ -139,14 +139,14 @@ unsafe impl InRegion for FrameUse {}
 // SAFETY: `repr(C)`, eight `AtomicU64` in 64 bytes; any bytes are valid.
 unsafe impl InRegion for CacheBucket {}
 
-/// What determines the size of the parts that only an arena has that lends.
+/// The sizes of the parts that only an arena that lends has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LendingShape {
     pub nodes: u16,
     pub buckets: u64,
 }
 
-/// Where those parts lie.
+/// The offsets of those parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LendingPlaces {
     pub shape: LendingShape,
@@ -157,26 +157,26 @@ pub(crate) struct LendingPlaces {
     pub index: u64,
 }
 
-/// Where the parts of a region lie.
+/// The offsets of the parts of a region.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ArenaGeometry {
-    /// Frames up to the region's maximum, the arena's own included.
+    /// The number of frames at the region's maximum size, including the arena's own.
     pub max_frames: u32,
     pub client_bytes: u64,
     pub zones: u64,
     pub descriptors: u64,
     pub bitmap: u64,
     pub tree: u64,
-    /// `None` in an arena that lends nothing.
+    /// `None` in an arena that does not lend.
     pub lending: Option<LendingPlaces>,
     pub client: u64,
-    /// The first frame that is handed out.
+    /// The first frame available for claims.
     pub first_frame: u32,
     pub shape: TreeShape,
 }
 
 impl ArenaGeometry {
-    /// `None` if the region's maximum is above what the format can number, or too small for its own
+    /// `None` if the region's maximum is more than the format can number, or too small for the
     /// tables and one frame.
     pub fn new(
         max_len: u64,
@@ -241,7 +241,7 @@ impl ArenaGeometry {
         }
     }
 
-    /// Version and layout hash of a region with these parts.
+    /// The version and layout hash of a region with these parts.
     pub fn format(&self) -> (u32, u64) {
         match self.lending {
             Some(_) => (FORMAT_LENDING, LAYOUT_HASH_LENDING),
@@ -250,7 +250,7 @@ impl ArenaGeometry {
     }
 }
 
-/// The first place after `count` things of `size` bytes at `offset`.
+/// The first aligned offset after `count` items of `size` bytes at `offset`.
 fn place_after(offset: u64, size: usize, count: u64) -> Option<u64> {
     offset
         .checked_add((size as u64).checked_mul(count)?)?
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_hold_one_frame_or_be_numbered_has_no_geometry() {
+    fn a_region_that_is_too_small_or_too_large_has_no_geometry() {
         assert_eq!(ArenaGeometry::new(2 << 20, 0, None), None);
         assert_eq!(ArenaGeometry::new(4 << 20, 3 << 20, None), None);
         assert_eq!(ArenaGeometry::new(4 << 20, u64::MAX, None), None);

@@ -1,22 +1,23 @@
 //! Idle frames are lent to the second class, which may lose them at any moment.
 //!
-//! **A claim never waits for the second class, and the second class never takes what the reserve
-//! or a claim needs.** A frame goes from one to the other by compare-and-swap on its descriptor
-//! (`descriptor::lending`), not under the arena's lock, so a tenant that sleeps or is dead holds
-//! nothing up. Each node has one frame at most that is being filled; no claim can have that one.
+//! **A claim never waits for the second class, and the second class never takes frames that the
+//! reserve or a claim needs.** A frame changes hands by a compare-and-swap on its descriptor
+//! (`descriptor::lending`), not under the arena's lock, so a tenant that sleeps or is dead delays
+//! nobody. For each node at most one frame is being filled, and no claim can take that one.
 //!
-//! The search tree means *claimable*: free or rented. Tenants do not change it. What a tenant is
-//! filling stands in its node's [`FillNode`], and a claim takes it out of the tree before it
-//! searches ([`Arena::mask_filling`]). The idle bitmap says which frames are free and resident. It
-//! is a hint: its readers look at the descriptor, and a wrong bit costs a choice, never a frame.
+//! The search tree contains *claimable* frames: free or rented. Tenants do not change it. The frame
+//! that a tenant is filling is recorded in its node's [`FillNode`], and a claim removes it from the
+//! tree before it searches ([`Arena::mask_filling`]). The idle bitmap says which frames are free
+//! and resident. It is a hint: its readers check the descriptor, and a wrong bit costs a better
+//! choice, never a frame.
 //!
-//! Why the reserve is safe: the tenant takes a frame, makes a SeqCst fence, and looks at the
-//! arena's lock and at what is left. The claim takes the lock, makes a SeqCst fence, and looks at
-//! what is being filled. So either the claim counts the tenant's frame as gone, or the tenant sees
-//! the lock held and gives the frame back.
+//! Why the reserve is safe: the tenant takes a frame, passes a SeqCst fence, and reads the arena's
+//! lock and the number of frames left. The claim takes the lock, passes a SeqCst fence, and reads
+//! which frames are being filled. So either the claim counts the tenant's frame as taken, or the
+//! tenant sees that the lock is held and gives the frame back.
 //!
-//! Only frames that somebody had before (generation above 0) are lent: they have their memory. They
-//! are lent from the highest address down, while claims take the lowest.
+//! Only frames that were claimed before (generation above 0) are lent, because they have memory.
+//! They are lent from the highest address down, while claims take the lowest.
 
 use crate::CreateError;
 use crate::arena::Arena;
@@ -31,33 +32,34 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-/// Victims that the cache's policy names ahead, a node.
+/// The number of victims for each node that the cache's policy chooses in advance.
 pub(crate) const VICTIMS: usize = 64;
-/// Classes of the claims' times: four to an octave, from 64 ns on.
+/// The number of classes for the durations of claims: four to an octave, from 64 ns on.
 pub(crate) const TIMES: usize = 64;
-/// Words of the idle bitmap that a claim looks through for a run that costs nobody anything (4,096
-/// frames, under a microsecond). Behind them it takes what the tree finds.
+/// The number of words of the idle bitmap that a claim searches for a run of idle frames (4,096
+/// frames, under a microsecond). After that it takes what the tree finds.
 const IDLE_WORDS: u32 = 64;
-/// Candidates that a tenant tries in vain before it does without a frame.
+/// The number of candidates that a tenant tries before it gives up.
 const TRIES: usize = 16;
 
 /// How an arena lends its idle frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LendingOptions {
-    /// Records that the cache's index has entries for, 1 to 2^32; 8 bytes each, and 1.15 times as
-    /// many are made. About the bytes to lend over the mean size of a record with its key and 24
-    /// bytes.
+    /// The number of records that the cache's index is made for, 1 to 2^32. An entry takes 8 bytes,
+    /// and the index gets 1.15 times as many. A good value is the number of bytes to lend, divided
+    /// by the mean size of a record with its key and 24 bytes.
     pub records: u64,
-    /// Frames that are lent at most. Lent memory is resident: `u32::MAX` lets the process grow to
-    /// the arena's whole capacity.
+    /// The maximum number of frames that are lent. Lent memory is resident: `u32::MAX` lets the
+    /// process grow to the arena's whole capacity.
     pub max_frames: u32,
 }
 
-/// Bytes that a record takes about, where nothing is known of its size.
+/// The assumed size of a record in bytes if nothing is known about it.
 const MEAN_RECORD: u64 = 256;
 
 impl LendingOptions {
-    /// At most so many bytes of an arena of `capacity` bytes, to records of about 256.
+    /// Options for lending at most that many bytes of an arena of `capacity` bytes, to records of
+    /// about 256 bytes.
     #[must_use]
     pub fn of_bytes(bytes: u64, capacity: u64) -> LendingOptions {
         LendingOptions {
@@ -66,7 +68,7 @@ impl LendingOptions {
         }
     }
 
-    /// Bytes of the index.
+    /// The size of the index in bytes.
     #[must_use]
     pub fn index_bytes(&self) -> u64 {
         self.buckets()
@@ -90,53 +92,56 @@ impl LendingOptions {
     }
 }
 
-/// What all nodes share.
+/// The part that all nodes share.
 #[repr(C, align(128))]
 pub(crate) struct LendingHeader {
-    /// Secret of the index and of the records' checksums.
+    /// The secret key of the index and of the records' checksums.
     pub seed: AtomicU64,
     pub max_frames: AtomicU32,
-    /// Frames that are lent, about: a death in between makes it wrong until the next sweep.
+    /// The approximate number of frames that are lent: a death during a change makes it wrong until
+    /// the next sweep.
     pub lent: AtomicU32,
-    /// Number of the last frame that was sealed; frames are numbered as they are.
+    /// The number of the last frame that was sealed; frames are numbered in that order.
     pub born: AtomicU64,
-    /// Rented frames that claims took. Under the arena's lock.
+    /// The number of rented frames that claims took. Written under the arena's lock.
     pub discards: AtomicU64,
-    /// Lookups that found a copy, and that did not, as far as openings have added them.
+    /// The numbers of lookups that found a copy, and that did not, as far as openings have added
+    /// them.
     pub hits: AtomicU64,
     pub misses: AtomicU64,
     _line: [AtomicU64; 10],
-    /// Claims by the time they took. Under the arena's lock.
+    /// The number of claims in each class of durations. Written under the arena's lock.
     pub times: [AtomicU64; TIMES],
 }
 
-/// The frame of a node that is being filled, and who fills it.
+/// The frame of a node that is being filled, and its owner.
 #[repr(C, align(128))]
 pub(crate) struct FillNode {
-    /// Guards all but `masked` and `victims`. Nobody waits for it.
+    /// Guards everything except `masked` and `victims`. Nobody waits for it.
     pub lock: RobustLock,
-    /// The frame that is, or is about to be, in state `Filling`; 0: none.
+    /// The frame that is, or is about to be, in state `Filling`; 0 for none.
     pub frame: AtomicU64,
-    /// Bytes of it in use. [`NOT_BEGUN`] while it is not certain that the frame is kept.
+    /// The number of its bytes in use. [`NOT_BEGUN`] while it is not certain that the frame is
+    /// kept.
     pub used: AtomicU64,
-    /// Number of the frame that the policy looked at last.
+    /// The number of the frame that the policy examined last.
     pub hand: AtomicU64,
-    /// The frame that the search tree leaves out. Under the arena's lock.
+    /// The frame that was removed from the search tree. Written under the arena's lock.
     pub masked: AtomicU64,
     _line: [AtomicU64; 11],
-    /// What the policy gives up first: frame and generation. Taken by swapping with 0.
+    /// The frames that the policy evicts first, each with its generation. Taken by swapping with 0.
     pub victims: [AtomicU64; VICTIMS],
 }
 
-/// [`FillNode::used`] of a frame that nothing may be written to.
+/// The value of [`FillNode::used`] for a frame that must not be written to yet.
 pub(crate) const NOT_BEGUN: u64 = u64::MAX;
 
-/// What the policy knows about a frame.
+/// The policy's information about a frame.
 #[repr(C)]
 pub(crate) struct FrameUse {
     /// Its number among the frames that were sealed.
     pub born: AtomicU64,
-    /// Hits, sampled.
+    /// The sampled number of hits.
     pub hits: AtomicU64,
 }
 
@@ -147,14 +152,14 @@ const _: () = {
 };
 
 impl LendingHeader {
-    /// All but the times is zero before.
+    /// Everything except the times was zero before.
     pub fn begin(&self, seed: u64, max_frames: u32) {
         self.seed.store(seed, Relaxed);
         self.max_frames.store(max_frames, Relaxed);
     }
 }
 
-/// What an arena has that lends.
+/// The parts of an arena that lends.
 #[derive(Clone, Copy)]
 pub(crate) struct Lending<'a> {
     header: &'a LendingHeader,
@@ -190,8 +195,8 @@ impl<'a> Lending<'a> {
         self.uses.get(frame as usize)
     }
 
-    /// Whether the search tree has this frame, which is being filled: its node names it, and no
-    /// claim has left it out since. Under the arena's lock.
+    /// Whether the search tree contains this frame, which is being filled: its node names it, and
+    /// no claim has removed it since. Called under the arena's lock.
     pub fn is_in_tree(&self, frame: u32) -> bool {
         self.nodes.iter().any(|node| {
             // SYNC: pairs with the Release store in `rent`.
@@ -200,7 +205,7 @@ impl<'a> Lending<'a> {
         })
     }
 
-    /// Notes frames as idle, or not. A hint: Relaxed.
+    /// Marks frames as idle or not. Relaxed, because it is a hint.
     pub fn mark_idle(&self, frames: &Range<u32>, idle: bool) {
         for (index, mask) in words_of(frames) {
             let Some(word) = self.idle.get(index as usize) else {
@@ -214,15 +219,17 @@ impl<'a> Lending<'a> {
         }
     }
 
-    /// Adds to the number of frames that are lent.
+    /// Changes the number of lent frames.
     pub fn count_lent(&self, more: i32) {
-        // Relaxed: a number that stands for itself. It never goes below 0, whatever a death left.
+        // Relaxed: nothing else depends on the number. It never goes below 0, whatever a death
+        // left.
         let _ = self.header.lent.fetch_update(Relaxed, Relaxed, |lent| {
             Some(lent.saturating_add_signed(more))
         });
     }
 
-    /// Notes a claim that took so long and discarded so many frames. Under the arena's lock.
+    /// Records a claim with its duration and the number of frames that it discarded. Called under
+    /// the arena's lock.
     pub fn count_claim(&self, nanoseconds: u64, discarded: u32) {
         // Relaxed: written under the lock, read as a hint.
         let add =
@@ -235,25 +242,25 @@ impl<'a> Lending<'a> {
     }
 }
 
-/// The class of a time: two bits below the highest one.
+/// The class of a duration: two bits below the highest one.
 pub(crate) fn time_class(nanoseconds: u64) -> usize {
     let scaled = (nanoseconds >> 4).max(4);
     let octave = scaled.ilog2() - 2;
     ((octave as usize) << 2 | (scaled >> octave & 3) as usize).min(TIMES - 1)
 }
 
-/// The longest time of a class, in nanoseconds.
+/// The longest duration of a class, in nanoseconds.
 pub(crate) fn class_end(class: usize) -> u64 {
     ((((class as u64 & 3) + 5) << (class >> 2)) << 4) - 1
 }
 
-/// A frame with its generation, as victims are named.
+/// Encodes a victim: a frame with its generation.
 pub(crate) fn pack_victim(frame: u32, generation: u32) -> u64 {
     u64::from(frame) | u64::from(generation) << 32
 }
 
 impl Arena {
-    /// What only an arena has that lends.
+    /// The parts that only an arena that lends has.
     #[inline]
     pub(crate) fn lending(&self) -> Result<Option<Lending<'_>>, RegionError> {
         let Some(places) = &self.geometry.lending else {
@@ -271,27 +278,27 @@ impl Arena {
         }))
     }
 
-    /// Changes how many frames are lent at most. It takes effect for frames that are lent
-    /// afterwards. Nothing in an arena that does not lend.
+    /// Changes the maximum number of lent frames, for frames that are lent afterwards. Does nothing
+    /// in an arena that does not lend.
     ///
     /// # Errors
     /// The tables cannot be reached.
     pub fn set_max_lent(&self, frames: u32) -> Result<(), RegionError> {
         self.may_write()?;
         if let Some(lending) = self.lending()? {
-            // Relaxed: the number stands for itself.
+            // Relaxed: nothing else depends on the number.
             lending.header.max_frames.store(frames, Relaxed);
         }
         Ok(())
     }
 
-    /// Takes what is being filled out of the search tree, and puts back what no longer is. Lock
-    /// holder only. Whether the tree has changed.
+    /// Removes frames that are being filled from the search tree, and puts back those that no
+    /// longer are. Only for the holder of the lock. Returns whether the tree has changed.
     pub(crate) fn mask_filling(&self) -> Result<bool, RegionError> {
         let Some(lending) = self.lending()? else {
             return Ok(false);
         };
-        // SYNC: pairs with the fence in `begin_filling`: see the head of this file.
+        // SYNC: pairs with the fence in `begin_filling`: see the documentation of this module.
         fence(SeqCst);
         let (table, summary) = (self.table()?, self.summary()?);
         let mut changed = false;
@@ -306,8 +313,8 @@ impl Arena {
             };
             let filling = if is_filling(frame) { frame } else { 0 };
             let masked = node.masked.load(Relaxed);
-            // The tree may have it again: derived when the frame was sealed, before it was filled
-            // anew.
+            // The tree may contain it again: it was derived when the frame was sealed, before it
+            // was filled again.
             let is_out = |frame: u64| frame == 0 || !summary.is_free(frame as u32);
             if masked == filling && is_out(filling) {
                 continue;
@@ -325,8 +332,9 @@ impl Arena {
         Ok(changed)
     }
 
-    /// A run on the node that costs as little as possible: idle frames; for a single frame, what
-    /// the cache's policy gives up first. `None`: what the tree finds is as good.
+    /// The run on the node that costs as little as possible: idle frames or, for a single frame,
+    /// the one that the cache's policy evicts first. `None` if the run that the tree finds is as
+    /// good.
     pub(crate) fn cheapest(
         &self,
         lending: &Lending<'_>,
@@ -338,13 +346,13 @@ impl Arena {
         let idle = self.idle_view(lending);
         for zone in self.zones()?.filter(|zone| zone.node == node) {
             let range = self.backed.below_withheld(&zone);
-            // What is idle is claimable: no run of idle frames lies before this one.
+            // Idle frames are claimable, so no run of idle frames lies before this one.
             if let Some(start) = summary.find(range.clone(), frames, align_log2)
                 && let Some(run) = idle.scan(start..range.end, frames, align_log2, IDLE_WORDS)
             {
                 let mut is_idle = true;
                 for frame in (run..run + frames).filter(|frame| !summary.is_free(*frame)) {
-                    // The hint of a tenant that slept before it gave it. It is forgotten.
+                    // A late hint by a tenant that slept before it set the bit. It is cleared.
                     lending.mark_idle(&(frame..frame + 1), false);
                     is_idle = false;
                 }
@@ -370,8 +378,8 @@ impl Arena {
         crate::free_runs::Summary::bitmap(&self.geometry.shape, lending.idle)
     }
 
-    /// The frames that are being filled for the second class at this moment, by address. No claim
-    /// gets one of these, nor a run across it.
+    /// The frames that the second class is filling at this moment, by address. No claim gets one of
+    /// these, nor a run across it.
     #[must_use]
     pub fn being_filled(&self) -> Vec<Frame> {
         let named = self.named_by_tenants().into_iter();
@@ -381,9 +389,9 @@ impl Arena {
             .collect()
     }
 
-    /// The frames that the search tree may be wrong about, by address, and whether a claim may take
-    /// them: those being filled, which the tree has until a claim looks, and those filled since a
-    /// claim took them out.
+    /// The frames about which the search tree may be wrong, by address, with whether a claim may
+    /// take them: those being filled, which the tree contains until a claim examines them, and
+    /// those filled since a claim removed them.
     pub(crate) fn named_by_tenants(&self) -> Vec<(u32, bool)> {
         let (Ok(Some(lending)), Ok(table)) = (self.lending(), self.table()) else {
             return Vec::new();
@@ -412,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_in_the_class_whose_end_is_next() {
+    fn a_duration_is_in_the_class_with_the_next_end() {
         for nanoseconds in (0..5000).chain([20_000, 1 << 20, 3_000_000]) {
             let class = time_class(nanoseconds);
             assert!(nanoseconds <= class_end(class), "{nanoseconds}");

@@ -1,49 +1,50 @@
-//! Which bytes of a region are whose: contiguous extents of 2 MiB frames, claimed and released by
-//! any number of processes, any of which may be killed at any instruction.
+//! Divides a region into contiguous extents of 2 MiB frames, claimed and released by any number of
+//! processes, any of which may be killed at any instruction.
 //!
 //! # What it promises
 //!
 //! * A [claim](Arena::claim) gets a run of *adjacent* frames, of any length and any power-of-two
 //!   alignment, whenever there is one (lowest address first, nearest NUMA node first), in O(log
 //!   frames).
-//! * What is not granted has a typed error, and nothing has changed.
+//! * A request that is not granted gives a typed error, and changes nothing.
 //! * [`Class::Ordinary`] leaves a reserve alone, so that compaction, which frees space, can always
 //!   begin.
-//! * A death at any point loses no frame: who dies with the lock is cleared up after by the lock's
-//!   next owner, and what the dead had claimed but not [adopted](Arena::adopt) comes back by
-//!   [`Arena::repair`].
-//! * [`Arena::extent_of`] tells the extent of any frame, without a lock, in a few loads.
+//! * A death at any point loses no frame: if a process dies while it holds the lock, the lock's
+//!   next owner cleans up, and extents that it had claimed but not [adopted](Arena::adopt) are
+//!   freed by [`Arena::repair`].
+//! * [`Arena::extent_of`] returns the extent of any frame, without a lock, in a few loads.
 //!
-//! * Frames that nobody has may be [given back](Arena::give_back_spare) to the machine, one by one.
-//! * In a file that gets its space as it is used ([`Reserve::Lazy`](mneme_sys::Reserve)), an extent
-//!   that is handed out has it: touching it is safe on a full file system.
+//! * The memory of unused frames may be [returned](Arena::give_back_spare) to the machine, one
+//!   frame at a time.
+//! * In a file whose space is allocated on use ([`Reserve::Lazy`](mneme_sys::Reserve)), a claimed
+//!   extent has its space: touching it is safe on a full file system.
 //!
-//! The arena does not know what its extents hold, and neither zeroes nor populates them.
+//! The arena does not interpret the content of its extents, and neither zeroes nor populates them.
 //!
 //! # How
 //!
-//! Each frame has a descriptor in the region, changed by compare-and-swap; they are the truth. A
-//! bitmap with a tree of free runs above it is derived from them, and is what the search uses. One
-//! robust lock guards claims, releases and growth; adoption is one compare-and-swap; everything
-//! else reads without it. All positions are offsets, so that the region may be open at several
-//! addresses at once. The modules `layout` (format), `descriptor` (runs), `summary` (search),
-//! `repair` (deaths) and `zone` (nodes and growth) tell the rest.
+//! Each frame has a descriptor in the region, changed by compare-and-swap; the descriptors are
+//! authoritative. A bitmap with a tree of free runs above it is derived from them and used for
+//! searching. One robust lock guards claims, releases and growth; adoption is one compare-and-swap;
+//! everything else reads without a lock. All positions are offsets, so the region may be open at
+//! several addresses at once. The modules `layout` (format), `descriptor` (runs), `free_runs`
+//! (search), `repair` (deaths) and `zone` (nodes and growth) have the details.
 //!
 //! # The second class
 //!
 //! Guaranteed contiguous memory for a first class of clients is the idea of GCMA (SeongJae Park's
-//! dissertation, ch. 2). What the first class leaves idle is lent to a second one, which may lose
-//! it at any moment: [`Discardable`], a cache of clean copies whose truth lies elsewhere. Whether
-//! an arena lends is fixed when it is created ([`ArenaOptions::lending`]). One that does not has
-//! the format and the speed that it had without all this. In one that does:
+//! dissertation, ch. 2). Memory that the first class leaves idle is lent to a second one, which may
+//! lose it at any moment: [`Discardable`], a cache of clean copies of data that are kept elsewhere.
+//! Whether an arena lends is fixed when it is created ([`ArenaOptions::lending`]); one that does
+//! not is unaffected in format and speed. In an arena that lends:
 //!
-//! * a rented frame is as good as a free one: `claim` may have it, and [`stats`](Arena::stats)
-//!   counts it as free; one frame a node may be being filled, which is neither free nor capacity;
-//! * no tenant of the second class delays a claim, be it slow, stopped or dead;
-//! * **the first class writes its frames by [`racy`](mneme_sys::racy) stores or by atomics of 8
-//!   bytes**, for a reader of the second class may still be copying what was there, and throws it
-//!   away afterwards;
-//! * lent memory is resident: the process grows to what the first class ever had, or to
+//! * `claim` may take a rented frame, and [`stats`](Arena::stats) counts it as free; for each node
+//!   one frame may be being filled, which counts neither as free nor as capacity;
+//! * no tenant of the second class delays a claim, whether it is slow, stopped or dead;
+//! * **the first class writes its frames by [`racy`](mneme_sys::racy) stores or by 8-byte
+//!   atomics**, because a reader of the second class may still be copying the previous content,
+//!   which it discards afterwards;
+//! * lent memory is resident: the process grows to the most that the first class ever used, or to
 //!   [`LendingOptions::max_frames`].
 //!
 //! # Use
@@ -123,7 +124,7 @@ pub use repair::Repaired;
 pub use spare::{GiveBackError, Spare};
 pub use stats::{ArenaStats, NodeStats};
 
-/// The guide's examples are compiled and run with this crate's.
+/// Compiles and runs the guide's examples.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guides/discardable-cache.md")]
 struct Guide;

@@ -1,8 +1,8 @@
-//! A region becomes an arena, or is found to be one, or is refused with the reason.
+//! Creates an arena in a region, opens an existing one, or refuses with the reason.
 //!
-//! Creation writes everything before the region's magic, so that a creator who dies leaves no
-//! arena. Opening believes nothing that it has not compared: versions, checksums, sizes against the
-//! region and against each other.
+//! Creation writes the region's magic number last, so a creator that dies leaves no arena. Opening
+//! trusts nothing that it has not compared: versions, checksums, and sizes with the region and with
+//! each other.
 
 use crate::arena::Arena;
 use crate::backed::Backed;
@@ -21,21 +21,21 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, OnceLock};
 
-/// How a new arena is made.
+/// The options of a new arena.
 #[derive(Clone)]
 pub struct ArenaOptions {
-    /// Identity of the region, the same that the control region was created for.
+    /// The identity of the region, for which the control region was created.
     pub uuid: [u8; 16],
-    /// Bytes of the client area, for the tenant's own header and tables.
+    /// The size of the client area in bytes, for the tenant's own header and tables.
     pub client_bytes: usize,
-    /// NUMA nodes to spread the frames over, at least 1. Fixed for the life of the arena.
+    /// The number of NUMA nodes to spread the frames over, at least 1. Fixed at creation.
     pub nodes: u16,
-    /// The machine, for the order in which other nodes stand in for one that is full.
+    /// The machine's topology, which determines the order in which other nodes replace a full one.
     pub topology: Arc<dyn Topology>,
-    /// Frames that ordinary claims may not take. See [`Arena::set_reserve`].
+    /// The number of frames that ordinary claims may not use. See [`Arena::set_reserve`].
     pub reserve_frames: u32,
-    /// Whether idle frames are lent to a [`Discardable`](crate::Discardable) cache, and to what
-    /// extent. Fixed for the life of the arena: see there for what it asks of those who claim.
+    /// Whether, and how much, idle frames are lent to a [`Discardable`](crate::Discardable) cache.
+    /// Fixed at creation; the cache's documentation says what it demands of clients that claim.
     pub lending: Option<LendingOptions>,
 }
 
@@ -51,14 +51,14 @@ impl std::fmt::Debug for ArenaOptions {
 }
 
 impl Arena {
-    /// Divides a region anew; what was in it is lost. The frames' memory is not touched, the client
-    /// area is zeroed.
+    /// Creates an arena in a region, whose content is lost. The frames' memory is not touched; the
+    /// client area is zeroed.
     ///
     /// Nobody else may use the region until this returns. If this process dies meanwhile, the
-    /// region is no arena.
+    /// region contains no arena.
     ///
     /// # Errors
-    /// The options, the region's size, or its being read-only.
+    /// The options, the region's size, or a read-only region.
     pub fn create(
         region: Arc<Region>,
         participants: Participants,
@@ -89,7 +89,7 @@ impl Arena {
             return Err(too_small(needed));
         }
         let order = node_order(options.nodes, &*options.topology);
-        // What nobody claims, and everybody writes to.
+        // These frames are never claimed, but all participants write to them.
         region.reserve(0..(u64::from(geometry.first_frame) * FRAME_BYTES) as usize)?;
         let backed = Backed::new(&region, geometry.max_frames, order.len() as u16);
         let arena = Arena {
@@ -114,15 +114,15 @@ impl Arena {
 
     fn format(&self, options: &ArenaOptions, end: u32, seed: u64) -> Result<(), RegionError> {
         let geometry = &self.geometry;
-        // First the old identity goes, last the new one comes: at no moment is there a header over
-        // other content.
+        // The old identity is removed first and the new one written last, so that there is never a
+        // valid header over other content.
         self.region.at::<AtomicU64>(0)?.store(0, Release);
         let words = (geometry.client + geometry.client_bytes).div_ceil(8) - ARENA_HEADER / 8;
         for word in self
             .region
             .slice_at::<AtomicU64>(ARENA_HEADER, words as usize)?
         {
-            // Only what is not zero is written: a fresh region keeps its pages unallocated.
+            // Only nonzero words are written, so a fresh region's pages stay unallocated.
             if word.load(Relaxed) != 0 {
                 word.store(0, Relaxed);
             }
@@ -175,7 +175,7 @@ impl Arena {
         .write(&self.region)
     }
 
-    /// The identity of a region that holds an arena: what its control region is opened with.
+    /// The identity of a region that contains an arena, with which its control region is opened.
     ///
     /// # Errors
     /// As [`open`](Self::open) for the region's header.
@@ -183,13 +183,13 @@ impl Arena {
         Ok(read_header(region)?.uuid)
     }
 
-    /// Opens the arena in a region that others may have open too. In one that is mapped read-only
-    /// nothing can be claimed, released, repaired or checked ([`RegionError::ReadOnly`]), and all
-    /// that tells about extents works.
+    /// Opens the arena in a region, which others may have open too. If it is mapped read-only,
+    /// nothing can be claimed, released, repaired or checked ([`RegionError::ReadOnly`]), but all
+    /// queries work.
     ///
     /// # Errors
-    /// The region holds no arena, one of another version (both are named), a damaged or a torn one;
-    /// or the arena's owners were slots of an earlier incarnation of the control region.
+    /// The region contains no arena, one of another version (both are named), or a damaged or torn
+    /// one; or the arena's owners were slots of an earlier incarnation of the control region.
     pub fn open(
         region: Arc<Region>,
         participants: Participants,
@@ -209,8 +209,8 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Opens the arena of a region that *nobody else has open*, whatever its owners were: the lock
-    /// is reset, extents that nobody adopted are given back, and what is derived is derived anew.
+    /// Opens the arena of a region that *nobody else has open*, whoever its owners were: the lock
+    /// is reset, extents that nobody adopted are freed, and all derived data are recomputed.
     /// O(frames).
     ///
     /// # Errors
@@ -225,8 +225,7 @@ impl Arena {
         Ok(arena)
     }
 
-    /// The incarnation of the control region whose slots own what is claimed in the arena of a
-    /// region.
+    /// The incarnation of the control region whose slots own the extents in a region's arena.
     ///
     /// # Errors
     /// As [`open`](Self::open) for the region's header.
@@ -236,9 +235,9 @@ impl Arena {
         Ok(header.incarnation.load(Relaxed))
     }
 
-    /// Opens the arena of a region that *nobody else has open*, whatever its owners were, for a
-    /// tenant that puts its own part in order [around](Self::recover_around) the arena's recovery.
-    /// Before that it can only be looked at.
+    /// Opens the arena of a region that *nobody else has open*, whoever its owners were, for a
+    /// tenant that repairs its own part [during](Self::recover_around) the arena's recovery. Before
+    /// that the arena may only be read.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -300,7 +299,7 @@ impl Arena {
     }
 }
 
-/// The header of a region with an arena that lends or lends nothing.
+/// The header of a region whose arena may or may not lend.
 fn read_header(region: &Region) -> Result<RegionHeader, HeaderError> {
     let header = RegionHeader::read_unchecked(region)?;
     match header.format {
@@ -321,7 +320,8 @@ fn node_order(nodes: u16, topology: &dyn Topology) -> Vec<Vec<u16>> {
                 .map(|node| node.0)
                 .filter(|node| *node < nodes)
                 .collect();
-            // Nodes that this machine does not know come last, and a node comes first for itself.
+            // Nodes that this machine does not know come last, and each node comes first for
+            // itself.
             order.extend((0..nodes).filter(|node| *node >= known));
             if let Some(own) = order.iter().position(|node| *node == from) {
                 order[..=own].rotate_right(1);

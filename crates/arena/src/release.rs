@@ -1,9 +1,9 @@
-//! A release gives back an extent as a whole, or refuses and changes nothing.
+//! A release frees a whole extent, or refuses and changes nothing.
 //!
-//! Under the arena's lock: look, intent, descriptors (the head first: from then on the extent is
-//! gone for everybody), bitmap and tree. Dead before the head, the release is finished by
-//! [`Arena::repair`] from the intent; dead later, by the next owner of the lock, to whom the tails
-//! without a head are free.
+//! Under the arena's lock, a release checks, announces its intent, and writes the descriptors (the
+//! head first, after which the extent is gone for everybody), bitmap and tree. If it dies before
+//! the head is written, [`Arena::repair`] finishes it from the intent; if it dies later, the next
+//! owner of the lock frees the tails without a head.
 
 use crate::ReleaseError;
 use crate::arena::Arena;
@@ -13,14 +13,14 @@ use crate::repair::ArenaIntent;
 use mneme_sync::{Lane, Slot};
 
 impl Arena {
-    /// Gives back an extent, adopted or not. Its frames are free when this returns: the tenant has
-    /// unlinked it before, and waited until nobody can read it any more. The memory's content is
-    /// not touched.
+    /// Releases an extent, adopted or not. Its frames are free when this returns. The tenant must
+    /// have unlinked it before, and waited until nobody can read it any more. The memory's content
+    /// is not touched.
     ///
     /// # Errors
-    /// What is given is not an extent of this arena: released before, a part of one, or out of
-    /// range; see [`ReleaseError`]. Nothing has changed then. (An extent released before whose
-    /// place was claimed anew, in the same length, is not distinguished.)
+    /// The argument is not an extent of this arena: it was released before, is a part of one, or is
+    /// out of range; see [`ReleaseError`]. Nothing has changed then. (If an extent was released and
+    /// its place claimed again with the same length, that is not noticed.)
     pub fn release(&self, slot: &Slot<'_>, extent: Extent) -> Result<(), ReleaseError> {
         let Some(range) = self.range_of(extent) else {
             return Err(ReleaseError::Foreign {
@@ -37,7 +37,7 @@ impl Arena {
                 .get(range.start)
                 .and_then(|descriptor| descriptor.status());
             return Err(match status {
-                // What was released may have been lent since.
+                // After its release it may have been lent.
                 Some(status) if status.state == State::Free || status.state.is_lent() => {
                     ReleaseError::NotClaimed { extent }
                 }

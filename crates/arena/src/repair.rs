@@ -1,15 +1,15 @@
-//! After a death: whoever next takes the arena's lock restores what the dead owner left half done,
-//! and [`Arena::repair`] gives back what a dead thread had claimed for nobody.
+//! After a death: the next thread to take the arena's lock repairs what the dead owner left half
+//! done, and [`Arena::repair`] frees extents that a dead thread had claimed but not adopted.
 //!
-//! The two know different things. The lock's next owner may have several deaths behind it and needs
-//! none of their intents: the descriptors say enough. A tail without its head belongs to a claim
-//! that did not come to its end, or to a release that had begun, and is free either way; frames
-//! behind the end are of a growth that did not take effect; bitmap and tree are derived anew.
-//! O(frames), once per death inside the lock.
+//! The two use different information. The lock's next owner may follow several deaths and needs
+//! none of their intents, because the descriptors are sufficient. A tail without its head belongs
+//! to a claim that was not finished, or to a release that had begun, and is free in either case;
+//! frames beyond the end belong to a growth that did not take effect; bitmap and tree are
+//! recomputed. O(frames), once per death inside the lock.
 //!
-//! The intent adds the one thing that descriptors cannot say: that a release was asked for when its
-//! first descriptor had not been changed yet. It names the run's generation, so that repairing
-//! twice, or long after, does nothing.
+//! The intent adds the one thing that descriptors cannot show: that a release was requested whose
+//! first descriptor had not been changed yet. It names the run's generation, so repairing twice, or
+//! much later, does nothing.
 
 use crate::OpenError;
 use crate::RepairError;
@@ -23,7 +23,7 @@ use mneme_sys::{RegionError, RegionHeader};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Kinds of intents in the arena's lane; words: first frame, frames, generation.
+/// The kinds of intents in the arena's lane. Their words are: first frame, frames, generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub(crate) enum ArenaIntent {
@@ -31,22 +31,22 @@ pub(crate) enum ArenaIntent {
     Claim = 1,
     /// The run is being released.
     Release = 2,
-    /// The run, whose claimer is dead, is being given back unless it is adopted.
+    /// A run whose claimer is dead is being freed unless it is adopted.
     TakeBack = 3,
-    /// Words: end before, end afterwards. The descriptors say how far it came.
+    /// The words are: old end, new end. The descriptors show how far it came.
     Grow = 4,
 }
 
-/// What [`Arena::repair`] gave back.
+/// What [`Arena::repair`] freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Repaired {
-    /// Extents that the dead had claimed and nobody adopted, or that it was releasing.
+    /// The number of extents that the dead thread had claimed without adopting, or was releasing.
     pub extents: u32,
-    /// Their frames.
+    /// The number of their frames.
     pub frames: u32,
 }
 
-/// Holds the arena's lock. A thread that unwinds out of it leaves a repair to the next owner.
+/// Holds the arena's lock. If the thread unwinds, the next owner repairs.
 pub(crate) struct Locked<'a>(Guard<'a>);
 
 impl Drop for Locked<'_> {
@@ -74,17 +74,16 @@ impl Arena {
         Ok(locked)
     }
 
-    /// Gives back what the dead thread had claimed and nobody adopted, and finishes what it was
-    /// releasing.
+    /// Frees what the dead thread had claimed but not adopted, and finishes what it was releasing.
     ///
     /// To be called for every dead slot, from the repair function given to
     /// [`Participants::reap`](mneme_sync::Participants::reap), *after* the tenant's own repair has
-    /// adopted or unlinked what the dead was linking. Idempotent, also under its own death.
-    /// O(frames). It takes the arena's lock only if the dead left something here, so that it waits
-    /// for no stopped holder otherwise.
+    /// adopted or unlinked what the dead thread was linking. Idempotent, even if the repairing
+    /// thread itself dies. O(frames). Takes the arena's lock only if the dead thread left something
+    /// here; otherwise it does not wait for a stopped holder.
     ///
     /// # Errors
-    /// The lock or a slot cannot be had; repair again.
+    /// The lock or a slot is not available; repair again.
     pub fn repair(&self, dead: &DeadSlot<'_>) -> Result<Repaired, RepairError> {
         self.repair_slot(dead.id(), dead.intent(Lane::Arena))
     }
@@ -94,7 +93,7 @@ impl Arena {
         let table = self.table()?;
         let mut repaired = Repaired::default();
         let releases = intent.is_some_and(|intent| intent.kind == ArenaIntent::Release as u16);
-        // What the dead claimed carries its number until it is taken back, here.
+        // Extents that the dead thread claimed carry its slot's number until they are freed here.
         let has_claimed = || {
             let frames = self.geometry.first_frame..self.end_frame();
             let mut statuses = frames.filter_map(|frame| table.get(frame)?.status());
@@ -145,7 +144,8 @@ impl Arena {
         Ok(repaired)
     }
 
-    /// Frees a run of the dead; with `TakeBack`, unless it has been adopted. Lock holder only.
+    /// Frees a dead thread's run; with `TakeBack`, unless it has been adopted. Only for the holder
+    /// of the lock.
     fn take_back(
         &self,
         slot: &Slot<'_>,
@@ -183,8 +183,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Makes everything consistent that an owner of the lock may have left half done. Lock holder
-    /// only; idempotent.
+    /// Repairs everything that an owner of the lock may have left half done. Only for the holder of
+    /// the lock; idempotent.
     pub(crate) fn restore(&self) -> Result<(), RegionError> {
         mneme_sys::fault!("arena.restore.begin");
         let table = self.table()?;
@@ -194,7 +194,7 @@ impl Arena {
                 break;
             };
             match descriptor.status() {
-                // Under the lock nobody is changing runs, so a tail that leads to no run is the
+                // Under the lock nobody else changes runs, so a tail that leads to no run is the
                 // remainder of one.
                 Some(status) if status.state == State::Tail && table.run_of(frame).is_none() => {
                     descriptor.set(Status::free(status.generation));
@@ -224,8 +224,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Computes bitmap and tree of these frames, widened to whole words, from the descriptors. Lock
-    /// holder only.
+    /// Computes bitmap and tree of these frames, widened to whole words, from the descriptors. Only
+    /// for the holder of the lock.
     pub(crate) fn derive(&self, frames: Range<u32>) -> Result<(), RegionError> {
         let (table, summary) = (self.table()?, self.summary()?);
         let (first, end) = (self.geometry.first_frame, self.end_frame());
@@ -238,7 +238,8 @@ impl Arena {
                 let Some(status) = status.filter(|_| (first..end).contains(&frame)) else {
                     continue;
                 };
-                // Only `mask_filling` takes out what is filled: it knows what to put back.
+                // Only `mask_filling` removes frames that are being filled, because it knows what
+                // to put back.
                 let in_tree = match (status.state, &lending) {
                     (State::Filling, Some(lending)) => lending.is_in_tree(frame),
                     (state, _) => state.is_claimable(),
@@ -248,7 +249,7 @@ impl Arena {
             }
             summary.set_word(index as usize, bits);
             if let Some(word) = lending.and_then(|lending| lending.idle().get(index as usize)) {
-                // Relaxed: a hint.
+                // Relaxed: it is a hint.
                 word.store(idle, Relaxed);
             }
         }
@@ -256,13 +257,13 @@ impl Arena {
         Ok(())
     }
 
-    /// Recovers an arena that *nobody else has open*: resets the lock, has the tenant `settle` its
-    /// own part (adopt or unlink what was being linked, with claims and releases as ever), and
-    /// gives back what nobody has adopted. That the arena is of this incarnation of the control
-    /// region it says last: a recovery that dies is begun again. O(frames).
+    /// Recovers an arena that *nobody else has open*. Resets the lock, lets the tenant `settle` its
+    /// own part (adopt or unlink extents that were being linked; claims and releases work as
+    /// usual), and frees what nobody has adopted. It records this incarnation of the control region
+    /// last, so a recovery that dies is started again. O(frames).
     ///
     /// # Errors
-    /// What `settle` says; the region's. It is to be recovered then as before.
+    /// Errors of `settle` and of the region. The arena then still has to be recovered.
     pub fn recover_around<E: From<OpenError>>(
         &self,
         settle: impl FnOnce() -> Result<(), E>,
@@ -273,7 +274,7 @@ impl Arena {
         Ok(self.take_back_all()?)
     }
 
-    /// Nobody else has it open, so the lock's owner is nobody.
+    /// Nobody else has the arena open, so the lock's owner no longer exists.
     fn reset_lock(&self) -> Result<(), OpenError> {
         self.lock_word()?.orphan();
         for node in self.lending()?.iter().flat_map(|lending| lending.nodes()) {
@@ -284,7 +285,7 @@ impl Arena {
         Ok(self.restore()?)
     }
 
-    /// Gives back all that was not adopted.
+    /// Frees everything that was not adopted.
     fn take_back_all(&self) -> Result<(), OpenError> {
         let slot = self.participants.slot()?;
         let guard = self.lock::<OpenError>(&slot)?;
@@ -301,7 +302,7 @@ impl Arena {
         self.end_lending()?;
         self.derive(0..self.geometry.max_frames)?;
         mneme_sys::fault!("arena.recover.derived");
-        // Last: a recovery that died before is begun again.
+        // Last: a recovery that died before is started again.
         self.header()?
             .incarnation
             .store(self.participants.incarnation(), Relaxed);

@@ -4,13 +4,13 @@
 //!
 //! The paper finds a contiguous run by a linear pass over a bitmap (Park, §2.4.1). A tree of
 //! `(start, longest, end)` summaries, as in radix page allocators, makes that logarithmic, but only
-//! for requests without alignment: a run of sufficient length may hold no aligned place. So the
-//! longest run is kept *per alignment*, counted from the first aligned frame of each run. Since
-//! that frame is the best aligned place of its run, nothing is lost by keeping just it.
+//! for requests without alignment: a run of sufficient length may contain no aligned place. So the
+//! longest run is recorded *per alignment*, counted from the first aligned frame of each run. Since
+//! that frame is the best aligned place of its run, this loses nothing.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Alignments that are summarised: 1, 2, 4, ... 4096 frames.
+/// The number of alignments that are summarised: 1, 2, 4, ... 4096 frames.
 pub(crate) const ALIGNMENTS: usize = 13;
 
 /// The first multiple of `1 << align_log2` at or after `frame`.
@@ -25,13 +25,14 @@ pub(crate) fn align_up(frame: u32, align_log2: u32) -> u32 {
 pub(crate) struct SpanRuns {
     pub base: u32,
     pub len: u32,
-    /// Free frames at the very beginning of the span.
+    /// The number of free frames at the beginning of the span.
     pub start: u32,
-    /// Free frames at the very end of the span.
+    /// The number of free frames at the end of the span.
     pub end: u32,
-    /// Free frames altogether.
+    /// The number of free frames.
     pub free: u32,
-    /// `longest[a]`: the most frames that a request aligned to `1 << a` can get inside the span.
+    /// `longest[a]` is the largest number of frames that a request aligned to `1 << a` can get
+    /// inside the span.
     pub longest: [u32; ALIGNMENTS],
 }
 
@@ -48,7 +49,7 @@ impl SpanRuns {
         }
     }
 
-    /// The span of 64 frames at `base` whose free ones are the set bits, lowest first.
+    /// The span of 64 frames at `base` whose free frames are the set bits, lowest first.
     pub fn of_word(base: u32, bits: u64) -> SpanRuns {
         let mut runs = SpanRuns {
             len: 64,
@@ -70,7 +71,7 @@ impl SpanRuns {
         runs
     }
 
-    /// Takes a run into account in `longest`.
+    /// Includes a run in `longest`.
     #[inline]
     fn note(&mut self, start: u32, len: u32) {
         let end = start + len;
@@ -79,8 +80,8 @@ impl SpanRuns {
         }
     }
 
-    /// What was read without the lock, or from a damaged region, with numbers that the span can
-    /// have: sums of them do not overflow.
+    /// Limits values that were read without the lock, or from a damaged region, to those that the
+    /// span can have, so that sums do not overflow.
     pub fn possible(self) -> SpanRuns {
         SpanRuns {
             start: self.start.min(self.len),
@@ -114,8 +115,8 @@ impl SpanRuns {
 
 /// A [`SpanRuns`] in shared memory: one cache line.
 ///
-/// Written by the holder of the arena's lock alone. A reader without the lock (`stats()`) may see a
-/// mixture of two states; no memory is handed out on its word.
+/// Written only by the holder of the arena's lock. A reader without the lock (`stats()`) may see a
+/// mixture of two states; no memory is handed out on that basis.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct RunsNode {
@@ -128,8 +129,8 @@ pub(crate) struct RunsNode {
 const _: () = assert!(size_of::<RunsNode>() == 64);
 
 impl RunsNode {
-    // SYNC: all Relaxed. Writers are ordered by the arena's lock, whose hand-over makes their
-    // stores visible to the next holder; readers outside of it take every value as a hint.
+    // SYNC: all Relaxed. The arena's lock orders writers, and its hand-over makes their stores
+    // visible to the next holder; readers without the lock treat every value as a hint.
     pub fn load(&self, base: u32, len: u32) -> SpanRuns {
         SpanRuns {
             base,
@@ -150,25 +151,25 @@ impl RunsNode {
         }
     }
 
-    /// Free frames at the beginning of the span.
+    /// The number of free frames at the beginning of the span.
     #[inline]
     pub fn start(&self) -> u32 {
         self.start.load(Relaxed)
     }
 
-    /// Free frames at the end of the span.
+    /// The number of free frames at the end of the span.
     #[inline]
     pub fn end(&self) -> u32 {
         self.end.load(Relaxed)
     }
 
-    /// Free frames in the span.
+    /// The number of free frames in the span.
     #[inline]
     pub fn free(&self) -> u32 {
         self.free.load(Relaxed)
     }
 
-    /// The most frames that a request of this alignment can get inside the span.
+    /// The largest number of frames that a request with this alignment can get inside the span.
     #[inline]
     pub fn longest(&self, align_log2: u32) -> u32 {
         self.longest[align_log2 as usize].load(Relaxed)

@@ -1,27 +1,28 @@
-//! Spare frames: free ones whose memory is still there, and how it goes back to the machine.
+//! Spare frames: free frames that still have memory, and how that memory is returned to the
+//! machine.
 //!
-//! **A frame that is given back is free or its giver's, never both, and a claim that gets it
-//! has its memory.** The steps of [`Arena::give_back_spare`], each a fault point:
+//! **While its memory is returned, a frame either is free or belongs to the returning thread, never
+//! both, and a claim that gets it afterwards has its memory.** The steps of
+//! [`Arena::give_back_spare`], each with a fault point:
 //!
-//! 1. *Taken*: the giver claims the frame, under the arena's lock as any claim, with a tag that no
-//!    other claim has. From here on, whoever frees the frame frees it as *bare*: the giver, the
-//!    repair of a dead giver, or the next owner of the lock.
-//! 2. *Emptied*: the memory goes.
+//! 1. *Taken*: the thread claims the frame, under the arena's lock like any claim, with a tag that
+//!    no other claim has. From here on, the frame becomes *bare* whoever frees it: this thread, the
+//!    repair if it dies, or the next owner of the lock.
+//! 2. *Emptied*: the memory is released.
 //! 3. *Freed*: the extent is released. The frame is free and bare.
 //!
-//! A bare frame is as good as any to a claim. In a file that gets its space as it is used, the
-//! claim takes its space first (see `backed`), as that of a frame that nobody had. A giver that
-//! dies before *emptied* leaves a bare frame that has its memory, which costs the next claim a
-//! call.
+//! A claim may take a bare frame like any other. In a file whose space is allocated on use, the
+//! claim first allocates its space (see `backed`), as for a frame that was never claimed. A thread
+//! that dies before *emptied* leaves a bare frame that still has its memory, which costs the next
+//! claim a system call.
 //!
-//! **Readers that may still look at the frame.** Its extent was released, so the grace period
-//! of whoever had it is over: no pin that was there before counts any more. A revoked reader
-//! may be in the middle of a copy all the same. It finds zeros, and on leaving that its pin is
-//! gone. In a file that gets its space as it is used such a look could find no space, which is
-//! fatal; so there, nothing is given back while the control region shows a pin that has been
-//! revoked and not left. The look comes after *taken*: a pin that is revoked later was begun
-//! after the frame was free. Readers of the second class have no pins; there, a frame that was
-//! ever lent is not given back.
+//! **Readers that may still access the frame.** Its extent was released, so the grace period is
+//! over: no pin from before counts any more. But a reader whose pin was revoked may be in the
+//! middle of a copy. It reads zeros, and learns when it leaves that its pin is gone. In a file
+//! whose space is allocated on use, such a read could find no space, which is fatal (`SIGBUS`); so
+//! there, nothing is given back while the control region shows a pin that was revoked and not left.
+//! That check comes after *taken*: a pin that is revoked later was begun after the frame was free.
+//! Readers of the second class have no pins; there, a frame that was ever lent is not given back.
 
 use std::ops::Range;
 
@@ -34,34 +35,34 @@ use mneme_sync::{Lane, Slot, Stalled};
 use mneme_sys::{NodeId, RegionError};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The free frames of a node, by whether they have their memory.
+/// A node's free frames, by the state of their memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spare {
-    /// Frames that somebody had, and that have their memory.
+    /// The number of frames that were claimed before and have memory.
     pub resident: u32,
-    /// Frames whose memory was given back.
+    /// The number of frames whose memory was returned.
     pub bare: u32,
-    /// Frames that nobody had yet.
+    /// The number of frames that were never claimed.
     pub fresh: u32,
 }
 
-/// Why a frame's memory was not given back. It is as it was then.
+/// Why a frame's memory was not returned. It is then unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GiveBackError {
-    /// A reader whose pin was revoked has not gone on yet.
-    #[error("a reader whose pin was revoked has not gone on yet")]
+    /// A reader whose pin was revoked has not noticed that yet.
+    #[error("a reader whose pin was revoked has not left yet")]
     Reader,
-    /// Another participant holds the arena's lock and does not let go.
+    /// Another participant holds the arena's lock and does not release it.
     #[error(transparent)]
     Stalled(#[from] Stalled),
-    /// The descriptors contradict themselves; `check()` says how.
-    #[error("the arena is damaged at {frame}; its check tells more")]
+    /// The descriptors contradict each other; `check()` reports how.
+    #[error("the arena is damaged at {frame}; check it for details")]
     Damaged {
-        /// Where.
+        /// The frame.
         frame: Frame,
     },
-    /// The system refuses.
+    /// The operating system refuses.
     #[error("the memory cannot be given back")]
     Region(#[from] RegionError),
 }
@@ -77,7 +78,7 @@ impl From<ClaimError> for GiveBackError {
 }
 
 impl Arena {
-    /// The free frames of a node. Looks at the descriptor of each frame, without a lock: some
+    /// The free frames of a node. Reads the descriptor of each frame, without a lock: some
     /// nanoseconds a frame.
     pub fn spare(&self, node: NodeId) -> Spare {
         let mut spare = Spare::default();
@@ -94,12 +95,12 @@ impl Arena {
         spare
     }
 
-    /// Gives the memory of the highest spare frame of a node back to the machine. The frame stays
-    /// free. `None`: there is none, or none that may be given back.
+    /// Returns the memory of a node's highest spare frame to the machine. The frame stays free.
+    /// `None` if there is none, or none whose memory may be returned.
     ///
     /// # Errors
-    /// See [`GiveBackError`]. Where the region does not [give back](mneme_sys::Region::gives_back),
-    /// the answer is `None`.
+    /// See [`GiveBackError`]. If the region does not [support](mneme_sys::Region::gives_back) it,
+    /// the result is `None`.
     pub fn give_back_spare(
         &self,
         slot: &Slot<'_>,
@@ -114,9 +115,9 @@ impl Arena {
         }
     }
 
-    /// As [`give_back_spare`](Self::give_back_spare), but of `frame`, which nobody had yet: its
-    /// memory was populated ahead of the claims. False: somebody has or had it, or it may not be
-    /// given back.
+    /// As [`give_back_spare`](Self::give_back_spare), for the given `frame`, which was never
+    /// claimed but was populated ahead of claims. Returns false if it has been claimed, or its
+    /// memory may not be returned.
     ///
     /// # Errors
     /// See [`GiveBackError`].
@@ -130,7 +131,7 @@ impl Arena {
         }
     }
 
-    /// Gives the memory of a frame that was taken back to the machine, and frees it.
+    /// Returns the memory of a frame that this thread has taken, and frees the frame.
     fn empty_and_free(&self, slot: &Slot<'_>, frame: Frame) -> Result<Frame, GiveBackError> {
         mneme_sys::fault!("arena.give.taken");
         let emptied = match self.region.is_lazy() && self.participants.has_revoked() {
@@ -153,15 +154,14 @@ impl Arena {
         })?;
         mneme_sys::fault!("arena.give.freed");
         if let Err(error) = emptied {
-            // It has its memory still, which asking for it notes.
+            // It still has its memory; this call records that.
             let _ = self.back(frame);
             return Err(error);
         }
         Ok(frame)
     }
 
-    /// Claims the highest spare frame of a node, or the `fresh` one that is named, to give its
-    /// memory back.
+    /// Claims the highest spare frame of a node, or the given `fresh` one, to return its memory.
     fn take_spare(
         &self,
         slot: &Slot<'_>,
@@ -175,7 +175,7 @@ impl Arena {
         let lazy = self.region.is_lazy();
         let mapped = (self.region.len() as u64 / FRAME_BYTES) as u32;
         let status_of = |frame: u32| table.get(frame).and_then(|descriptor| descriptor.status());
-        // It was taken by this thread before, and could not be freed then.
+        // This thread took it before, and could not free it then.
         let is_taken = |frame: u32| {
             status_of(frame).is_some_and(|status| {
                 let own = status.owner == slot.id().0 && status.tag == TAG_BARE;

@@ -1,51 +1,51 @@
-//! Numbers about an arena, from the search tree, without a lock: cheap enough for any moment, exact
-//! when nobody claims.
+//! Statistics of an arena, read from the search tree without a lock: cheap, and exact when nobody
+//! claims.
 
 use crate::arena::Arena;
 use crate::frame::FRAME_BYTES;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Numbers about an arena, all in frames of 2 MiB.
+/// Statistics of an arena, all in frames of 2 MiB.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ArenaStats {
-    /// Frames that can be handed out, taken or not.
+    /// The number of frames that can be claimed, taken or not.
     pub frames: u32,
-    /// As many more the arena can get by growing.
+    /// The number of frames that the arena can still grow by.
     pub growable: u32,
-    /// Frames before those: tables and client area.
+    /// The number of frames before those, with tables and client area.
     pub own: u32,
-    /// Frames that nobody has, but for those [withheld](NodeStats::withheld). In an arena that
-    /// lends, frames that are rented count as free, for any claim may have them.
+    /// The number of free frames, without those [withheld](NodeStats::withheld). In an arena that
+    /// lends, rented frames count as free, because any claim may take them.
     pub free: u32,
-    /// Frames that are lent to the second class: rented (free), or being filled (not free, one a
-    /// node at most). A death in between makes it wrong until the next
-    /// [`sweep`](crate::Discardable::sweep).
+    /// The number of frames that are lent to the second class: rented (which count as free) or
+    /// being filled (which do not; at most one for each node). A death during a change makes it
+    /// wrong until the next [`sweep`](crate::Discardable::sweep).
     pub lent: u32,
-    /// Frames that ordinary claims leave alone.
+    /// The number of frames that ordinary claims leave alone.
     pub reserved: u32,
-    /// The most frames that one claim can get now (reserve aside). What a tenant has filled since
-    /// the last claim counts as taken.
+    /// The largest number of frames that one claim can get now, ignoring the reserve. Frames that a
+    /// tenant has filled since the last claim count as taken.
     pub longest_run: u32,
-    /// These numbers by NUMA node.
+    /// The statistics of each NUMA node.
     pub nodes: Vec<NodeStats>,
 }
 
-/// Numbers about the frames of a NUMA node.
+/// Statistics of the frames of a NUMA node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodeStats {
-    /// Frames on the node.
+    /// The number of frames on the node.
     pub frames: u32,
-    /// Frames that nobody has, but for those withheld, and what is rented.
+    /// The number of free frames, including rented ones, without those withheld.
     pub free: u32,
-    /// Frames that nobody has, and that the file system has no space for, as far as this opening
-    /// has met them.
+    /// The number of free frames for which the file system has no space, as far as this opening has
+    /// noticed.
     pub withheld: u32,
-    /// The most frames that one claim can get on the node.
+    /// The largest number of frames that one claim can get on the node.
     pub longest_run: u32,
 }
 
 impl NodeStats {
-    /// Frames of the node that somebody has.
+    /// The number of the node's frames that are claimed.
     #[must_use]
     pub fn in_use(&self) -> u32 {
         let unused = self.free.saturating_add(self.withheld);
@@ -54,12 +54,12 @@ impl NodeStats {
 }
 
 impl ArenaStats {
-    /// Bytes that can be handed out, taken or not.
+    /// The number of bytes that can be claimed, taken or not.
     pub fn bytes(&self) -> u64 {
         u64::from(self.frames) * FRAME_BYTES
     }
 
-    /// Frames that somebody has. Those [withheld](NodeStats::withheld) nobody has.
+    /// The number of frames that are claimed; [withheld](NodeStats::withheld) ones are not.
     #[must_use]
     pub fn in_use(&self) -> u32 {
         self.nodes.iter().map(NodeStats::in_use).sum()
@@ -67,8 +67,8 @@ impl ArenaStats {
 }
 
 impl Arena {
-    /// Numbers about the arena. Lock-free, O(zones * log frames); while others claim and release,
-    /// each number is of a moment of its own.
+    /// Statistics of the arena. Lock-free, O(zones * log frames); while others claim and release,
+    /// each number belongs to a different moment.
     pub fn stats(&self) -> ArenaStats {
         let mut stats = ArenaStats {
             own: self.geometry.first_frame,
@@ -89,8 +89,8 @@ impl Arena {
         let named = self.named_by_tenants();
         for zone in zones {
             let frames = zone.end - zone.start;
-            // Numbers read in the middle of a change may be any; they are kept within what is
-            // possible.
+            // Numbers read in the middle of a change may have any value; they are limited to what
+            // is possible.
             let mut free = summary.within(zone.range()).free.min(frames);
             let below = self.backed.below_withheld(&zone);
             let (mut longest, mut from) = (0, below.start);

@@ -1,19 +1,20 @@
 //! Zones: contiguous ranges of frames, each on one NUMA node; no run crosses from one into another.
 //!
-//! A new arena has one zone a node, of equal size. Growth appends zones, or extends the last one
-//! where that is on the same node, so that the nodes with the fewest frames come nearest to the
-//! others. What a growth makes of a table is a function of the table, clipped to its frames before,
-//! and of the target alone: whoever finishes the growth of a dead process computes the same.
+//! A new arena has one zone a node, of equal size. Growth appends zones, or extends the last one if
+//! it is on the same node, so that the nodes with the fewest frames catch up with the others. The
+//! new table depends only on the old table, clipped to its frames before the growth, and on the
+//! target. So a thread that finishes a dead process's growth computes the same table.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Entries of the zone table. When they are used up, further growth extends the last zone.
+/// The number of entries of the zone table. When they are used up, further growth extends the last
+/// zone.
 pub(crate) const MAX_ZONES: usize = 256;
 
-/// Frames that a growth gives to a node at least, else it leaves the node out: a zone bounds the
-/// longest run, so a small growth is worth more in one piece. 64 frames (128 MiB) hold sixteen of
-/// the largest log segments.
+/// The minimum number of frames that a growth adds to a node; with fewer it leaves the node out. A
+/// zone limits the longest run, so a small growth is more useful in one piece. 64 frames (128 MiB)
+/// hold sixteen of the largest log segments.
 const WORTHWHILE: u32 = 64;
 
 /// A zone.
@@ -30,7 +31,7 @@ impl Zone {
     }
 }
 
-/// A zone as it lies in a region. Written by the holder of the arena's lock alone.
+/// A zone as stored in a region. Written only by the holder of the arena's lock.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct ZoneEntry {
@@ -43,7 +44,7 @@ pub(crate) struct ZoneEntry {
 const _: () = assert!(size_of::<ZoneEntry>() == 16);
 
 impl ZoneEntry {
-    // SYNC: Relaxed: the arena's lock orders writers, and `stats()` takes what it reads as a hint.
+    // SYNC: Relaxed: the arena's lock orders writers, and `stats()` treats what it reads as a hint.
     pub fn load(&self) -> Zone {
         Zone {
             start: self.start.load(Relaxed),
@@ -139,7 +140,7 @@ mod tests {
             planned(&before, 201, 601, 2),
             [zone(1, 101, 0), zone(101, 401, 1), zone(401, 601, 0)]
         );
-        // Too little to be split: it goes to one of the nodes that have least.
+        // Too little to be split: it goes to one of the nodes with the fewest frames.
         assert_eq!(
             planned(&before, 201, 210, 2).last(),
             Some(&zone(201, 210, 0))

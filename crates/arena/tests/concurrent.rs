@@ -1,4 +1,4 @@
-//! Many threads in several openings claim, adopt, look up and release at once: nobody ever has
+//! Many threads in several openings claim, adopt, look up and release at once: nobody ever gets
 //! another's frame.
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use support::{FRAME, Process, Shape, world};
 
-/// The first word of each frame says who has it.
+/// Writes the owner into the first word of each frame.
 fn mark(process: &Process, extent: Extent, from: u64, to: u64) {
     for frame in 0..u64::from(extent.frames) {
         let word: &AtomicU64 = process
@@ -61,7 +61,7 @@ fn work(process: &Process, me: u64, rounds: u64) {
 }
 
 #[test]
-fn nobody_has_anothers_frames() {
+fn no_two_owners_share_a_frame() {
     let (world, one) = world(Shape {
         frames: 65,
         max_frames: 129,
@@ -78,7 +78,7 @@ fn nobody_has_anothers_frames() {
             })
             .collect();
         scope.spawn(|| {
-            // Readers without the lock: what they see is whole, whenever they look.
+            // Readers without the lock see complete extents at any time.
             while !done.load(Relaxed) {
                 let mut last = 0;
                 for info in one.arena.extents() {

@@ -1,4 +1,4 @@
-//! What an arena promises to its tenant, call by call.
+//! The promises of an arena to its tenant, one test for each call.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -33,7 +33,7 @@ fn claims_are_contiguous_disjoint_and_lowest_first() {
 }
 
 #[test]
-fn an_extent_says_where_its_bytes_are() {
+fn an_extent_knows_the_offsets_of_its_bytes() {
     let (_world, process) = world(Shape::default());
     let claimed = process.claim(3).unwrap();
     assert_eq!(
@@ -96,7 +96,7 @@ fn requests_that_can_never_be_granted_are_refused_with_their_reason() {
     process.assert_whole();
 }
 
-/// Its number is that of another thread here, or of none.
+/// Its number belongs to another thread here, or to none.
 #[test]
 fn a_slot_of_another_control_region_changes_nothing() {
     let (_world, process) = world(Shape::default());
@@ -118,7 +118,7 @@ fn a_slot_of_another_control_region_changes_nothing() {
 }
 
 #[test]
-fn what_is_not_an_extent_is_not_released() {
+fn only_a_whole_extent_is_released() {
     let (_world, process) = world(Shape::default());
     let held = process.hold(4);
     let other = process.hold(2);
@@ -167,7 +167,7 @@ fn what_is_not_an_extent_is_not_released() {
 }
 
 #[test]
-fn only_what_is_claimed_is_adopted_and_only_once() {
+fn only_a_claimed_extent_is_adopted_and_only_once() {
     let (_world, process) = world(Shape::default());
     let claimed = process.claim(3).unwrap();
     for wrong in [
@@ -284,7 +284,7 @@ fn ordinary_claims_leave_the_reserve_alone() {
 }
 
 #[test]
-fn enough_frames_that_are_not_adjacent_are_another_error() {
+fn a_lack_of_adjacent_frames_has_its_own_error() {
     let (_world, process) = world(Shape::default());
     let all: Vec<Extent> = (0..16).map(|_| process.hold(1)).collect();
     for extent in all.iter().step_by(2) {
@@ -303,7 +303,7 @@ fn enough_frames_that_are_not_adjacent_are_another_error() {
 }
 
 #[test]
-fn a_full_node_is_stood_in_for_by_the_nearest() {
+fn the_nearest_node_replaces_a_full_one() {
     // Frames 1..=60 in four zones of fifteen.
     let (_world, process) = world(Shape {
         frames: 61,
@@ -328,7 +328,7 @@ fn a_full_node_is_stood_in_for_by_the_nearest() {
             .collect::<Vec<_>>(),
         [(15, 15), (15, 0), (15, 0), (15, 0)]
     );
-    // A node that the arena was not made for is as good as any.
+    // For a node that the arena was not made for, any node is as good.
     assert_eq!(on(900).unwrap(), 1);
     process.assert_whole();
 }
@@ -349,7 +349,7 @@ fn no_run_crosses_from_one_node_to_another() {
 }
 
 #[test]
-fn the_client_area_is_the_tenants_zeroed_and_the_same_for_all() {
+fn the_client_area_is_zeroed_and_shared_by_all_openings() {
     let (world, process) = world(Shape {
         client_bytes: 3 * FRAME,
         ..Shape::default()
@@ -383,7 +383,7 @@ fn the_client_area_is_the_tenants_zeroed_and_the_same_for_all() {
 }
 
 #[test]
-fn openings_share_everything() {
+fn all_openings_share_one_state() {
     let (world, one) = world(Shape::default());
     let two = world.open();
     let first = one.claim(5).unwrap();
@@ -397,7 +397,7 @@ fn openings_share_everything() {
 }
 
 #[test]
-fn growth_by_one_is_growth_for_all() {
+fn all_openings_see_the_growth_by_one() {
     let (world, one) = world(Shape {
         nodes: 2,
         frames: 33,
@@ -413,13 +413,13 @@ fn growth_by_one_is_growth_for_all() {
     assert_eq!(one.arena.stats().frames, 299);
     assert_eq!(one.arena.stats().growable, 0);
     let far = two.claim(30).unwrap();
-    // Mapped here too.
+    // Mapped in this opening too.
     two.arena
         .region()
         .at::<AtomicU64>(far.end() - 8)
         .unwrap()
         .store(1, Relaxed);
-    // Again, and to less: nothing.
+    // Growing again, or to a smaller size, does nothing.
     two.grow(300).unwrap();
     two.grow(10).unwrap();
     assert_eq!(two.arena.stats().frames, 299);
@@ -435,7 +435,7 @@ fn growth_by_one_is_growth_for_all() {
 }
 
 #[test]
-fn what_cannot_hold_an_arena_is_refused() {
+fn a_region_that_cannot_hold_an_arena_is_refused() {
     let (world, process) = world(Shape::default());
     let participants = process.arena.participants().clone();
     let options = |client_bytes, nodes| {
@@ -471,7 +471,7 @@ fn what_cannot_hold_an_arena_is_refused() {
 }
 
 #[test]
-fn what_is_no_arena_is_not_opened() {
+fn a_region_without_an_arena_is_not_opened() {
     let (world, process) = world(Shape::default());
     let participants = process.arena.participants().clone();
     let open = |region: Region| {
@@ -536,11 +536,11 @@ fn what_is_no_arena_is_not_opened() {
 }
 
 #[test]
-fn recovery_forgets_owners_of_another_incarnation() {
+fn a_recovery_removes_owners_of_another_incarnation() {
     let (world, process) = world(Shape::default());
     let held = process.hold(3);
     process.claim(2).unwrap();
-    // A lock whose owner nobody knows, and an incarnation long gone.
+    // A lock with an unknown owner, and an old incarnation.
     process
         .arena
         .region()
@@ -575,7 +575,7 @@ fn recovery_forgets_owners_of_another_incarnation() {
 }
 
 #[test]
-fn the_thread_that_dies_loses_what_it_had_not_adopted() {
+fn a_thread_that_dies_loses_the_extents_it_had_not_adopted() {
     let (world, one) = world(Shape::default());
     let two = world.open();
     let kept = one.hold(2);

@@ -1,9 +1,9 @@
-//! An operation of one class is stopped at each of its steps, and others run whole meanwhile, in
-//! another process: they end without the first, and whatever is claimed is nobody else's
-//! afterwards.
+//! An operation of one class is stopped at each of its steps, while others run completely in
+//! another process: they finish without waiting for the first, and whatever is claimed belongs to
+//! nobody else afterwards.
 //!
-//! They run in the first one's thread. So one that waits for the first does not end, and what a
-//! claim may have is counted, not timed.
+//! They run in the first operation's thread, so one that waited for the first would never end, and
+//! the frames that a claim may take are counted, not timed.
 #![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use support::{NODE, Process, Shape, World, world};
 
-/// Frames that the operations have: one may be filled, and a run of three is left beside it.
+/// The number of frames available to the operations: one may be filled, and a run of three is left
+/// beside it.
 const FREE: u32 = 7;
 const SHAPE: Shape = Shape {
     frames: 1 + 2 + 2 + 1 + FREE as usize,
@@ -32,23 +33,23 @@ const SHAPE: Shape = Shape {
 enum Op {
     Claim,
     ClaimRun,
-    /// Single frames, until there is none.
+    /// Claims single frames, until there are none.
     ClaimAll,
     Release,
     Adopt,
-    /// Gives the memory of free frames back, until there is none.
+    /// Returns the memory of free frames, until there are none.
     GiveBack,
     Grow,
-    /// Finds a dead process, which had claimed a frame.
+    /// Reaps a dead process, which had claimed a frame.
     Reap,
     Put,
     /// Seals a frame and takes another, twice.
     PutLarge,
-    /// With a ticket from before.
+    /// Fills with an earlier ticket.
     Fill,
     Get,
     Remove,
-    /// The key of the ticket.
+    /// Removes the key of the ticket.
     RemoveOther,
     Clear,
     Sweep,
@@ -63,16 +64,16 @@ const FIRST: [Op; 8] = [
 ];
 const SECOND: [Op; 8] = [Put, PutLarge, Fill, Get, Remove, RemoveOther, Clear, Sweep];
 
-/// One of two processes, with what its operations need.
+/// One of two processes, with the data for its operations.
 struct Side {
     process: Process,
     cache: Discardable,
-    /// Adopted, two frames.
+    /// Adopted, with two frames.
     held: Extent,
     ticket: Option<Ticket>,
-    /// What its puts put.
+    /// The byte that its puts store.
     value: u8,
-    /// Extents that it has claimed, each with what it stored there.
+    /// The extents that it has claimed, each with the value that it stored there.
     claimed: Mutex<Vec<(Extent, u64)>>,
 }
 
@@ -123,7 +124,7 @@ fn scene(full: bool) -> Scene {
 }
 
 impl Side {
-    /// Stores all over an extent that was claimed.
+    /// Stores a value throughout a claimed extent.
     fn stamp(&self, extent: Extent) {
         let stamp = u64::from(extent.start.0) << 32 | u64::from(self.value);
         for at in (extent.offset()..extent.end()).step_by(16) {
@@ -133,7 +134,7 @@ impl Side {
         self.claimed.lock().unwrap().push((extent, stamp));
     }
 
-    /// Whether nobody has stored there since.
+    /// Whether nobody else has stored there since.
     fn is_its_own(&self, (extent, stamp): (Extent, u64)) -> bool {
         let words = (extent.offset()..extent.end()).step_by(16);
         words
@@ -199,7 +200,7 @@ impl Side {
     }
 }
 
-/// Where an operation passes, and how often.
+/// The fault points that an operation passes, and how often.
 fn steps(op: Op, full: bool) -> BTreeMap<&'static str, u64> {
     let scene = scene(full);
     let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
@@ -212,7 +213,7 @@ fn steps(op: Op, full: bool) -> BTreeMap<&'static str, u64> {
         .collect()
 }
 
-/// Runs `inner` whole at the `nth` passage of `point` in `outer`.
+/// Runs all of `inner` at the `nth` passage of `point` in `outer`.
 fn meet(outer: Op, point: &'static str, nth: u64, inner: Ops, full: bool) {
     let scene = Arc::new(scene(full));
     let meeting = format!("{inner:?} in {outer:?} at {point} {nth}, full: {full}");
@@ -247,7 +248,7 @@ fn meet(outer: Op, point: &'static str, nth: u64, inner: Ops, full: bool) {
         let removed = removes(&outer) || inner.iter().any(removes);
         assert!(!removed, "{meeting}: an old fill");
     }
-    // What was claimed is nobody else's, whatever is put and claimed next.
+    // What was claimed belongs to nobody else, whatever is put and claimed next.
     for side in [other, one] {
         let slot = side.process.arena.participants().slot().unwrap();
         let large = vec![9; MAX_RECORD - 4];
@@ -287,7 +288,8 @@ fn meetings(outer: &[Op], inner: &[Ops]) {
                 passages.dedup();
                 for nth in passages {
                     for &inner in inner {
-                        // Where nothing is idle it matters who takes frames, and who has them.
+                        // If nothing is idle, it matters which operation takes frames, and which
+                        // has them.
                         let takes = |op: &Op| matches!(op, ClaimRun | ClaimAll | PutLarge | Clear);
                         if full && !inner.iter().any(takes) {
                             continue;

@@ -1,5 +1,5 @@
-//! A damaged arena is distinguished from a whole one, and whatever bytes are in it, no call panics
-//! or leaves the region.
+//! A damaged arena is distinguished from a sound one, and whatever bytes it contains, no call
+//! panics or leaves the region.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use support::{Process, Shape, world};
 
-// The format, version 1, of an arena of 65 frames at most; see the picture in `layout`.
+// The offsets in format version 1, for an arena of at most 65 frames; see the picture in `layout`.
 const HEADER: u64 = 128;
 const END_FRAME: u64 = HEADER + 128;
 const ZONES: u64 = 640;
@@ -31,7 +31,7 @@ fn scene() -> (support::World, Process) {
     (world, process)
 }
 
-/// Changes a word and says what the check says of it.
+/// Changes a word and returns what the check reports about it.
 fn problems(process: &Process, offset: u64, change: impl Fn(u64) -> u64) -> Vec<Problem> {
     let word = word(process, offset);
     let old = word.load(Relaxed);
@@ -47,7 +47,7 @@ fn problems(process: &Process, offset: u64, change: impl Fn(u64) -> u64) -> Vec<
     problems
 }
 
-/// Whether a change of a word leads to a problem of that kind.
+/// Asserts that a change of a word leads to a problem of that kind.
 macro_rules! assert_finds {
     ($process:expr, $offset:expr, $change:expr, $kind:pat) => {
         let found = problems($process, $offset, $change);
@@ -62,7 +62,7 @@ fn descriptor(frame: u64) -> u64 {
     DESCRIPTORS + frame * 16
 }
 
-/// Frames 1-3 held, 4-5 claimed, 6 held, 7-16 free, then absent.
+/// Frames 1-3 held, 4-5 claimed, 6 held, 7-16 free, the rest absent.
 #[test]
 fn the_check_finds_damaged_states_of_frames() {
     let (_world, process) = scene();
@@ -132,9 +132,9 @@ fn the_check_finds_damaged_zones_bitmaps_and_trees() {
 }
 
 #[test]
-fn a_claim_does_not_believe_the_bitmap_against_the_descriptors() {
+fn a_claim_trusts_the_descriptors_and_not_the_bitmap() {
     let (_world, process) = scene();
-    // Bitmap and tree say that the held frames are free; so would a stale copy.
+    // Bitmap and tree say that the held frames are free, as a stale copy would.
     let (_, empty) = world(Shape::default());
     for offset in (BITMAP..TREE + NODES * 64).step_by(8) {
         word(&process, offset).store(word(&empty, offset).load(Relaxed), Relaxed);
@@ -151,7 +151,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_bytes_make_a_call_panic_or_leave_the_region(
+    fn calls_on_any_bytes_neither_panic_nor_leave_the_region(
         garbage in prop::collection::vec((END_FRAME / 4..(TREE + NODES * 64) / 4, any::<u32>(), any::<bool>()), 1..40),
         ops in prop::collection::vec((0u8..8, 0u32..70, 0u32..70, 0u32..3), 1..20),
         crashed in any::<bool>(),
@@ -166,7 +166,7 @@ proptest! {
             word.store(if small { value % 70 } else { value }, Relaxed);
         }
         if crashed {
-            // An owner that does not exist: whoever locks next repairs.
+            // An owner that does not exist: the next thread to lock repairs.
             word(&process, lock).store(60 | 9 << 16, Relaxed);
         }
         let slot = process.arena.participants().slot().unwrap();

@@ -1,9 +1,10 @@
-//! A participant dies at every named point of every operation; the others go on, and nothing is
+//! A participant dies at every fault point of every operation; the others continue, and nothing is
 //! lost or half done.
 //!
-//! One memory is opened several times. The victim's thread is abandoned at the point, its process
-//! declared dead; what a survivor then sees, before and after reaping it, must be whole, what the
-//! victim held must be there, and what it had claimed for nobody must be free.
+//! One memory is opened several times. The victim's thread is abandoned at the fault point, and its
+//! process declared dead. What a survivor then sees, before and after reaping it, must be
+//! consistent; what the victim held must be there, and what it had claimed without adopting must be
+//! free.
 #![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +22,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use support::{NODE, Process, Shape, World, world};
 
-/// Frames that all scenarios begin with; two zones.
+/// The number of frames with which all scenarios begin; two zones.
 const FRAMES: usize = 161;
 const SHAPE: Shape = Shape {
     frames: FRAMES,
@@ -32,7 +33,7 @@ const SHAPE: Shape = Shape {
     records: 0,
 };
 
-/// Where a claim can die; a test insists that it does, at each.
+/// The fault points of a claim; a test checks that it dies at each.
 const CLAIM: [&str; 6] = [
     "arena.claim.intent",
     "arena.claim.descriptor",
@@ -41,7 +42,7 @@ const CLAIM: [&str; 6] = [
     "arena.claim.unlocked",
     "arena.claim.cleared",
 ];
-/// Where a release can die; a test insists that it does, at each.
+/// The fault points of a release; a test checks that it dies at each.
 const RELEASE: [&str; 6] = [
     "arena.release.intent",
     "arena.release.descriptor",
@@ -50,7 +51,7 @@ const RELEASE: [&str; 6] = [
     "arena.release.unlocked",
     "arena.release.cleared",
 ];
-/// Where a giving back can die; a test insists that it does, at each.
+/// The fault points of returning memory; a test checks that it dies at each.
 const GIVE: [&str; 5] = [
     "arena.give.intent",
     "arena.give.descriptor",
@@ -58,9 +59,9 @@ const GIVE: [&str; 5] = [
     "arena.give.emptied",
     "arena.give.freed",
 ];
-/// Where an adoption can die; a test insists that it does, at each.
+/// The fault points of an adoption; a test checks that it dies at each.
 const ADOPT: [&str; 2] = ["arena.adopt.begin", "arena.adopt.done"];
-/// Where a growth can die; a test insists that it does, at each.
+/// The fault points of a growth; a test checks that it dies at each.
 const GROW: [&str; 7] = [
     "arena.grow.region",
     "arena.grow.intent",
@@ -70,7 +71,7 @@ const GROW: [&str; 7] = [
     "arena.grow.summary",
     "arena.grow.unlocked",
 ];
-/// Where a repair can die; a test insists that it does, at each.
+/// The fault points of a repair; a test checks that it dies at each.
 const REPAIR: [&str; 9] = [
     "arena.repair.locked",
     "arena.repair.intent",
@@ -83,7 +84,7 @@ const REPAIR: [&str; 9] = [
     "arena.restore.summary",
 ];
 
-/// Where the recovery of an arena that nobody has open can die; a test insists that it does, at
+/// The fault points of recovering an arena that nobody has open; a test checks that it dies at
 /// each.
 const RECOVER: [&str; 5] = [
     "arena.recover.reset",
@@ -93,7 +94,7 @@ const RECOVER: [&str; 5] = [
     "arena.recover.marked",
 ];
 
-/// Where a put of the second class can die; a test insists that it does, at each.
+/// The fault points of a put of the second class; a test checks that it dies at each.
 const PUT: [&str; 11] = [
     "arena.lend.invalidated",
     "arena.lend.looked",
@@ -108,7 +109,7 @@ const PUT: [&str; 11] = [
     "arena.lend.entered",
 ];
 
-/// What the victim had before it began to die.
+/// The state before the victim began to die.
 struct Scene {
     world: World,
     survivor: Process,
@@ -135,7 +136,7 @@ fn scene() -> Scene {
 }
 
 /// Runs `work` in the victim until it dies at the `nth` passage of `point`; `None` once it does not
-/// come so far.
+/// get that far.
 fn die<T: Send + 'static>(
     scene: &Scene,
     point: &str,
@@ -153,7 +154,8 @@ fn die<T: Send + 'static>(
     }
 }
 
-/// Which passages of a point are tried: all of few, else the first ones, the middle and the last.
+/// The passages of a fault point that are tried: all if there are few, otherwise the first ones,
+/// the middle and the last.
 fn passages() -> impl Iterator<Item = u64> {
     [1, 2, 3, 5, 35, 64, 65, 69, 70].into_iter()
 }
@@ -170,7 +172,8 @@ fn pair(extent: Extent) -> (u32, u32) {
     (extent.start.0, extent.frames)
 }
 
-/// Each point twice: with the survivor working on before it reaps, and reaping at once.
+/// Tries each fault point twice: with the survivor working before it reaps, and with it reaping at
+/// once.
 fn at_every_point(
     points: &[&'static str],
     setup: impl Fn(&Scene) -> Option<Extent>,
@@ -190,7 +193,7 @@ fn at_every_point(
                 deaths += 1;
                 let mut new = Vec::new();
                 if work_first {
-                    // The first of these takes the lock from the dead.
+                    // The first of these takes the lock over from the dead thread.
                     new.extend((0..3).map(|_| pair(scene.survivor.hold(3))));
                     scene.survivor.assert_whole();
                 }
@@ -203,7 +206,7 @@ fn at_every_point(
                     "{point} {nth}: the survivor's claims"
                 );
                 verify(&scene, point, given);
-                // Nothing is left of it for a second repair, and all frames are accounted for.
+                // Nothing is left for a second repair, and all frames are accounted for.
                 assert_eq!(scene.survivor.reap(), 0);
                 let stats = scene.survivor.arena.stats();
                 let taken: u32 = extents(&scene.survivor).iter().map(|extent| extent.1).sum();
@@ -216,7 +219,7 @@ fn at_every_point(
                         .all(|info| info.state == ExtentState::Held),
                     "{point} {nth}"
                 );
-                // And a newcomer sees the same.
+                // A new process sees the same.
                 assert_eq!(extents(&scene.world.open()), extents(&scene.survivor));
             }
             assert!(deaths > 0, "nobody died at {point}");
@@ -225,7 +228,7 @@ fn at_every_point(
 }
 
 #[test]
-fn a_claim_that_was_not_answered_leaves_nothing() {
+fn an_unfinished_claim_leaves_nothing() {
     at_every_point(
         &CLAIM,
         |_| None,
@@ -251,7 +254,7 @@ fn a_release_that_had_begun_is_finished() {
     );
 }
 
-/// Frames that can be claimed, all of which are then free again.
+/// The number of frames that can be claimed; all are free again afterwards.
 fn claimable(process: &Process) -> u32 {
     let claim = || process.claim_as(1, 1, NODE, Class::Reserved, 0).ok();
     let claimed: Vec<Extent> = std::iter::from_fn(claim).collect();
@@ -262,7 +265,7 @@ fn claimable(process: &Process) -> u32 {
 }
 
 #[test]
-fn a_frame_whose_giver_died_is_free_and_nobody_elses() {
+fn a_frame_whose_memory_was_being_returned_at_a_death_is_free_and_nobody_elses() {
     at_every_point(
         &GIVE,
         |scene| {
@@ -282,7 +285,7 @@ fn a_frame_whose_giver_died_is_free_and_nobody_elses() {
 }
 
 #[test]
-fn an_adoption_is_there_or_is_not() {
+fn an_adoption_took_effect_or_did_not() {
     at_every_point(
         &ADOPT,
         |scene| Some(scene.victim.claim(66).unwrap()),
@@ -290,7 +293,7 @@ fn an_adoption_is_there_or_is_not() {
             let _ = victim.arena.adopt(claimed.unwrap());
         },
         |scene, point, claimed| {
-            // The claim was of another thread, in the same process.
+            // Another thread of the same process had claimed it.
             let there = extents(&scene.survivor).contains(&pair(claimed.unwrap()));
             assert_eq!(there, point == "arena.adopt.done");
         },
@@ -373,7 +376,7 @@ fn repairs_survive_their_own_death() {
     assert_eq!(died_at, REPAIR.into());
 }
 
-/// An intent may be found long after what it announced was settled by another.
+/// An intent may be found long after another thread has settled what it announced.
 #[test]
 fn a_late_repair_does_not_touch_what_others_claimed_since() {
     let scene = scene();
@@ -400,7 +403,7 @@ fn a_late_repair_does_not_touch_what_others_claimed_since() {
     );
     scene.survivor.assert_whole();
 
-    // What was repaired is not repaired for ever.
+    // A finished repair is not repeated for ever.
     let before = fault::reached();
     fault::arm("arena.restore.begin", Action::Call(Arc::new(|| ())), 1);
     scene.survivor.hold(1);
@@ -408,9 +411,9 @@ fn a_late_repair_does_not_touch_what_others_claimed_since() {
     assert_eq!(fault::reached(), before);
 }
 
-/// A process that dies while it recovers an arena, alone, is followed by one that begins again.
+/// If a process dies while it recovers an arena alone, the next one starts again.
 #[test]
-fn a_recovery_that_dies_is_begun_again() {
+fn a_recovery_that_dies_is_started_again() {
     let recover = |world: &World| {
         let (number, participants) = world.participants();
         let region = Arc::new(world.map());
@@ -431,7 +434,7 @@ fn a_recovery_that_dies_is_begun_again() {
         let slot = process.arena.participants().slot().unwrap();
         let stored = process.cache().put(&slot, NODE, b"key", b"of before");
         assert_eq!(stored.unwrap(), Stored::Kept);
-        // Of an incarnation long gone.
+        // An old incarnation.
         let incarnation = process.arena.region().at::<AtomicU64>(160).unwrap();
         incarnation.fetch_sub(1, Relaxed);
         drop(slot);
@@ -452,8 +455,9 @@ fn a_recovery_that_dies_is_begun_again() {
     }
 }
 
-/// A tenant dies in the middle of a put, or is stopped there for as long as a claim takes: claims
-/// neither wait for it nor lose a frame, what is found is true, and another fills its frame on.
+/// A tenant dies in the middle of a put, or is stopped there for as long as a claim takes. Claims
+/// neither wait for it nor lose a frame, lookups are correct, and another tenant continues to fill
+/// its frame.
 #[test]
 fn a_tenant_that_dies_costs_nothing_but_its_put() {
     let shape = Shape {
@@ -494,7 +498,7 @@ fn a_tenant_that_dies_costs_nothing_but_its_put() {
                 assert!(nth > 1, "{point} is never reached");
                 continue;
             }
-            // Stopped, as far as others know: all but its frame can be claimed.
+            // As far as others know it is stopped: all frames but its own can be claimed.
             let mut found = Vec::new();
             if cache.get(b"key", &mut found) == CacheLookup::Hit {
                 let values = [
@@ -510,7 +514,7 @@ fn a_tenant_that_dies_costs_nothing_but_its_put() {
             for extent in claimed {
                 survivor.release(extent).unwrap();
             }
-            // The truth is changed without regard to it.
+            // The value is changed regardless of it.
             cache.remove(b"key").unwrap();
             assert!(matches!(
                 cache.get(b"key", &mut found),
@@ -535,7 +539,7 @@ fn a_tenant_that_dies_costs_nothing_but_its_put() {
     }
 }
 
-/// A claim that had searched when a tenant took its frame, and is over before the tenant has
+/// A claim that had searched when a tenant took its frame, and is finished before the tenant has
 /// counted what is left, does not cost the reserve a frame.
 #[test]
 fn a_claim_that_ends_while_a_tenant_counts_leaves_the_reserve_whole() {
@@ -580,7 +584,7 @@ fn a_claim_that_ends_while_a_tenant_counts_leaves_the_reserve_whole() {
             let _ = has_claimed.send(());
         });
         fault::arm("arena.lend.named", named, 1);
-        // The first look is before the frame is taken.
+        // The first check comes before the frame is taken.
         fault::arm("arena.lend.looked", looked, 2);
         let slot = tenant.arena.participants().slot().unwrap();
         let stored = tenant.cache().put(&slot, NODE, b"key", b"value");
@@ -594,7 +598,7 @@ fn a_claim_that_ends_while_a_tenant_counts_leaves_the_reserve_whole() {
     process.assert_whole();
 }
 
-/// Every name in the source is one at which a test here kills.
+/// A test here kills a thread at every fault point in the source.
 #[test]
 fn the_tests_kill_at_every_fault_point_in_the_source() {
     let killed = [

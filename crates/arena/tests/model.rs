@@ -1,4 +1,4 @@
-//! An arena does what the simplest allocator would do: an array of who has which frame.
+//! An arena behaves like the simplest allocator: an array with the owner of each frame.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -75,8 +75,7 @@ struct Model {
     taken: Vec<bool>,
     /// Frames at which a zone begins: no run crosses them.
     borders: Vec<u32>,
-    /// Whether `borders` are all there are. Where the zones of a growth begin is the arena's
-    /// business.
+    /// Whether `borders` is complete. The arena chooses where the zones of a growth begin.
     all_borders: bool,
     nodes: u16,
     reserve: u32,
@@ -269,7 +268,7 @@ fn apply(
         Op::Open if processes.len() < 4 => processes.push(world.open()),
         Op::Close { which } if processes.len() > 1 => {
             let closed = processes.swap_remove(which.index(processes.len()));
-            // As a tidy process would: what it claims is adopted or released before it goes.
+            // An orderly process adopts or releases everything that it claimed before it exits.
             for (extent, by) in model
                 .extents
                 .iter_mut()
@@ -328,12 +327,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn one_node(ops in prop::collection::vec(op(), 1..120)) {
+    fn an_arena_on_one_node_behaves_like_the_model(ops in prop::collection::vec(op(), 1..120)) {
         run(ops, 1)?;
     }
 
     #[test]
-    fn three_nodes(ops in prop::collection::vec(op(), 1..120)) {
+    fn an_arena_on_three_nodes_behaves_like_the_model(ops in prop::collection::vec(op(), 1..120)) {
         run(ops, 3)?;
     }
 }

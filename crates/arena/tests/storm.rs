@@ -1,14 +1,14 @@
-//! Real processes share an arena and are killed by SIGKILL, one after the other, wherever they
-//! happen to be.
+//! Real processes share an arena and are killed by SIGKILL, one after the other, at random moments.
 //!
-//! Each keeps to the protocol that a tenant has to keep: link an extent, then adopt it; mark its
-//! link, release it, unlink it; with an intent of its own around both. However many died, every
-//! extent is linked and every link has its extent.
+//! Each follows the protocol of a tenant: link an extent, then adopt it; mark its link, release it,
+//! unlink it; with an intent of its own around both. However many have died, every extent is linked
+//! and every link has its extent.
 //!
-//! Between that they use the arena's cache, whose frames those extents take away: what it returns
-//! is what was put, and the killed leave neither a frame lent for ever nor an old value.
+//! In between they use the arena's cache, whose frames those extents take away: lookups return
+//! values that were put, and killed processes leave neither a frame lent for ever nor an old value.
 //!
-//! Others use the cache alone, and are stopped: all that they have can be claimed meanwhile.
+//! Other processes use only the cache, and are stopped: everything that they have can be claimed
+//! meanwhile.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(clippy::unwrap_used)]
 
@@ -31,20 +31,20 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::time::Duration;
 use support::{FRAME, Shape, UUID};
 
-/// A process that has a lock may be off its CPU for as long, on a machine under any load.
+/// On a machine under any load, a process that has a lock may be off its CPU for this long.
 const OFF_CPU: Duration = Duration::from_secs(60);
 
 const FRAMES: usize = 129;
 const LINKS: usize = 24;
 const VISIT: &str = "MNEME_ARENA_STORM";
-/// Set for a visitor that uses the cache and nothing else.
+/// Set for a process that only uses the cache.
 const TENANT: &str = "MNEME_ARENA_TENANT";
 
-/// Kinds of the tenant's intents, in the lane of the log; words: index, link.
+/// The kinds of the tenant's intents, in the log's lane; their words are: index, link.
 const LINK: u16 = 1;
 const UNLINK: u16 = 2;
 
-/// A link names its extent by place, length and generation, so that no two are ever equal.
+/// A link identifies its extent by place, length and generation, so no two are ever equal.
 fn link_of(arena: &Arena, extent: Extent) -> u64 {
     let generation = arena
         .extent_of(extent.start)
@@ -59,7 +59,7 @@ fn extent_of(link: u64) -> Extent {
     }
 }
 
-/// The link while that slot takes it away.
+/// The link while that slot removes it.
 fn marked(link: u64, slot: SlotId) -> u64 {
     link | u64::from(slot.0) << 40
 }
@@ -68,7 +68,7 @@ fn is_marked(link: u64) -> bool {
     link >> 40 & 0xff != 0
 }
 
-/// Keys of the cache, each with a word of its own that says which version is the truth.
+/// The number of keys of the cache. Each has a word that holds its current version.
 const KEYS: usize = 64;
 
 struct Tenant {
@@ -121,7 +121,7 @@ impl Tenant {
     }
 
     fn open(directory: &Path) -> Tenant {
-        // The holder of the lock of openings may be off its CPU for longer than others wait.
+        // The holder of the lock for openings may be off its CPU for longer than others wait.
         let participants = retry_within(OFF_CPU, || {
             let control = Self::region(&directory.join("control"));
             Participants::open(control, UUID, Self::liveness(directory))
@@ -137,14 +137,15 @@ impl Tenant {
         Tenant { arena, cache }
     }
 
-    /// The version of each key that is the truth. One process changes one of them at a time: the
-    /// lowest bit says that it is changing.
+    /// The current version of each key. One process at a time changes it; the lowest bit is set
+    /// while it is changing.
     fn truths(&self) -> &[AtomicU64] {
         let start = self.arena.client().start + LINKS as u64 * 8;
         self.arena.region().slice_at(start, KEYS).unwrap()
     }
 
-    /// Looks a key up, and offers its truth if it is not there; sometimes changes the truth.
+    /// Looks up a key, and offers its current value if the cache does not have it; sometimes
+    /// changes the value.
     fn use_cache(&self, random: u64) {
         let key = random as usize % KEYS;
         let name = [key as u8];
@@ -161,10 +162,12 @@ impl Tenant {
                 .compare_exchange(before, before | 1, AcqRel, Acquire)
                 .is_ok()
             {
-                // A death from here on leaves the key as it is for ever: with no value.
+                // If the process dies from here on, the key stays as it is for ever, without a
+                // value.
                 let next = before + 2;
                 self.cache.remove(&name).unwrap();
-                // While it alone may change the truth: later, that might be another's.
+                // While only this process may change the value: later, the version might belong to
+                // another.
                 let _ = self.cache.put(&slot, NodeId(0), &name, &value(next));
                 truth.store(next, Release);
             }
@@ -175,7 +178,8 @@ impl Tenant {
             CacheLookup::Hit => {
                 let version = u64::from_le_bytes(found[8..16].try_into().unwrap());
                 assert_eq!(found, value(version), "bytes of another");
-                // The truth at some moment since before the lookup; its change removes it first.
+                // A version that was current at some moment since before the lookup; a change
+                // removes the cached value first.
                 let after = truth.load(Acquire);
                 assert!(
                     (before & !1..=(after | 1) + 1).contains(&version),
@@ -201,7 +205,7 @@ impl Tenant {
             .unwrap()
     }
 
-    /// The linked extent is of this generation still, and adopted.
+    /// Whether the linked extent still has this generation, and is adopted.
     fn is_held(&self, link: u64) -> bool {
         let info = self.arena.extent_of(extent_of(link).start);
         info.is_some_and(|info| {
@@ -252,7 +256,7 @@ impl Tenant {
                 .claim(&slot, frames, 1, NodeId(0), Class::Ordinary, 0)
             {
                 Ok(extent) => {
-                    // Its own bytes now, whoever still reads what was there.
+                    // The bytes belong to this process now, whoever still reads the previous ones.
                     for page in (extent.offset()..extent.end()).step_by(4096) {
                         let word: &AtomicU64 = self.arena.region().at(page).unwrap();
                         word.store(random, Release);
@@ -272,7 +276,7 @@ impl Tenant {
             }
         } else if !is_marked(link) && self.is_held(link) {
             intent.begin(UNLINK, &[index as u64, link]);
-            // Of two that unlink the same, one does.
+            // If two processes unlink the same extent, one succeeds.
             if place
                 .compare_exchange(link, marked(link, slot.id()), AcqRel, Acquire)
                 .is_ok()
@@ -285,7 +289,7 @@ impl Tenant {
     }
 }
 
-/// Not a test of its own: what the processes of the storm run.
+/// Run by the processes of this test; not a test by itself.
 #[test]
 fn visitor() {
     let Some(directory) = std::env::var_os(VISIT) else {
@@ -309,7 +313,7 @@ fn visit(directory: &Path) -> Process {
 }
 
 #[test]
-fn killed_processes_lose_nothing_and_leave_nothing() {
+fn killed_processes_lose_no_frame_and_leave_no_trace() {
     let directory = TestDir::on_disk("arena-storm");
     let tenant = Tenant::create(&directory);
     let mut visitors: Vec<Process> = (0..3).map(|_| visit(&directory)).collect();
@@ -325,8 +329,8 @@ fn killed_processes_lose_nothing_and_leave_nothing() {
     drop(visitors);
     tenant.reap();
     assert_eq!(tenant.arena.check().unwrap(), []);
-    // What the dead left uncounted is counted: with all given back, there is nothing but what is
-    // being filled.
+    // What dead processes did not count is counted now: after everything is given back, only the
+    // frames being filled are lent.
     tenant.cache.sweep().unwrap();
     tenant.cache.clear().unwrap();
     assert!(tenant.arena.stats().lent <= 1);
@@ -347,7 +351,7 @@ fn killed_processes_lose_nothing_and_leave_nothing() {
         there.iter().map(|info| info.extent).collect::<Vec<_>>(),
         linked
     );
-    // The dead in the middle of a put are succeeded, and no frame is lost to them.
+    // Processes that died in the middle of a put have successors, and no frame is lost to them.
     let slot = tenant.arena.participants().slot().unwrap();
     for extent in linked {
         tenant.arena.release(&slot, extent).unwrap();
@@ -370,17 +374,17 @@ fn killed_processes_lose_nothing_and_leave_nothing() {
     assert!(kept, "{:?}", tenant.arena.stats());
 }
 
-/// Tenants are stopped wherever they are, and one of them is killed there every third time.
-/// Whatever they have is claimed at once, but for the frame that is being filled, and when they go
-/// on they store nothing there.
+/// Tenants are stopped at random, and every third time one of them is killed. Everything that they
+/// have is claimed at once, except the frame being filled, and when they continue they store
+/// nothing there.
 #[test]
-fn stopped_and_dead_tenants_hold_up_no_claim_and_store_nothing_late() {
+fn stopped_and_dead_tenants_delay_no_claim_and_store_nothing_late() {
     let directory = TestDir::new("arena-stops");
     let tenant = Tenant::create(&directory);
     let arena = &tenant.arena;
     let slot = arena.participants().slot().unwrap();
     let claim = |frames| arena.claim(&slot, frames, 1, NodeId(0), Class::Ordinary, 0);
-    // Only what somebody had is lent.
+    // Only frames that were claimed before are lent.
     let all = claim(arena.stats().frames).unwrap();
     arena.release(&slot, all).unwrap();
     let variables = [(VISIT, directory.as_os_str()), (TENANT, "1".as_ref())];

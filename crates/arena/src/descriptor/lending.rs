@@ -1,4 +1,4 @@
-//! How a frame goes to the second class and back, without the arena's lock.
+//! How a frame is lent to the second class and returned, without the arena's lock.
 //!
 //! ```text
 //! Free(g) or Rented(g) --begin_filling--> Filling(g+1) --seal--> Rented(g+1) --claim--> Claimed
@@ -9,18 +9,20 @@
 //! * **No late store**: the second class writes a frame only while it is `Filling`, which no claim
 //!   takes. The seal is its last access for writing, so a tenant that sleeps can never wake up in
 //!   the middle of a store into a frame that was claimed.
-//! * **No stale copy**: a reader copies the bytes, and believes them only if the frame is lent with
-//!   the generation it had before the copy ([`is_still_lent`](DescriptorOf::is_still_lent)).
+//! * **No stale copy**: a reader copies the bytes, and uses them only if the frame is still lent
+//!   with the generation that it had before the copy
+//!   ([`is_still_lent`](DescriptorOf::is_still_lent)).
 //!
-//! Park's DMEM (§2.4.2) discards page by page, under a lock. Here a claim's CAS is the discard.
+//! Park's DMEM (§2.4.2) discards page by page, under a lock. Here a claim's compare-and-swap
+//! discards the whole frame.
 
 use super::{DescriptorOf, State, Status, following};
 use mneme_sync::Word;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 
 impl<W: Word> DescriptorOf<W> {
-    /// Takes a frame that `seen` describes (free or rented) for filling; its new generation.
-    /// `None` if it is something else by now.
+    /// Takes a frame with the (free or rented) status `seen` for filling; returns its new
+    /// generation, or `None` if its status has changed.
     pub fn begin_filling(&self, seen: Status) -> Option<u32> {
         if !seen.state.is_claimable() {
             return None;
@@ -29,13 +31,14 @@ impl<W: Word> DescriptorOf<W> {
         self.change(seen, State::Filling, generation)?;
         // SYNC: pairs with two fences. As a Release fence with the one in `is_still_lent`: a reader
         // that copied a byte stored from now on finds the new generation. As a SeqCst fence with
-        // the one that a claim makes after it has taken the arena's lock: either the claim sees
-        // this frame filling, or the caller sees the lock held.
+        // the one that a claim passes after it has taken the arena's lock: either the claim sees
+        // this frame filling, or the caller sees that the lock is held.
         W::fence(SeqCst);
         Some(generation)
     }
 
-    /// Ends the filling of a frame: from now on a claim may have it. Whether it was filling.
+    /// Ends the filling of a frame: from now on a claim may take it. Returns whether it was being
+    /// filled.
     pub fn seal(&self, generation: u32) -> bool {
         let filling = Status {
             state: State::Filling,
@@ -44,12 +47,12 @@ impl<W: Word> DescriptorOf<W> {
         self.change(filling, State::Rented, generation).is_some()
     }
 
-    /// Makes a lent frame free, of which `seen` was read. Whether it did.
+    /// Frees a lent frame whose status is still `seen`. Returns whether it did.
     pub fn give_back(&self, seen: Status) -> bool {
         seen.state.is_lent() && self.change(seen, State::Free, seen.generation).is_some()
     }
 
-    /// The generation of a frame that is lent.
+    /// The frame's generation, if it is lent.
     #[inline]
     pub fn lent(&self) -> Option<u32> {
         self.status()
@@ -57,8 +60,8 @@ impl<W: Word> DescriptorOf<W> {
             .map(|status| status.generation)
     }
 
-    /// Whether what was copied from the frame, since [`lent`](Self::lent) gave this generation, is
-    /// the second class' still.
+    /// Whether the bytes copied from the frame, since [`lent`](Self::lent) returned this
+    /// generation, belong to the second class.
     #[inline]
     pub fn is_still_lent(&self, generation: u32) -> bool {
         // SYNC: pairs with the fences in `begin_filling` and `DescriptorTable::write_run`.
@@ -71,8 +74,9 @@ impl<W: Word> DescriptorOf<W> {
             state,
             ..Status::free(generation)
         };
-        // SYNC: pairs with `raw`. Release: who claims the frame after a seal comes after all stores
-        // of the filling. Acquire: those of the filling come after those of the claim before.
+        // SYNC: pairs with `raw`. Release: a thread that claims the frame after a seal is ordered
+        // after all stores of the filling. Acquire: those of the filling are ordered after those of
+        // the previous claim.
         self.status
             .compare_exchange(seen.pack(), new.pack(), AcqRel, Acquire)
             .ok()

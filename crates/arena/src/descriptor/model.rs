@@ -1,6 +1,6 @@
 //! All interleavings of the lock-free readers, and of the second class, with the lock's holder,
-//! under the C11 memory model. The broken twins fail: words that forget every ordering, words
-//! without fences, a tenant that stores after its seal.
+//! under the C11 memory model. The broken twins fail: words without orderings, words without
+//! fences, a tenant that stores after its seal.
 
 use super::*;
 use loom::sync::Arc;
@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering::{self, Relaxed, SeqCst};
 
 /// A word as the product uses it.
 pub(crate) struct Sound(LoomU64);
-/// The broken twin: a word that forgets every ordering.
+/// A broken twin: a word that ignores every ordering.
 struct Forgetful(LoomU64);
-/// The broken twin: a word whose fences do nothing.
+/// A broken twin: a word whose fences do nothing.
 pub(crate) struct Fenceless(LoomU64);
 
 pub(crate) trait Fresh: Word + 'static {
@@ -71,7 +71,7 @@ fn fresh_table<W: Fresh>(frames: usize) -> Arc<Vec<DescriptorOf<W>>> {
     )
 }
 
-/// A run ends, a longer one begins at the same frame, somebody asks meanwhile.
+/// A run ends, and a longer one begins at the same frame, while another thread reads.
 fn a_reader_sees_the_old_run_or_the_new_one_or_none<W: Fresh + Send + Sync>(
     asked: u32,
     second: Range<u32>,
@@ -104,7 +104,7 @@ fn a_reader_sees_the_old_run_or_the_new_one_or_none<W: Fresh + Send + Sync>(
 }
 
 #[test]
-fn runs_are_seen_whole() {
+fn a_reader_sees_complete_runs() {
     a_reader_sees_the_old_run_or_the_new_one_or_none::<Sound>(0, 0..3);
     a_reader_sees_the_old_run_or_the_new_one_or_none::<Sound>(1, 0..3);
     a_reader_sees_the_old_run_or_the_new_one_or_none::<Sound>(1, 1..3);
@@ -112,12 +112,12 @@ fn runs_are_seen_whole() {
 
 #[test]
 #[should_panic(expected = "left == right")]
-fn without_orderings_they_are_not() {
+fn without_orderings_a_reader_sees_torn_runs() {
     a_reader_sees_the_old_run_or_the_new_one_or_none::<Forgetful>(0, 0..3);
 }
 
 #[test]
-fn adoption_and_taking_back_exclude_each_other() {
+fn a_run_is_either_adopted_or_freed() {
     loom::model(|| {
         let owned = fresh_table::<Sound>(2);
         DescriptorTable(&owned)
@@ -133,11 +133,11 @@ fn adoption_and_taking_back_exclude_each_other() {
     });
 }
 
-/// What a tenant stores, and what the first class does.
+/// The value that a tenant stores, and the one that the first class stores.
 const COPY: u64 = 1;
 const FIRST_CLASS: u64 = 2;
 
-/// A frame with the one word of its content that is looked at, and its entry in a cache's index.
+/// A frame with the one word of its content that is read, and its entry in a cache's index.
 struct Lent<W> {
     descriptors: Vec<DescriptorOf<W>>,
     content: W,
@@ -163,10 +163,10 @@ impl<W: Fresh> Lent<W> {
         DescriptorTable(&self.descriptors)
     }
 
-    /// Fills frame 0 with a copy, which is found by its entry.
+    /// Fills frame 0 with a copy, which is found through its entry.
     fn fill(&self, late: bool) {
         let frame = &self.descriptors[0];
-        // As it was at first: a load here would hide interleavings from the explorer.
+        // The initial status: a load here would hide interleavings from the model checker.
         let Some(generation) = frame.begin_filling(Status::free(1)) else {
             return;
         };
@@ -180,7 +180,7 @@ impl<W: Fresh> Lent<W> {
         }
     }
 
-    /// Claims frame 0 for the first class, if it can be had, and writes to it.
+    /// Claims frame 0 for the first class, if possible, and writes to it.
     fn claim(&self) -> bool {
         let table = self.table();
         let claimed = table
@@ -192,7 +192,7 @@ impl<W: Fresh> Lent<W> {
         claimed.is_ok()
     }
 
-    /// What a reader believes to have copied.
+    /// The value that a reader accepts as a copy.
     fn get(&self) -> Option<u64> {
         let generation = self.entry.load(Acquire) as u32;
         let frame = &self.descriptors[0];
@@ -202,8 +202,8 @@ impl<W: Fresh> Lent<W> {
     }
 }
 
-/// A rented frame is claimed, or filled anew, while somebody copies from it.
-fn a_reader_believes_nothing_but_the_copy<W: Fresh + Send + Sync>() {
+/// A rented frame is claimed, or filled again, while a reader copies from it.
+fn a_reader_accepts_only_the_copy<W: Fresh + Send + Sync>() {
     loom::model(|| {
         let owned = Arc::new(Lent::<W>::new(1));
         owned.fill(false);
@@ -217,17 +217,17 @@ fn a_reader_believes_nothing_but_the_copy<W: Fresh + Send + Sync>() {
 }
 
 #[test]
-fn what_a_reader_believes_is_the_copy() {
-    a_reader_believes_nothing_but_the_copy::<Sound>();
+fn a_reader_accepts_only_the_copy_of_a_lent_frame() {
+    a_reader_accepts_only_the_copy::<Sound>();
 }
 
 #[test]
 #[should_panic(expected = "bytes of the first class were believed")]
-fn without_the_fences_it_may_be_anything() {
-    a_reader_believes_nothing_but_the_copy::<Fenceless>();
+fn without_the_fences_a_reader_accepts_other_bytes() {
+    a_reader_accepts_only_the_copy::<Fenceless>();
 }
 
-/// A tenant fills a frame while somebody claims it.
+/// A tenant fills a frame while another thread claims it.
 fn the_first_class_keeps_what_it_stored(late: bool) {
     loom::model(move || {
         let owned = Arc::new(Lent::<Sound>::new(1));
@@ -242,7 +242,7 @@ fn the_first_class_keeps_what_it_stored(late: bool) {
                 "a late store of the tenant"
             );
         } else {
-            // Found filling. The next claim has it.
+            // The claim found it filling. The next one gets it.
             assert_eq!(owned.get(), Some(COPY));
             assert!(owned.claim());
             assert_eq!(owned.get(), None);
@@ -257,11 +257,11 @@ fn no_tenant_stores_into_a_frame_that_was_claimed() {
 
 #[test]
 #[should_panic(expected = "a late store of the tenant")]
-fn one_that_stores_after_its_seal_does() {
+fn a_tenant_that_stores_after_its_seal_overwrites_a_claimed_frame() {
     the_first_class_keeps_what_it_stored(true);
 }
 
-/// Of two frames one is the reserve. An ordinary claim wants one, a tenant wants one.
+/// One of two frames is the reserve. An ordinary claim wants one, and so does a tenant.
 fn a_tenant_leaves_the_reserve_alone<W: Fresh + Send + Sync>() {
     loom::model(|| {
         let owned = Arc::new((Lent::<W>::new(2), W::fresh(0), W::fresh(2)));
@@ -303,6 +303,6 @@ fn the_reserve_is_never_lent() {
 
 #[test]
 #[should_panic(expected = "the reserve is gone")]
-fn without_the_fences_it_may_be() {
+fn without_the_fences_the_reserve_may_be_lent() {
     a_tenant_leaves_the_reserve_alone::<Fenceless>();
 }

@@ -1,4 +1,4 @@
-//! Runs are found whole, adopted once, and freed only by their own generation.
+//! Runs are found as a whole, adopted once, and freed only by their own generation.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn a_run_is_found_from_each_of_its_frames_and_from_no_other() {
 }
 
 #[test]
-fn a_run_without_its_head_is_no_run() {
+fn tails_without_a_head_are_not_a_run() {
     let owned = table(4);
     let table = DescriptorTable(&owned);
     table.write_run(0..3, 0, 5, 1, |_| ()).unwrap();
@@ -44,7 +44,7 @@ fn a_run_without_its_head_is_no_run() {
 }
 
 #[test]
-fn freeing_again_leaves_later_runs_of_the_same_frames_alone() {
+fn freeing_again_does_not_touch_later_runs_of_the_same_frames() {
     let owned = table(6);
     let table = DescriptorTable(&owned);
     let old = table.next_generation(0..4).unwrap();
@@ -78,7 +78,7 @@ proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn any_bytes_answer_with_a_run_inside_the_table_that_holds_the_frame(
+    fn any_bytes_give_no_run_or_one_inside_the_table_with_the_frame(
         words in proptest::collection::vec((0u64..64, 0u64..3, 0u64..6, 0u64..6), 6), frame in 0u32..8,
     ) {
         let owned = table(6);
@@ -92,7 +92,7 @@ proptest::proptest! {
     }
 }
 
-/// What is left of a one-frame run of generation 2 with this tag once somebody has freed it.
+/// The status of a one-frame run of generation 2 with this tag after it was freed.
 fn freed(tag: u16) -> Status {
     let owned = table(1);
     let table = DescriptorTable(&owned);
@@ -104,12 +104,13 @@ fn freed(tag: u16) -> Status {
 }
 
 #[test]
-fn a_frame_that_was_being_given_back_is_bare_whoever_frees_it() {
+fn a_frame_whose_memory_was_being_given_back_is_bare_whoever_frees_it() {
     let bare = freed(TAG_BARE);
     assert!(bare.is_bare() && !bare.is_spare() && bare.generation == 2);
 }
 
-/// The twin of the one above: a giver whose claim says nothing, and dies once the memory is gone.
+/// The broken twin of the previous test: a process gives back memory with an ordinary claim, and
+/// dies after the memory is gone.
 #[test]
 fn a_giver_with_an_ordinary_tag_leaves_a_frame_that_counts_as_backed() {
     let free = freed(1);

@@ -1,37 +1,37 @@
-//! Which misses are worth a copy. A copy that is made in a full cache takes the place of others,
-//! and of most keys that are read once nobody reads a copy. So a full cache is offered only what
-//! was missed before: a Bloom filter of one bit a key remembers that, and is emptied as it fills up
-//! (the doorkeeper of TinyLFU, Einziger et al., 2017). It is this opening's own.
+//! Decides which misses are worth a copy. In a full cache a new copy replaces others, and copies of
+//! most keys that are read once are never read. So a full cache only accepts keys that were missed
+//! before: a Bloom filter of one bit a key remembers them, and is emptied as it fills up (the
+//! doorkeeper of TinyLFU, Einziger et al., 2017). Each opening has its own filter.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Bits for each entry of the cache's index.
+/// The number of bits for each entry of the cache's index.
 const BITS: u64 = 16;
-/// Bytes of the filter at most.
+/// The maximum size of the filter in bytes.
 const MOST_BYTES: u64 = 8 << 20;
-/// One bit of so many is set when the filter is emptied.
+/// The filter is emptied when one of this many bits is set.
 const FULL: u64 = 4;
 
-/// What was missed lately.
+/// The keys that were missed recently.
 #[derive(Default)]
 pub(super) struct RecentMisses {
-    /// Whether the last frame that was taken had records in it.
+    /// Whether the last frame that was taken contained records.
     is_full: AtomicBool,
     seen: OnceLock<Box<[AtomicU64]>>,
     noted: AtomicU64,
 }
 
 impl RecentMisses {
-    /// Notes whether a frame was had only in place of another.
+    /// Records whether a frame was obtained only by evicting another.
     pub fn note_frame(&self, evicted: bool) {
-        // Relaxed here and below: preferences.
+        // Relaxed here and below: these are only preferences.
         self.is_full.store(evicted, Relaxed);
     }
 
-    /// Whether a key of this hash, which was missed, is to be put into a cache whose index has so
-    /// many entries. It is if it is asked again.
+    /// Whether a missed key with this hash should be put into a cache whose index has that many
+    /// entries. If not, it will be when it is missed again.
     pub fn admits(&self, hash: u64, entries: u64) -> bool {
         if !self.is_full.load(Relaxed) {
             return true;
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_cache_takes_what_is_missed_twice_and_forgets_what_is_not() {
+    fn a_full_cache_accepts_keys_missed_twice_and_forgets_others() {
         let admission = RecentMisses::default();
         let admits = |number: u64| admission.admits(hash(number), 1000);
         assert!(admits(0), "nothing has to go for it");
@@ -71,7 +71,7 @@ mod tests {
         let first = (1..500).filter(|number| admits(*number)).count();
         assert!(first < 30, "{first} were taken for others");
         assert!((1..500).all(admits));
-        // As many as it remembers come between.
+        // As many others as the filter remembers come in between.
         for number in 1000..9000 {
             admits(number);
         }

@@ -1,4 +1,4 @@
-//! How a record comes into the cache: into the frame that its node is filling.
+//! How a record is put into the cache: into the frame that its node is filling.
 
 use super::index::{Entry, UNIT, low_generation, tag_of};
 use super::record::{RecordPlace, bytes_of};
@@ -10,15 +10,16 @@ use mneme_sync::{Guard, Slot};
 use mneme_sys::{NodeId, RegionError};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Puts in a row that may find a fill lock held before one asks whether its owner lives.
+/// The number of puts in a row that may find a fill lock held before the caller asks whether its
+/// owner is alive.
 const ASK_AFTER: u64 = 16;
 
-/// A record on its way.
+/// A record that is about to be put.
 pub(super) struct DraftRecord<'a> {
     pub hash: u64,
     pub key: &'a [u8],
     pub value: &'a [u8],
-    /// The version of its bucket when the value was the truth.
+    /// The version of its bucket when the value was current.
     pub version: u64,
 }
 
@@ -55,8 +56,8 @@ impl Discardable {
         Ok(Stored::Dropped(Dropped::NoFrame))
     }
 
-    /// The lock over what the node fills. Nobody waits for it: a put that finds it held is dropped.
-    /// That of a dead owner is taken over.
+    /// The lock for what the node fills. Nobody waits for it: a put that finds it held is dropped.
+    /// A dead owner's lock is taken over.
     fn fill_lock<'a>(&'a self, slot: &Slot<'a>, fill: &'a FillNode) -> Option<Guard<'a>> {
         self.arena.participants.admit(slot).ok()?;
         let acquired = fill.lock.try_lock_free(slot).or_else(|| {
@@ -69,18 +70,18 @@ impl Discardable {
         let died = acquired.owner_died();
         let guard = acquired.into_inner();
         if died {
-            // Each step leaves what the next owner goes on with: see `append`.
+            // Each step leaves a state that the next owner can continue from: see `append`.
             guard.repaired();
         }
         Some(guard)
     }
 
-    /// Writes the record behind the last one of the frame that the node is filling, or begins a
-    /// frame. `None`: no frame can be got.
+    /// Writes the record after the last one of the frame that the node is filling, or begins a
+    /// frame. `None` if no frame is available.
     ///
-    /// A dead owner may have left a frame that it was not certain to keep (it is given back), one
-    /// that is half filled (it is filled on), or bytes behind the last record (they are written
-    /// over, and no entry leads there).
+    /// A dead owner may have left a frame that it was not certain to keep, which is given back; a
+    /// half-filled frame, which is filled further; or bytes after the last record, which are
+    /// overwritten, since no entry leads to them.
     fn append(
         &self,
         lending: &Lending<'_>,
@@ -91,7 +92,7 @@ impl Discardable {
         let bytes = bytes_of(record.key.len(), record.value.len()) as u64;
         let mut place = None;
         if let Some((frame, generation)) = self.filling(fill)? {
-            // SYNC: pairs with the Release store below, of an owner before.
+            // SYNC: pairs with the Release store below, by a previous owner.
             let used = fill.used.load(Acquire);
             if used == NOT_BEGUN {
                 self.arena.give_back(lending, frame.0, None);
@@ -142,7 +143,7 @@ impl Discardable {
             .map(|status| (Frame(frame), status.generation)))
     }
 
-    /// Gives the frame to whoever claims it first. It is never written again.
+    /// Makes the frame available for claims. It is never written again.
     fn seal(
         &self,
         lending: &Lending<'_>,
@@ -161,7 +162,7 @@ impl Discardable {
         Ok(())
     }
 
-    /// Makes the record known.
+    /// Enters the record into the index.
     fn enter(&self, lending: &Lending<'_>, place: RecordPlace, record: &DraftRecord<'_>) -> Stored {
         let Some(bucket) = self.bucket(lending, record.hash) else {
             return Stored::Dropped(Dropped::Superseded);
@@ -184,13 +185,13 @@ impl Discardable {
         }
     }
 
-    /// The generation of the entry's frame, if that is lent and may be the one meant.
+    /// The generation of the entry's frame, if that frame is lent and may be the one meant.
     pub(super) fn lent_as(&self, entry: Entry) -> Option<u32> {
         let generation = self.arena.table().ok()?.get(entry.frame)?.lent()?;
         (low_generation(generation) == entry.generation).then_some(generation)
     }
 
-    /// Gives back all that is rented.
+    /// Gives back all rented frames.
     pub(super) fn give_back_rented(&self, lending: &Lending<'_>) -> Result<(), RegionError> {
         for node in 0..self.arena.nodes() {
             for (frame, generation) in self.arena.rented_on(NodeId(node))? {

@@ -1,9 +1,9 @@
 //! The cache's index: buckets of one cache line, each with a version and seven entries.
 //!
-//! **O(1) with a bounded tail**: a key has one bucket, and a record that finds it full displaces
-//! another. **Nothing in it is believed**: an entry says where a record may be, and the record's
-//! own checksum, which is keyed by place and generation, says whether it is there. So a damaged, a
-//! torn or a stale entry costs a miss.
+//! **O(1) with a bounded tail**: a key has one bucket, and a record that finds it full replaces
+//! another. **Nothing in it is trusted**: an entry says where a record may be, and the record's own
+//! checksum, which is keyed by place and generation, says whether it is there. So a damaged, torn
+//! or stale entry costs only a miss.
 //!
 //! An entry, never 0:
 //!
@@ -15,21 +15,23 @@
 //! | 52..63 | the tag, bits of the key's hash |
 //! | 63 | tentative: no reader uses it |
 //!
-//! A bucket holds one record a tag. Two keys of one bucket and tag displace each other, which
-//! happens to one key in 300 of a full index. So no entry's key has to be looked at.
+//! A bucket holds at most one record with a given tag. Two keys with equal bucket and tag replace
+//! each other, which happens to one key in 300 of a full index. So an entry's key need not be
+//! compared.
 //!
-//! **No old value comes back**: [`invalidate`](CacheBucketOf::invalidate) raises the version and
-//! then removes what it finds. [`insert`](CacheBucketOf::insert) stores its entry tentatively, then
-//! compares the version with that of the moment when its value was the truth, then makes the entry
-//! valid. An invalidation in between either is seen by the comparison, or finds the entry.
+//! **No old value reappears**: [`invalidate`](CacheBucketOf::invalidate) raises the version and
+//! then removes the entry that it finds. [`insert`](CacheBucketOf::insert) stores its entry
+//! tentatively, then compares the version with the one read when its value was current, and only
+//! then makes the entry valid. An invalidation in between is either noticed by the comparison, or
+//! finds the entry.
 
 use mneme_sync::Word;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-/// Entries of a bucket.
+/// The number of entries of a bucket.
 pub(crate) const ENTRIES: usize = 7;
-/// Unit of a record's place in its frame, in bytes.
+/// The unit of a record's place in its frame, in bytes.
 pub(crate) const UNIT: usize = 16;
 
 const GENERATION_BITS: u32 = 11;
@@ -40,19 +42,19 @@ const TENTATIVE: u64 = 1 << 63;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     pub frame: u32,
-    /// In bytes; a multiple of [`UNIT`] below 2 MiB.
+    /// The offset in bytes; a multiple of [`UNIT`] below 2 MiB.
     pub offset: u32,
-    /// The low bits.
+    /// The low bits of the frame's generation.
     pub generation: u16,
     pub tag: u16,
 }
 
-/// The bits of a generation that an entry has.
+/// The bits of a generation that an entry contains.
 pub(crate) fn low_generation(generation: u32) -> u16 {
     (generation & ((1 << GENERATION_BITS) - 1)) as u16
 }
 
-/// The bits of a hash that an entry has.
+/// The bits of a hash that an entry contains.
 pub(crate) fn tag_of(hash: u64) -> u16 {
     (hash & ((1 << TAG_BITS) - 1)) as u16
 }
@@ -65,7 +67,7 @@ impl Entry {
             | u64::from(self.tag) << 52
     }
 
-    /// Whatever the word is.
+    /// Decodes any word.
     pub fn unpack(word: u64) -> Entry {
         Entry {
             frame: (word & 0xff_ffff) as u32,
@@ -84,7 +86,7 @@ pub(crate) struct CacheBucketOf<W> {
     entries: [W; ENTRIES],
 }
 
-/// The bucket as it lies in a region.
+/// The bucket in a region.
 pub(crate) type CacheBucket = CacheBucketOf<AtomicU64>;
 
 const _: () = {
@@ -92,7 +94,8 @@ const _: () = {
     assert!(24 + 17 + GENERATION_BITS + TAG_BITS + 1 == 64);
 };
 
-/// The bucket of a hash among so many. By its upper half, as the tag is of its lower one.
+/// The bucket for a hash, out of that many. Uses the hash's upper half, because the tag uses the
+/// lower one.
 pub(crate) fn bucket_of(hash: u64, buckets: usize) -> usize {
     ((u128::from(hash >> 32) * buckets as u128) >> 32) as usize
 }
@@ -102,28 +105,29 @@ fn is_of(word: u64, tag: u16) -> bool {
 }
 
 impl<W: Word> CacheBucketOf<W> {
-    /// The version now.
+    /// The current version.
     pub fn version(&self) -> u64 {
-        // SYNC: Acquire, so that the look for an entry, and at the truth, comes after it.
+        // SYNC: Acquire, so that the search for an entry, and the read of the current value, come
+        // later.
         self.version.load(Acquire)
     }
 
     /// The entries of this tag.
     pub fn find(&self, tag: u16) -> impl Iterator<Item = Entry> + '_ {
         self.entries.iter().filter_map(move |entry| {
-            // SYNC: pairs with the exchanges in `insert`: the record is there.
+            // SYNC: pairs with the exchanges in `insert`: the record is visible.
             let word = entry.load(Acquire);
             (is_of(word, tag) && word & TENTATIVE == 0).then(|| Entry::unpack(word))
         })
     }
 
-    /// Removes whatever there is of this tag, now or by a later insertion whose value was read
-    /// before. The new version.
+    /// Removes the entry with this tag, now or when an insertion enters it whose value was read
+    /// before. Returns the new version.
     pub fn invalidate(&self, tag: u16) -> u64 {
         let mut version = self.version.load(Relaxed);
         loop {
             let next = version.wrapping_add(1);
-            // SYNC: Release, so that what was changed before is the truth of the new version.
+            // SYNC: Release, so that the change made before belongs to the new version.
             match self
                 .version
                 .compare_exchange(version, next, AcqRel, Relaxed)
@@ -132,12 +136,13 @@ impl<W: Word> CacheBucketOf<W> {
                 Err(now) => version = now,
             }
         }
-        // SYNC: pairs with the fence in `insert`: it sees the version, or we see its entry.
+        // SYNC: pairs with the fence in `insert`: either that one sees the version, or this one
+        // sees its entry.
         W::fence(SeqCst);
         for entry in &self.entries {
             let mut word = entry.load(Acquire);
             while is_of(word, tag) {
-                // It fails if the entry is made valid, or displaced, at this moment.
+                // It fails if the entry is made valid, or replaced, at this moment.
                 match entry.compare_exchange(word, 0, AcqRel, Acquire) {
                     Ok(_) => break,
                     Err(now) => word = now,
@@ -147,9 +152,9 @@ impl<W: Word> CacheBucketOf<W> {
         version.wrapping_add(1)
     }
 
-    /// Enters a record, unless its tag was invalidated since the version was `version`. It takes
-    /// the place of one of its tag, an empty one, one that `is_stale`, or else the one that
-    /// `choice` names. Whether it is entered.
+    /// Enters a record, unless its tag was invalidated since the version was `version`. It replaces
+    /// an entry with its tag, an empty one, one for which `is_stale` returns true, or else the one
+    /// that `choice` selects. Returns whether it was entered.
     pub fn insert(
         &self,
         version: u64,
@@ -170,7 +175,7 @@ impl<W: Word> CacheBucketOf<W> {
             .unwrap_or(choice % ENTRIES);
         let tentative = new.pack() | TENTATIVE;
         let entry = &self.entries[place];
-        // SYNC: Release: who sees the entry sees the record.
+        // SYNC: Release: a thread that sees the entry sees the record.
         if entry
             .compare_exchange(words[place], tentative, AcqRel, Acquire)
             .is_err()
@@ -185,14 +190,15 @@ impl<W: Word> CacheBucketOf<W> {
         } else {
             0
         };
-        // SYNC: as above. It fails if an invalidation has found the entry, or another displaced it.
+        // SYNC: as above. It fails if an invalidation has found the entry, or another insertion has
+        // replaced it.
         let settled = entry
             .compare_exchange(tentative, valid, AcqRel, Acquire)
             .is_ok();
         settled && valid != 0
     }
 
-    /// Removes the entries that are stale; how many are left, and how many were removed.
+    /// Removes stale entries; returns how many are left, and how many were removed.
     pub fn sweep(&self, is_stale: impl Fn(Entry) -> bool) -> (u64, u64) {
         let (mut left, mut removed) = (0, 0);
         for entry in &self.entries {
@@ -211,7 +217,8 @@ impl<W: Word> CacheBucketOf<W> {
         (left, removed)
     }
 
-    /// Empties it for nobody else: what is zero stays unallocated.
+    /// Empties a bucket that nobody else uses. Zero words are not written, so that their memory
+    /// stays unallocated.
     pub fn reset(&self) {
         for word in self.entries.iter().chain([&self.version]) {
             if word.load(Relaxed) != 0 {
@@ -220,7 +227,7 @@ impl<W: Word> CacheBucketOf<W> {
         }
     }
 
-    /// Removes all entries, now or by insertions whose values were read before.
+    /// Removes all entries, now or when insertions enter them whose values were read before.
     pub fn clear(&self) {
         let mut version = self.version.load(Relaxed);
         while let Err(now) =
@@ -257,14 +264,14 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 16 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn any_word_is_an_entry_and_an_entry_its_word(word in any::<u64>()) {
+        fn any_word_decodes_to_an_entry_that_encodes_to_it(word in any::<u64>()) {
             prop_assert_eq!(Entry::unpack(word).pack(), word & !TENTATIVE);
             prop_assert!(Entry::unpack(word).offset < 1 << 21);
         }
     }
 
     #[test]
-    fn a_full_bucket_displaces_one_entry() {
+    fn a_full_bucket_replaces_one_entry() {
         let bucket = CacheBucket::default();
         for tag in 0..ENTRIES as u16 {
             assert!(bucket.insert(0, entry(tag), 0, |_| false));
@@ -272,7 +279,7 @@ mod tests {
         assert!(bucket.insert(0, entry(99), 3, |_| false));
         let there = |tag| bucket.find(tag).count();
         assert_eq!((0..7).map(there).collect::<Vec<_>>(), [1, 1, 1, 0, 1, 1, 1]);
-        // A stale one goes first, whatever the choice.
+        // A stale entry is replaced first, whatever the choice.
         assert!(bucket.insert(0, entry(100), 0, |entry| entry.tag == 5));
         assert_eq!((there(0), there(5), there(100)), (1, 0, 1));
     }

@@ -2,13 +2,13 @@
 //!
 //! # How
 //!
-//! Readers hold no pins and no locks: they copy a record out of its frame, then ask whether the
-//! frame is lent as it was before, then verify the record's checksum. So no reader, however slow,
-//! delays a claim. Writers append to one frame a node, which no claim takes until it is sealed, and
-//! a put that finds another at work is dropped.
+//! Readers hold no pins and no locks. They copy a record out of its frame, check that the frame is
+//! still lent as it was before, and then verify the record's checksum. So no reader, however slow,
+//! delays a claim. Writers append to one frame for each node, which no claim takes until it is
+//! sealed. A put that finds another writer at work is dropped.
 //!
 //! It is the DMEM of Park's dissertation (§2.4.2) without its locks. There a claim discards page by
-//! page; here it raises the frame's generation, and what it held is gone.
+//! page; here it raises the frame's generation, which discards the whole frame.
 
 use crate::arena::Arena;
 use crate::lending::{Lending, LendingHeader, LendingOptions};
@@ -46,13 +46,13 @@ pub enum LendingError {
     Region(#[from] RegionError),
 }
 
-/// Why a record could not be put. What the cache had under the key is gone even so.
+/// Why a record could not be put. The cache's previous value of the key is removed even so.
 #[derive(Debug, thiserror::Error)]
 pub enum PutError {
     /// It does not fit in a frame.
     #[error("a key and a value of {bytes} bytes; at most {most} fit in a frame")]
     TooLarge {
-        /// Bytes of key and value.
+        /// The length of key and value in bytes.
         bytes: usize,
         /// [`MAX_RECORD`].
         most: usize,
@@ -62,38 +62,39 @@ pub enum PutError {
     Region(#[from] RegionError),
 }
 
-/// What became of a record that was offered.
+/// The fate of a record that was offered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a cache may not have taken it"]
 pub enum Stored {
-    /// The cache has it, for as long as it has it.
+    /// The cache has it, until it is evicted or discarded.
     Kept,
     /// The cache does not have it.
     Dropped(Dropped),
 }
 
-/// Why a record was not taken.
+/// Why a record was not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropped {
     /// Another participant was filling the node's frame.
     Busy,
-    /// Nothing is idle, and nothing rented to put it in place of; or a claim was under way.
+    /// No frame is idle and no rented one can be evicted; or a claim was in progress.
     NoFrame,
-    /// The key was put or removed since the ticket was given, or another record of its bucket came
-    /// at the same moment.
+    /// The key was put or removed since the ticket was issued, or another record of its bucket was
+    /// entered at the same moment.
     Superseded,
 }
 
-/// What a lookup found.
+/// The result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheLookup {
     /// The value is in the caller's buffer.
     Hit,
-    /// It is not here. What is read from the truth *now* may be offered with this ticket.
+    /// The cache does not have it. A value that is read from the source *now* may be offered with
+    /// this ticket.
     Miss(Ticket),
 }
 
-/// Says when a key was looked up in vain: see [`Discardable::fill`].
+/// Records when a lookup of a key missed: see [`Discardable::fill`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket {
     hash: u64,
@@ -107,18 +108,18 @@ pub struct Ticket {
 ///
 /// # Contract
 ///
-/// * **A lookup may miss at any time.** Any claim of the first class discards what was in the
-///   frames that it takes, at once and without a word.
-/// * **What a lookup returns is a verified copy** of a value that was put under this key, and since
-///   then the key was neither put nor removed, nor the cache cleared. Precisely: a
+/// * **A lookup may miss at any time.** A claim of the first class discards the content of the
+///   frames that it takes, at once and without notice.
+/// * **A lookup returns a verified copy** of a value that was put under this key, and since then
+///   the key was neither put nor removed, nor the cache cleared. Precisely: a
 ///   [`get`](Discardable::get) that begins after a `put`, `remove` or `clear` has returned does not
-///   find a value from before, even if a process was killed in between or its index damaged.
-/// * **The truth lies elsewhere.** Nothing is promised to be kept, over no time.
+///   find an earlier value, even if a process was killed in between or the index is damaged.
+/// * **The cache is never the only copy.** It does not promise to keep anything for any time.
 ///
-/// So change the truth first, then [`put`](Discardable::put) the new value or
-/// [`remove`](Discardable::remove) the old one. What was read from the truth after a miss is
-/// offered by [`fill`](Discardable::fill) with the miss' [`Ticket`]: if the key was put or removed
-/// in between, the cache does not take what may be old.
+/// So change the source of the data first, then [`put`](Discardable::put) the new value or
+/// [`remove`](Discardable::remove) the old one. Offer a value that was read from the source after a
+/// miss with [`fill`](Discardable::fill) and the miss's [`Ticket`]: if the key was put or removed
+/// in between, the cache does not accept a value that may be old.
 ///
 /// # Example
 ///
@@ -168,9 +169,9 @@ pub struct Discardable {
     records: RecordArea,
     counters: StripedCounters,
     admission: RecentMisses,
-    /// Puts that found a fill lock held.
+    /// The number of puts that found a fill lock held.
     found_busy: AtomicU64,
-    /// The bucket that [`sweep_part`](Discardable::sweep_part) goes on with.
+    /// The bucket with which [`sweep_part`](Discardable::sweep_part) continues.
     swept: AtomicU64,
 }
 
@@ -183,8 +184,8 @@ impl std::fmt::Debug for Discardable {
 }
 
 impl Discardable {
-    /// Opens the cache of an arena. An opening that is mapped read-only can look up and nothing
-    /// else.
+    /// Opens the cache of an arena. If the arena is mapped read-only, the cache only allows
+    /// lookups.
     ///
     /// # Errors
     /// The arena lends nothing.
@@ -203,8 +204,8 @@ impl Discardable {
         })
     }
 
-    /// How the arena was asked to lend: the records that the index was made for, and the frames
-    /// that are lent at most.
+    /// The arena's settings for lending: the number of records that the index was made for, and the
+    /// maximum number of frames lent.
     ///
     /// # Errors
     /// The tables cannot be reached.
@@ -221,8 +222,9 @@ impl Discardable {
         &self.arena
     }
 
-    /// Looks a key up; the value replaces what is in `value`, which is empty after a miss. A hash
-    /// of the key, a cache line of the index, one of descriptors, and the copy with its checksum.
+    /// Looks up a key; the value replaces the content of `value`, which is empty after a miss.
+    /// Costs a hash of the key, one cache line of the index, one of descriptors, and copying the
+    /// record and its checksum.
     pub fn get(&self, key: &[u8], value: &mut Vec<u8>) -> CacheLookup {
         value.clear();
         let hash = self.records.hash(key);
@@ -283,10 +285,10 @@ impl Discardable {
         false
     }
 
-    /// Whether a record that was missed is worth a copy: always while nothing has to go for it, and
-    /// in a full cache if it was missed before, not long ago. Asking counts as a miss. Of what is
-    /// read once most is never asked for again, so a tenant that asks first, and offers nothing if
-    /// the answer is no, has more hits and fewer copies to make.
+    /// Whether a record that was missed is worth a copy: always while nothing need be evicted for
+    /// it, and in a full cache if it was also missed recently. Calling this counts as a miss. Most
+    /// keys that are read once are never read again, so a tenant that calls this first, and offers
+    /// nothing if the result is false, has more hits and fewer copies to make.
     #[must_use]
     pub fn is_wanted(&self, ticket: &Ticket) -> bool {
         let entries = self.lending().map_or(0, |lending| lending.index().len());
@@ -294,8 +296,8 @@ impl Discardable {
             .admits(ticket.hash, entries as u64 * index::ENTRIES as u64)
     }
 
-    /// Puts a value that is the truth now. Whatever comes of it, an older value of the key is not
-    /// found any more. `node` is where the caller's memory should be.
+    /// Puts a value that is current. Whatever the result, an older value of the key is not found
+    /// any more. `node` is the preferred node for the memory.
     ///
     /// # Errors
     /// It does not fit in a frame, or the memory cannot be written.
@@ -320,11 +322,12 @@ impl Discardable {
         )
     }
 
-    /// Offers what was read from the truth after the miss that gave the ticket. The cache does not
-    /// take it if the key was put or removed since the miss, or the ticket is another key's.
+    /// Offers a value that was read from the source after the miss that issued the ticket. The
+    /// cache does not accept it if the key was put or removed since the miss, or the ticket belongs
+    /// to another key.
     ///
     /// # Errors
-    /// As [`put`](Self::put). What the cache had under the key stays.
+    /// As [`put`](Self::put). The cache keeps its previous value of the key.
     pub fn fill(
         &self,
         slot: &Slot<'_>,
@@ -370,10 +373,10 @@ impl Discardable {
         stored
     }
 
-    /// Removes what there is of the key, and what is on its way from before.
+    /// Removes the key's record, and prevents pending older ones from being entered.
     ///
     /// # Errors
-    /// The memory cannot be written. Then the key may be found still.
+    /// The memory cannot be written. The key may then still be found.
     pub fn remove(&self, key: &[u8]) -> Result<(), RegionError> {
         self.invalidate(self.records.hash(key)).map(|_| ())
     }
@@ -399,11 +402,11 @@ impl Discardable {
         self.give_back_rented(&lending)
     }
 
-    /// Removes entries whose frames were discarded, so that they do not outlive the numbers of
-    /// generations (2^32 claims) or take the place of others; and counts anew what is lent. To be
-    /// called every minute or so by one participant. O(records + frames).
+    /// Removes entries whose frames were discarded, so that they do not survive until generation
+    /// numbers repeat (2^32 claims) or occupy space of others; and counts the lent frames again.
+    /// One participant should call this every minute or so. O(records + frames).
     ///
-    /// Entries that are left, and that were removed.
+    /// Returns how many entries are left, and how many were removed.
     ///
     /// # Errors
     /// The memory cannot be written.
@@ -415,8 +418,8 @@ impl Discardable {
         Ok(sums)
     }
 
-    /// One of so many parts of a [`sweep`](Self::sweep), each time the next: for one that may not
-    /// be away for long.
+    /// Performs one of that many parts of a [`sweep`](Self::sweep), the next one at each call: for
+    /// callers that must not be busy for long.
     ///
     /// # Errors
     /// The memory cannot be written.
@@ -425,7 +428,7 @@ impl Discardable {
         let lending = self.lending()?;
         let buckets = lending.index();
         let long = (buckets.len() as u64).div_ceil(parts.max(1));
-        // Relaxed: two that sweep at once do more than they must.
+        // Relaxed: two threads that sweep at once only do superfluous work.
         let from = self.swept.load(Relaxed).min(buckets.len() as u64);
         let to = (from + long).min(buckets.len() as u64);
         self.sweep_buckets(&buckets[from as usize..to as usize]);
@@ -437,7 +440,7 @@ impl Discardable {
         Ok(())
     }
 
-    /// Entries that are left, and that were removed.
+    /// The number of entries that are left, and of those removed.
     fn sweep_buckets(&self, buckets: &[CacheBucket]) -> (u64, u64) {
         let is_stale = |entry| self.lent_as(entry).is_none();
         buckets.iter().fold((0, 0), |sums, bucket| {
@@ -446,13 +449,13 @@ impl Discardable {
         })
     }
 
-    /// Nothing in a forked child, which may not have the memory.
+    /// Fails in a forked child, which may not have the memory mapped.
     fn lending(&self) -> Result<Lending<'_>, RegionError> {
         let lending = match self.arena.participants.is_forked() {
             true => None,
             false => self.arena.lending()?,
         };
-        // Otherwise there is some: it is fixed at the arena's creation, and `open` has seen it.
+        // Otherwise there is one: that is fixed at the arena's creation, and `open` has checked it.
         lending.ok_or(RegionError::OutOfBounds {
             offset: 0,
             bytes: 0,
@@ -460,7 +463,7 @@ impl Discardable {
         })
     }
 
-    /// What all openings share, if this one may write.
+    /// The header that all openings share, if this one may write.
     fn shared<'a>(&self, lending: &Lending<'a>) -> Option<&'a LendingHeader> {
         self.arena.may_write().ok().map(|()| lending.header())
     }

@@ -1,28 +1,30 @@
-//! Which frames the cache gives up first: SIEVE (Zhang et al., NSDI 2024), frame by frame.
+//! Which frames the cache evicts first: SIEVE (Zhang et al., NSDI 2024), applied to frames.
 //!
-//! Frames are numbered as they are sealed. A hand goes from the oldest to the youngest and begins
-//! again. A frame that was hit more than the mean since the hand came past it last stays where it
-//! is, and half of its hits are forgotten; another is a victim. Hits are sampled, one in
-//! [`SAMPLE`], so that readers seldom write. A victim costs O(1): its records are not looked at.
+//! Frames are numbered in the order in which they are sealed. A hand moves from the oldest to the
+//! youngest and starts again. A frame that had more hits than the mean since the hand last passed
+//! it stays, and half of its hits are forgotten; any other becomes a victim. Hits are sampled, one
+//! in [`SAMPLE`], so that readers seldom write. Evicting costs O(1), because the records are not
+//! examined.
 //!
-//! Victims are named [`VICTIMS`] at a time, since finding the oldest frames takes a pass over all.
+//! Victims are chosen [`VICTIMS`] at a time, because finding the oldest frames takes a pass over
+//! all.
 
 use super::Discardable;
 use crate::lending::{Lending, VICTIMS, pack_victim};
 use mneme_sys::{NodeId, RegionError};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// One hit in so many is counted for its frame; a power of two.
+/// One in this many hits is counted for its frame; a power of two.
 const SAMPLE: u64 = 8;
 
-/// Whether the hit of this number is counted. The numbers are scattered, so that what is read in
-/// turns is counted evenly.
+/// Whether the hit with this number is counted. The numbers are scrambled, so that periodic access
+/// patterns are counted evenly.
 pub(super) fn is_sampled(number: u64) -> bool {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & (SAMPLE - 1) == 0
 }
 
 impl Discardable {
-    /// Names the frames of the node that are given up next. Holder of its fill lock only.
+    /// Chooses the frames of the node that are evicted next. Only for the holder of its fill lock.
     pub(super) fn name_victims(
         &self,
         lending: &Lending<'_>,
@@ -34,7 +36,7 @@ impl Discardable {
         let mut rented: Vec<(u64, u64, u32, u32)> = Vec::new();
         for (frame, generation) in self.arena.rented_on(node)? {
             if let Some(uses) = lending.uses(frame) {
-                // Relaxed here and below: preferences.
+                // Relaxed here and below: these are only preferences.
                 let (born, hits) = (uses.born.load(Relaxed), uses.hits.load(Relaxed));
                 rented.push((born, hits, frame, generation));
             }

@@ -1,4 +1,4 @@
-//! A cache in memory that no other process has.
+//! A cache in memory that no other process can access.
 
 use super::{Discardable, LendingError};
 use crate::{
@@ -8,16 +8,16 @@ use mneme_sync::{ControlOptions, Participants, SlotError};
 use mneme_sys::{NodeId, PagePolicy, Region, RegionError, SyntheticTopology};
 use std::sync::Arc;
 
-/// Why there is no cache of this process' own.
+/// Why a private cache could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivateError {
-    /// The bytes are too few or too many for an arena, or so are the records.
+    /// The number of bytes or records is too small or too large for an arena.
     #[error(transparent)]
     Arena(#[from] CreateError),
-    /// There is no memory.
+    /// There is not enough memory.
     #[error("no memory for the arena of a cache")]
     Region(#[from] RegionError),
-    /// There is no memory for the participants.
+    /// There is not enough memory for the participants.
     #[error(transparent)]
     Participants(#[from] mneme_sync::CreateError),
     /// The calling thread cannot be a participant.
@@ -26,7 +26,7 @@ pub enum PrivateError {
     /// The fresh frames could not be claimed.
     #[error(transparent)]
     Claim(#[from] ClaimError),
-    /// They could not be released.
+    /// The claimed frames could not be released.
     #[error(transparent)]
     Release(#[from] ReleaseError),
     /// The cache could not be opened.
@@ -38,12 +38,13 @@ pub enum PrivateError {
 }
 
 impl Discardable {
-    /// A cache in an arena of this process alone: `bytes` of memory in all, at least 4 MiB, with
-    /// the arena's tables and an index for so many [records](LendingOptions::records). All frames
-    /// are lent until somebody [claims](Arena::claim) them. Memory is taken as it is used.
+    /// Creates a cache in an arena that only this process can access, with `bytes` of memory in
+    /// all, at least 4 MiB, including the arena's tables and an index for that many
+    /// [records](LendingOptions::records). All frames are lent until they are
+    /// [claimed](Arena::claim). Memory is allocated as it is used.
     ///
     /// # Errors
-    /// Impossible numbers; no memory.
+    /// Impossible numbers; not enough memory.
     ///
     /// ```
     /// use mneme_arena::{Discardable, CacheLookup, Stored};
@@ -77,7 +78,7 @@ impl Discardable {
             }),
         };
         let arena = Arc::new(Arena::create(region, participants.clone(), options)?);
-        // Only what was claimed before is lent.
+        // Only frames that were claimed before are lent.
         let slot = participants.slot()?;
         let all = arena.stats().longest_run;
         let all = arena.claim(&slot, all, 1, NodeId(0), Class::Reserved, 0)?;

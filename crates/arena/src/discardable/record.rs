@@ -1,4 +1,5 @@
-//! Records in lent frames: written while the frame is filling, copied by readers who may lose it.
+//! Records in lent frames: written while the frame is being filled, copied by readers who may lose
+//! it at any time.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -7,20 +8,20 @@
 //! | 12..16 | bytes of the value |
 //! | 16.. | the value, then the key |
 //!
-//! A record begins at a multiple of 16 bytes. **A copy is believed only if its checksum, computed
-//! with the place where it was found, agrees**: bytes that look like a record, put into a value by
-//! whoever chose it, carry no checksum that fits, and neither does a record of an earlier
-//! generation of the same frame.
+//! A record begins at a multiple of 16 bytes. **A copy is accepted only if its checksum, computed
+//! with the place where it was found, agrees.** Bytes that look like a record, embedded in a value
+//! by an attacker, have no matching checksum, and neither has a record of an earlier generation of
+//! the same frame.
 
 use super::index::UNIT;
 use crate::frame::{FRAME_BYTES, Frame};
 use mneme_sys::{Region, RegionError, racy};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-/// Bytes before the value.
+/// The number of bytes before the value.
 pub(crate) const HEADER: usize = 16;
 
-/// The longest key and value together, in bytes: what fits in a frame.
+/// The maximum length of key and value together, in bytes: what fits in a frame.
 pub const MAX_RECORD: usize = FRAME_BYTES as usize - HEADER;
 
 /// Where a record is.
@@ -28,7 +29,7 @@ pub const MAX_RECORD: usize = FRAME_BYTES as usize - HEADER;
 pub(crate) struct RecordPlace {
     pub frame: Frame,
     pub generation: u32,
-    /// In the frame.
+    /// The offset in the frame, in bytes.
     pub offset: u32,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct RecordArea {
     secrets: RapidSecrets,
 }
 
-/// Bytes that a record takes in its frame.
+/// The number of bytes that a record takes in its frame.
 pub(crate) fn bytes_of(key: usize, value: usize) -> usize {
     (HEADER + key + value).next_multiple_of(UNIT)
 }
@@ -69,8 +70,8 @@ impl RecordArea {
         self.hash(&bytes)
     }
 
-    /// Writes a record that fits behind `place`. The frame is filling, and the caller holds its
-    /// fill lock.
+    /// Writes a record, which must fit, at `place`. The frame must be being filled, and the caller
+    /// must hold its fill lock.
     pub fn write(
         &self,
         region: &Region,
@@ -86,8 +87,8 @@ impl RecordArea {
         header[8..12].copy_from_slice(&(key.len() as u32).to_le_bytes());
         header[12..].copy_from_slice(&(value.len() as u32).to_le_bytes());
         // SAFETY: `reach` has checked that all the bytes are committed memory of the region, whose
-        // end is a multiple of 8; nobody else writes them while the frame is filling, and readers
-        // use `racy::load`.
+        // end is a multiple of 8; nobody else writes them while the frame is being filled, and
+        // readers use `racy::load`.
         unsafe {
             racy::store(&header, start);
             racy::store(value, start.wrapping_add(HEADER));
@@ -96,8 +97,8 @@ impl RecordArea {
         Ok(())
     }
 
-    /// Copies the value of the record at `place` to `out`, if it is of this key. Between the copy
-    /// and the judgement it asks `is_still_lent`, which makes the fence.
+    /// Copies the value of the record at `place` to `out`, if it belongs to this key. Between the
+    /// copy and the check it calls `is_still_lent`, which contains the fence.
     pub fn read(
         &self,
         region: &Region,
@@ -141,21 +142,21 @@ impl RecordArea {
     }
 }
 
-/// Copies what lies `from` bytes behind the place.
+/// Copies the bytes that begin `from` bytes after the place.
 fn load(region: &Region, place: RecordPlace, from: usize, dst: &mut [u8]) -> Option<()> {
     let start = reach(region, place, from + dst.len()).ok()?;
     // SAFETY: `reach` has checked that all the bytes are committed memory of the region, which
-    // begins and ends on a page; whoever writes a lent frame, or one that was, does it by
-    // `racy::store` or by atomics of 8 bytes (`Arena::claim` asks for it).
+    // begins and ends on a page. All writers of frames that are or were lent use `racy::store` or
+    // 8-byte atomics, as `Arena::claim` demands.
     unsafe { racy::load(start.wrapping_add(from), dst) };
     Some(())
 }
 
-/// The address of a place with so many bytes behind it, all of one frame.
+/// The address of a place that is followed by that many bytes of the same frame.
 fn reach(region: &Region, place: RecordPlace, bytes: usize) -> Result<*mut u8, RegionError> {
     let offset = place.frame.offset() + u64::from(place.offset);
     let outside = place.offset as usize + bytes > FRAME_BYTES as usize;
-    // An impossible length is refused by the region.
+    // The region refuses an impossible length.
     let bytes = if outside { usize::MAX } else { bytes };
     region.bytes_at(offset, bytes).or_else(|_| {
         // Another process may have grown the region.

@@ -1,4 +1,4 @@
-//! Numbers about the second class.
+//! Statistics of the second class.
 
 use super::Discardable;
 use crate::frame::FRAME_BYTES;
@@ -8,54 +8,54 @@ use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Numbers about a cache.
+/// Statistics of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiscardableStats {
-    /// Frames that are lent, about.
+    /// The approximate number of frames that are lent.
     pub frames: u32,
-    /// Frames that are lent at most.
+    /// The maximum number of frames that are lent.
     pub max_frames: u32,
-    /// Entries that the index has place for.
+    /// The number of entries that the index has space for.
     pub capacity: u64,
-    /// Lookups of this opening that found a copy.
+    /// The number of this opening's lookups that found a copy.
     pub hits: u64,
-    /// Lookups of this opening that did not.
+    /// The number of this opening's lookups that did not.
     pub misses: u64,
-    /// Lookups of all openings that found a copy, since the arena was made. Each thread adds
-    /// 64 at a time, and one that may only read adds none.
+    /// The number of lookups of all openings that found a copy, since the arena was created. Each
+    /// thread adds 64 at a time; threads that may only read add none.
     pub all_hits: u64,
-    /// Those that did not.
+    /// The number of lookups of all openings that did not.
     pub all_misses: u64,
-    /// Records that this opening put and the cache took.
+    /// The number of records that this opening put and the cache accepted.
     pub kept: u64,
-    /// Records that this opening put and the cache did not take.
+    /// The number of records that this opening put and the cache did not accept.
     pub dropped: u64,
-    /// Rented frames that claims took, since the arena was made, by whomever.
+    /// The number of rented frames that claims of all openings took, since the arena was created.
     pub discards: u64,
-    /// What claims took in this arena, by whomever.
+    /// The durations of all claims in this arena.
     pub claims: ClaimTimes,
 }
 
-/// How long claims took, refusals apart, each to the next quarter of an octave above.
+/// The durations of successful claims, each rounded up to a quarter of an octave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClaimTimes {
-    /// Claims that were granted.
+    /// The number of successful claims.
     pub count: u64,
-    /// Half of them took no longer, in nanoseconds.
+    /// The median, in nanoseconds.
     pub p50_ns: u64,
-    /// 999 of 1,000 took no longer.
+    /// The 99.9th percentile, in nanoseconds.
     pub p999_ns: u64,
-    /// None took longer, unless it took more than 4 ms.
+    /// The maximum in nanoseconds, up to 4 ms.
     pub max_ns: u64,
 }
 
 impl DiscardableStats {
-    /// Bytes that are lent.
+    /// The number of bytes that are lent.
     pub fn bytes(&self) -> u64 {
         u64::from(self.frames) * FRAME_BYTES
     }
 
-    /// Hits among the lookups of this opening; 0 if there was none.
+    /// The proportion of hits among this opening's lookups; 0 if there were none.
     pub fn hit_rate(&self) -> f64 {
         let lookups = self.hits + self.misses;
         if lookups == 0 {
@@ -65,10 +65,10 @@ impl DiscardableStats {
     }
 }
 
-/// Lookups that a thread adds to the shared counter at a time.
+/// The number of lookups that a thread adds to the shared counter at a time.
 const SHARED: u64 = 64;
 
-/// Counters on lines of their own, so that threads that look up do not write to one line.
+/// Counters on separate cache lines, so that threads that look up do not write to the same line.
 #[derive(Default)]
 pub(super) struct StripedCounters([CounterStripe; 16]);
 
@@ -82,13 +82,13 @@ pub(super) struct CounterStripe {
 }
 
 impl StripedCounters {
-    /// The calling thread's, which it shares with few others.
+    /// The calling thread's counters, which it shares with few others.
     pub fn mine(&self) -> &CounterStripe {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         thread_local! {
             static MINE: Cell<Option<u64>> = const { Cell::new(None) };
         }
-        // A thread that is ending has lost its number; any will do.
+        // A thread that is ending has lost its number; any number will do.
         let number = MINE.try_with(|mine| {
             mine.get().unwrap_or_else(|| {
                 let number = NEXT.fetch_add(1, Relaxed);
@@ -99,7 +99,7 @@ impl StripedCounters {
         &self.0[number.unwrap_or(0) as usize % self.0.len()]
     }
 
-    /// Counts one; the number it has. The last of each [`SHARED`] adds them to `all`.
+    /// Counts one lookup; returns its number. The last one of each [`SHARED`] adds them to `all`.
     pub fn count(mine: &AtomicU64, all: Option<&AtomicU64>) -> u64 {
         let number = mine.fetch_add(1, Relaxed);
         if let Some(all) = all
@@ -116,7 +116,7 @@ impl StripedCounters {
 }
 
 impl Discardable {
-    /// Numbers about the cache. Lock-free; each is of a moment of its own.
+    /// Statistics of the cache. Lock-free; each number belongs to a different moment.
     ///
     /// # Errors
     /// The tables cannot be reached.
@@ -172,7 +172,7 @@ mod tests {
     use crate::lending::time_class;
 
     #[test]
-    fn times_are_given_by_the_ends_of_their_classes() {
+    fn a_duration_is_reported_as_the_end_of_its_class() {
         let mut times = [0; TIMES];
         assert_eq!(claim_times(&times), ClaimTimes::default());
         times[time_class(1000)] = 998;

@@ -1,5 +1,5 @@
-//! The cache over plain memory: what Miri can run, above all the race of a reader's copy with the
-//! stores of the first class.
+//! The cache in plain memory: the tests that Miri can run, above all the race of a reader's copy
+//! with the stores of the first class.
 
 use super::*;
 use crate::{ArenaOptions, Class, Extent, LendingOptions};
@@ -42,7 +42,7 @@ fn claim(arena: &Arena, slot: &Slot<'_>, frames: u32) -> Extent {
     arena.claim(slot, frames, 1, NODE, class, 0).unwrap()
 }
 
-/// The first class stores over a record while somebody copies it.
+/// The first class stores over a record while a reader copies it.
 #[test]
 fn a_copy_that_races_with_the_first_class_is_the_record_or_none() {
     let (participants, arena) = lending_arena();
@@ -57,7 +57,7 @@ fn a_copy_that_races_with_the_first_class_is_the_record_or_none() {
             cache.put(&slot, NODE, b"key", &record).unwrap(),
             Stored::Kept
         );
-        // The frame is called full, so that the next record ends its filling.
+        // The frame is marked as full, so that the next record ends its filling.
         let lending = cache.lending().unwrap();
         let fill = lending.node(0).unwrap();
         let frame = fill.frame.load(Relaxed) as u32;
@@ -75,11 +75,11 @@ fn a_copy_that_races_with_the_first_class_is_the_record_or_none() {
                 }
                 hits
             });
-            // Idle ones go first: the last claim is of the record's frame.
+            // Idle frames are taken first: the last claim gets the record's frame.
             let mut extents = vec![claim(&arena, &slot, 1), claim(&arena, &slot, 1)];
             let last = extents.swap_remove(1);
             let place = arena.region().bytes_at(last.offset(), 512).unwrap();
-            // SAFETY: the bytes are the first class', which stores by `racy`.
+            // SAFETY: the bytes belong to the first class, which stores by `racy`.
             unsafe { racy::store(&[0xAA; 512], place) };
             reader.join().unwrap();
             assert_eq!(last.start.0, frame);

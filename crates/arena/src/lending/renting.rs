@@ -1,5 +1,5 @@
-//! How a tenant gets a frame to fill, and how frames come back. Without the arena's lock, but for
-//! [`Arena::end_lending`]; see the head of `lending` for why that is safe.
+//! How a tenant gets a frame to fill, and how frames are returned. Works without the arena's lock,
+//! except [`Arena::end_lending`]; the documentation of `lending` says why that is safe.
 
 use super::{FillNode, Lending, NOT_BEGUN, TRIES};
 use crate::arena::Arena;
@@ -14,12 +14,12 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 pub(crate) struct Rented {
     pub frame: Frame,
     pub generation: u32,
-    /// Whether it had records in it.
+    /// Whether it contained records.
     pub evicted: bool,
 }
 
 impl Arena {
-    /// The next frame that the policy gives up, if it is rented still.
+    /// The next frame that the policy evicts, if it is still rented.
     pub(super) fn take_victim(
         &self,
         table: &DescriptorTable<'_, AtomicU64>,
@@ -40,26 +40,27 @@ impl Arena {
         })
     }
 
-    /// Whether another frame may be lent: neither the reserve nor the operator's bound forbids it,
-    /// and no claim is under way.
+    /// Whether another frame may be lent: neither the reserve nor the configured maximum forbids
+    /// it, and no claim is in progress.
     fn may_lend(&self, lending: &Lending<'_>, from_idle: bool) -> Result<bool, RegionError> {
         let header = lending.header;
         if from_idle && header.lent.load(Relaxed) >= header.max_frames.load(Relaxed) {
             return Ok(false);
         }
-        // The lock before the tree: if it is free, the tree has what the claims before have taken.
+        // The lock is read before the tree: if it is free, the tree shows what earlier claims have
+        // taken.
         if self.lock_word()?.owner().is_some() {
             return Ok(false);
         }
         mneme_sys::fault!("arena.lend.looked");
-        // Frames being filled may or may not be among those that the tree counts.
+        // The tree's count may or may not include frames that are being filled.
         let claimable = self.summary()?.free().saturating_sub(self.withheld());
         let filling = lending.nodes.len() as u32;
         Ok(claimable >= self.reserve_now()?.saturating_add(filling))
     }
 
-    /// Takes a frame of the node for filling: an idle one, or else the policy's victim. Holder of
-    /// the node's fill lock only; `refill` names victims when there are none.
+    /// Takes a frame of the node for filling: an idle one, or else the policy's victim. Only for
+    /// the holder of the node's fill lock; `refill` chooses victims if there are none.
     pub(crate) fn rent(
         &self,
         lending: &Lending<'_>,
@@ -77,7 +78,8 @@ impl Arena {
             };
             let candidate = match idle {
                 Some(frame) => {
-                    // Before the look: a release frees the frame first and sets its bit then.
+                    // Before the descriptor is read: a release first frees the frame and then sets
+                    // its bit.
                     lending.mark_idle(&(frame..frame + 1), false);
                     table
                         .get(frame)
@@ -102,7 +104,7 @@ impl Arena {
                 continue;
             };
             fill.used.store(NOT_BEGUN, Relaxed);
-            // SYNC: pairs with the Acquire load in `mask_filling`: a claim that meets the frame
+            // SYNC: pairs with the Acquire load in `mask_filling`: a claim that finds the frame
             // filling finds it named here.
             fill.frame.store(u64::from(frame), Release);
             mneme_sys::fault!("arena.lend.named");
@@ -118,7 +120,7 @@ impl Arena {
                 fill.frame.store(0, Release);
                 return Ok(None);
             }
-            // SYNC: pairs with the Acquire load of the lock's next owner, should this one die.
+            // SYNC: pairs with the Acquire load of the lock's next owner, if this one dies.
             fill.used.store(0, Release);
             mneme_sys::fault!("arena.lend.kept");
             return Ok(Some(Rented {
@@ -130,7 +132,7 @@ impl Arena {
         Ok(None)
     }
 
-    /// Makes a frame free that is lent as was `seen`, or as it is now.
+    /// Frees a lent frame whose status is `seen`, or its current one if `None`.
     pub(crate) fn give_back(&self, lending: &Lending<'_>, frame: u32, seen: Option<Status>) {
         let given = self.table().is_ok_and(|table| {
             let descriptor = table.get(frame);
@@ -157,7 +159,7 @@ impl Arena {
         }))
     }
 
-    /// Counts what is lent, and notes what is idle.
+    /// Counts the lent frames, and marks the idle ones.
     pub(crate) fn recount_lent(&self, lending: &Lending<'_>) -> Result<(), RegionError> {
         let table = self.table()?;
         let mut lent = 0;
@@ -174,7 +176,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Gives back all that is lent and empties the index: for an arena that nobody else has open.
+    /// Gives back everything that is lent and empties the index: for an arena that nobody else has
+    /// open.
     pub(crate) fn end_lending(&self) -> Result<(), RegionError> {
         let Some(lending) = self.lending()? else {
             return Ok(());
@@ -197,7 +200,7 @@ impl Arena {
         Ok(())
     }
 
-    /// The node's zones, and the frames in them that are rented, with their generations.
+    /// The frames in the node's zones that are rented, with their generations.
     pub(crate) fn rented_on(&self, node: NodeId) -> Result<Vec<(u32, u32)>, RegionError> {
         let table = self.table()?;
         let mut rented = Vec::new();

@@ -1,5 +1,5 @@
-//! What claims of the first class take from the second: at once, the idle first, beside tenants
-//! that are stopped.
+//! What claims of the first class take from the second: at once, idle frames first, even from
+//! tenants that are stopped.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,7 +12,7 @@ use crate::{SHAPE, fill_lock_of, get, has, keep, keyed, lending, put};
 fn the_longest_run_leaves_out_a_frame_that_is_being_filled() {
     let (_world, process, cache) = lending(SHAPE);
     let held: Vec<Extent> = (0..16).map(|_| process.hold(1)).collect();
-    // The only one that is idle, between seven and eight others.
+    // The only idle frame, between seven and eight others.
     process.release(held[7]).unwrap();
     assert_eq!(put(&cache, b"key", b"value"), Stored::Kept);
     for extent in held.iter().filter(|extent| **extent != held[7]) {
@@ -28,7 +28,7 @@ fn the_longest_run_leaves_out_a_frame_that_is_being_filled() {
 }
 
 #[test]
-fn what_was_released_and_lent_since_is_not_released_again() {
+fn an_extent_that_was_released_and_lent_is_not_released_again() {
     let (_world, process, cache) = lending(SHAPE);
     let held: Vec<Extent> = (0..16).map(|_| process.hold(1)).collect();
     let is_refused = |extent| {
@@ -58,9 +58,9 @@ fn a_claim_discards_what_it_takes_at_once() {
     let there = || (0..10).filter(|number| has(&cache, *number)).count();
     assert_eq!(there(), 10);
     let stats = process.arena.stats();
-    // What is rented is free to the first class; what is being filled is not.
+    // Rented frames are free to the first class; a frame being filled is not.
     assert_eq!((stats.lent, stats.free), (10, 15));
-    // Idle frames go first.
+    // Idle frames are taken first.
     let idle = process.hold(6);
     assert_eq!(there(), 10);
     let rented = process.hold(4);
@@ -68,7 +68,7 @@ fn a_claim_discards_what_it_takes_at_once() {
     assert_eq!(cache.stats().unwrap().discards, 4);
     assert_eq!(process.hold(5).frames, 5);
     assert_eq!(there(), 1);
-    // The frame being filled is neither free nor capacity.
+    // The frame being filled counts neither as free nor as capacity.
     let refused = process.claim(1).unwrap_err();
     assert!(
         matches!(refused, ClaimError::OutOfMemory { free: 0, .. }),
@@ -83,10 +83,10 @@ fn a_claim_discards_what_it_takes_at_once() {
     assert!(get(&cache, b"again").is_some());
 }
 
-/// Not the lowest address, where that has a record that is worth more.
+/// Not the lowest address, if that has a record that is worth more.
 #[test]
-fn claims_take_what_is_idle_first_and_then_the_policys_victims() {
-    // What is rented lies below what is idle.
+fn claims_take_idle_frames_first_and_then_the_policys_victims() {
+    // The rented frames lie below the idle ones.
     let (_world, process, cache) = lending(SHAPE);
     let (low, high) = (process.hold(8), process.hold(8));
     process.release(low).unwrap();
@@ -96,13 +96,14 @@ fn claims_take_what_is_idle_first_and_then_the_policys_victims() {
     process.hold(1);
     assert!((0..8).all(|number| has(&cache, number)));
 
-    // Frames are lent from the highest on: what is read all the time lies lowest.
+    // Frames are lent from the highest address on, so the record that is read all the time lies
+    // lowest.
     let (_world, process, cache) = lending(SHAPE);
     keep(&cache, 0..16);
     for _ in 0..40 {
         assert!((12..15).all(|number| has(&cache, number)));
     }
-    // The policy names its victims when it needs the first.
+    // The policy chooses its victims when it needs the first.
     keep(&cache, 16..17);
     for _ in 0..4 {
         process.hold(1);
@@ -111,12 +112,12 @@ fn claims_take_what_is_idle_first_and_then_the_policys_victims() {
     assert_eq!((0..16).filter(|number| has(&cache, *number)).count(), 11);
 }
 
-/// A holder of the fill lock that sleeps costs puts, and claims nothing.
+/// A holder of the fill lock that sleeps costs puts, but no claims.
 #[test]
 fn a_stopped_tenant_delays_no_claim() {
     let (world, process, cache) = lending(SHAPE);
     keep(&cache, 0..30);
-    // It holds the lock, with its frame half filled, for as long as this test runs.
+    // It holds the lock, with its frame half filled, as long as this test runs.
     let sleeper = world.open();
     let slot = sleeper.arena.participants().slot().unwrap();
     let fill_lock = fill_lock_of(&sleeper);
@@ -138,10 +139,10 @@ fn a_stopped_tenant_delays_no_claim() {
     assert_eq!(put(&cache, b"a", b"b"), Stored::Kept);
 }
 
-/// The idle bitmap is a hint: a tenant that slept before it noted a frame as idle may do so after
+/// The idle bitmap is a hint: a tenant that slept before it marked a frame as idle may do so after
 /// another has claimed the frame.
 #[test]
-fn a_frame_noted_as_idle_that_is_held_refuses_no_claim() {
+fn a_held_frame_marked_as_idle_refuses_no_claim() {
     let (_world, process, cache) = lending(SHAPE);
     let low = process.hold(12);
     let held = process.hold(3);
@@ -158,7 +159,7 @@ fn a_frame_noted_as_idle_that_is_held_refuses_no_claim() {
     for frames in [1, 3] {
         idle.fetch_or(wrong, Relaxed);
         process.claim(frames).unwrap();
-        // It is forgotten, so that it hides no idle frames from the claims to come.
+        // The bit is cleared, so that it hides no idle frames from later claims.
         assert_eq!(idle.load(Relaxed), 0);
     }
     process.assert_whole();

@@ -1,4 +1,4 @@
-//! Damage to the second class costs misses.
+//! Damage to the second class costs only misses.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,7 +22,8 @@ fn any_bytes(process: &Process, from: u64, words: &[(Index, u64)]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever the index, the policy's tables and the records' bytes say, a hit is what was put.
+    /// Whatever the index, the policy's tables and the records' bytes contain, a hit is a value
+    /// that was put.
     #[test]
     fn damage_costs_misses(
         index in prop::collection::vec((any::<Index>(), any::<u64>()), 0..400),
@@ -37,7 +38,7 @@ proptest! {
         let buckets = process.arena.client().start - 64 * SHAPE.records.div_ceil(6);
         let region = process.arena.region();
         let words = (process.arena.client().start - buckets) as usize / 8;
-        // Entries in other places, words of anything, records of anything.
+        // Entries in other places, arbitrary words, arbitrary records.
         let at = |index: Index| region.at::<AtomicU64>(buckets + index.index(words) as u64 * 8).unwrap();
         for (one, other) in swaps {
             let word = at(one).load(Relaxed);
@@ -57,7 +58,7 @@ proptest! {
             }
         }
         prop_assert!(hits > 0);
-        // And with the rest of the second class' tables: no panic, and claims as ever.
+        // Also with the rest of the second class's tables: no panic, and claims work as usual.
         any_bytes(&process, process.arena.client().start - lending_bytes(&process.arena) + 640 + 128, &index);
         for number in 0..50u64 {
             let slot = process.arena.participants().slot().unwrap();

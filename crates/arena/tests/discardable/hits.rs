@@ -1,4 +1,4 @@
-//! What a lookup finds, and what is too old for one.
+//! Which lookups hit, and which values are too old to be returned.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,7 +8,7 @@ use crate::support::NODE;
 use crate::{SHAPE, descriptor, generation, get, keyed, lending, put};
 
 #[test]
-fn what_was_put_is_found_by_all_until_it_is_removed() {
+fn all_openings_find_a_record_until_it_is_removed() {
     let (world, _process, cache) = lending(SHAPE);
     let other = world.open().cache();
     assert_eq!(get(&cache, b"a"), None);
@@ -28,9 +28,10 @@ fn what_was_put_is_found_by_all_until_it_is_removed() {
     assert_eq!(stats.frames, 1);
 }
 
-/// Claims of single frames take what the policy gives up first, not the lowest address.
+/// Claims of single frames take the frame that the policy evicts first, not the one with the lowest
+/// address.
 #[test]
-fn what_is_hit_outlives_what_is_not() {
+fn records_that_are_hit_outlive_others() {
     let (_world, process, cache) = lending(SHAPE);
     let key = |number: u64| number.to_le_bytes();
     for number in 0..40u64 {
@@ -55,10 +56,10 @@ fn what_is_hit_outlives_what_is_not() {
     process.assert_whole();
 }
 
-/// The numbers of generations begin again while frames are lent, claimed and lent anew: nothing
-/// older than its frame's generation is found, and no frame counts as one that nobody had.
+/// Generation numbers start again while frames are lent, claimed and lent again. Nothing older than
+/// its frame's generation is found, and no frame counts as never claimed.
 #[test]
-fn generations_begin_again_without_a_word() {
+fn generation_numbers_may_repeat_without_harm() {
     let (_world, process, cache) = lending(SHAPE);
     for frame in 1..SHAPE.frames as u32 {
         let word = descriptor(&process, frame);
@@ -68,7 +69,7 @@ fn generations_begin_again_without_a_word() {
     process.assert_whole();
     let mut begun_again = 0;
     for round in 0..12u64 {
-        // Each fills a frame.
+        // Each record fills a frame.
         for number in 0..10u64 {
             let value = keyed(round << 8 | number, MAX_RECORD - 8);
             assert_eq!(put(&cache, &number.to_le_bytes(), &value), Stored::Kept);
@@ -82,7 +83,7 @@ fn generations_begin_again_without_a_word() {
         };
         let there = (0..10).filter(|number| found(*number)).count();
         assert_eq!(there, 10, "in round {round}");
-        // All but the frame that is being filled: in runs, and what is left one by one.
+        // All frames except the one being filled: in runs, and the rest one by one.
         let claims = [1 + round as u32 % 3, 1].into_iter();
         let mut taken: Vec<Extent> = Vec::new();
         for frames in claims {
@@ -102,15 +103,15 @@ fn generations_begin_again_without_a_word() {
     assert!(begun_again > 100, "{begun_again}");
 }
 
-/// An entry has the low bits of a generation. Once they come round the entry fits again, and its
-/// record's bytes may be there still: its checksum has all bits.
+/// An entry contains the low bits of a generation. When these repeat, the entry matches again, and
+/// its record's bytes may still be there; but the record's checksum covers all bits.
 #[test]
-fn an_entry_that_fits_again_finds_nothing() {
+fn an_entry_that_matches_again_finds_nothing() {
     let (_world, process, cache) = lending(SHAPE);
     assert_eq!(put(&cache, b"first", &[1; 100]), Stored::Kept);
     assert_eq!(put(&cache, b"second", &[2; 100]), Stored::Kept);
     let filling = process.arena.being_filled()[0];
-    // Sealed by a record that it has no place for.
+    // Sealed by a record that does not fit.
     assert_eq!(
         put(&cache, b"large", &vec![3; MAX_RECORD - 8]),
         Stored::Kept
@@ -124,7 +125,7 @@ fn an_entry_that_fits_again_finds_nothing() {
             process.release(extent).unwrap();
         }
     }
-    // It is lent with those low bits, and the second record's bytes are as they were.
+    // It is lent with those low bits, and the second record's bytes are unchanged.
     assert_eq!(put(&cache, b"third", &[4; 8]), Stored::Kept);
     assert_eq!(process.arena.being_filled(), [filling]);
     assert_eq!(generation(&process, filling.0), before + of_entry);

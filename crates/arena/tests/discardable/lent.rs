@@ -26,13 +26,13 @@ fn the_reserve_and_the_bound_are_not_lent() {
             .count()
     };
     assert_eq!(fill(&cache, 0), 40);
-    // All are rented but the one that is filled. Renting costs the reserve nothing.
+    // All are rented except the one being filled. Renting does not reduce the reserve.
     assert_eq!(process.arena.stats().lent, 16);
     assert!(process.claim(11).is_err());
     let held: Vec<Extent> = (0..10).map(|_| process.hold(1)).collect();
     assert!(process.claim(1).is_err());
     assert_eq!(process.arena.stats().free, 5);
-    // What is filled now was never the reserve's: another would be.
+    // The frame being filled now never belonged to the reserve; another one would.
     assert_eq!(fill(&cache, 100), 0);
     for _ in 0..5 {
         process.claim_as(1, 1, NODE, Class::Reserved, 0).unwrap();
@@ -47,9 +47,9 @@ fn the_reserve_and_the_bound_are_not_lent() {
     process.assert_whole();
 }
 
-/// Frames that nobody had before have no memory yet.
+/// Frames that were never claimed have no memory yet.
 #[test]
-fn only_frames_that_somebody_had_are_lent() {
+fn only_frames_that_were_claimed_before_are_lent() {
     let (_world, process) = world(SHAPE);
     let cache = process.cache();
     assert_eq!(put(&cache, b"a", b"b"), Stored::Dropped(Dropped::NoFrame));
@@ -72,7 +72,7 @@ fn bad_requests_have_typed_errors() {
     let refused = cache.put(&slot, NODE, b"k", &large).unwrap_err();
     assert!(matches!(refused, PutError::TooLarge { bytes, most }
         if bytes == MAX_RECORD + 1 && most == MAX_RECORD));
-    // The truth has changed even so.
+    // The value has changed even so.
     assert_eq!(get(&cache, b"k"), None);
 
     let (_plain, plain) = world(Shape {
@@ -83,7 +83,7 @@ fn bad_requests_have_typed_errors() {
         Discardable::open(Arc::clone(&plain.arena)),
         Err(LendingError::LendsNothing)
     ));
-    // An arena of the one format is not taken for one of the other.
+    // An arena of one format is not mistaken for one of the other.
     for process in [&process, &plain] {
         let format = process
             .arena
@@ -100,10 +100,10 @@ fn bad_requests_have_typed_errors() {
     }
 }
 
-/// What cannot lend is not made, and an arena whose numbers say that it lends otherwise is not
-/// opened; then nothing has changed.
+/// Options that make lending impossible are refused, and an arena whose header claims to lend
+/// otherwise is not opened; nothing has changed then.
 #[test]
-fn an_arena_that_cannot_lend_so_is_refused() {
+fn impossible_options_for_lending_are_refused() {
     let (world, process, cache) = lending(SHAPE);
     assert_eq!(put(&cache, b"k", b"v"), Stored::Kept);
     let held = process.hold(2);
@@ -132,7 +132,7 @@ fn an_arena_that_cannot_lend_so_is_refused() {
     }
     create(1000).unwrap();
 
-    // Nodes, and buckets of the index.
+    // The words with the number of nodes and of the index's buckets.
     for offset in [152, 168] {
         let word: &AtomicU32 = process.arena.region().at(offset).unwrap();
         for wrong in [0, 2, 1 << 30] {
@@ -174,7 +174,7 @@ fn each_node_fills_a_frame_of_its_own() {
         assert_eq!((node.frames, node.free), (16, 15));
     }
     assert_eq!(get(&cache, &[1]), Some(b"near".to_vec()));
-    // Where a node has nothing idle the other serves.
+    // If a node has no idle frames, the other one is used.
     let held = process
         .claim_as(15, 1, NodeId(0), Class::Ordinary, 0)
         .unwrap();

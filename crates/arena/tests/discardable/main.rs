@@ -1,5 +1,5 @@
-//! The second class: what a lookup may return, what it costs the first class (nothing), and what
-//! damage to its index can do (misses).
+//! The second class: what a lookup may return, that it costs the first class nothing, and that
+//! damage to its index only causes misses.
 #![allow(clippy::unwrap_used)]
 
 mod claims;
@@ -46,7 +46,7 @@ fn put(cache: &Discardable, key: &[u8], value: &[u8]) -> Stored {
     cache.put(&slot, NODE, key, value).unwrap()
 }
 
-/// Keeps copies, each of which fills a frame.
+/// Puts records, each of which fills a frame.
 fn keep(cache: &Discardable, numbers: Range<u64>) {
     for number in numbers {
         let value = keyed(number, MAX_RECORD - 8);
@@ -54,7 +54,7 @@ fn keep(cache: &Discardable, numbers: Range<u64>) {
     }
 }
 
-/// Whether the copy of that number is there.
+/// Whether the cache has the record with that number.
 fn has(cache: &Discardable, number: u64) -> bool {
     get(cache, &number.to_le_bytes()).is_some()
 }
@@ -79,21 +79,21 @@ fn keyed(number: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// Where the format has the first node's fill lock: behind the lending header.
+/// The offset of the first node's fill lock in the format: after the lending header.
 fn fill_lock_of(process: &Process) -> u64 {
     let arena = &process.arena;
     let tree_end = arena.client().start - lending_bytes(arena);
     tree_end + 640
 }
 
-/// What the parts of `SHAPE`'s cache take before the client area.
+/// The size of the parts of `SHAPE`'s cache before the client area.
 fn lending_bytes(_arena: &Arena) -> u64 {
     let buckets = SHAPE.records.div_ceil(6);
     let unit = |bytes: u64| bytes.next_multiple_of(128);
     640 + 640 + unit(8) + unit(16 * SHAPE.max_frames as u64) + unit(64 * buckets)
 }
 
-/// A descriptor's first word, as the format has it: the upper half is the generation.
+/// A descriptor's first word; its upper half is the generation.
 fn descriptor(process: &Process, frame: u32) -> &AtomicU64 {
     let descriptors = 640 + 256 * 16;
     let region = process.arena.region();

@@ -1,4 +1,4 @@
-//! Random changes, lookups and claims by several processes: a hit is what was put last.
+//! Random changes, lookups and claims by several processes: a hit is the value that was put last.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -73,7 +73,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A version of a value: its bytes say which.
+/// A version of a value, which its bytes identify.
 fn version(key: u8, number: u64, size: usize) -> Vec<u8> {
     let mut value = keyed(number, size);
     let name = [&[key][..], &number.to_le_bytes()].concat();
@@ -86,13 +86,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// A hit is the value that was put last, whatever was claimed, discarded and freed meanwhile;
-    /// and the first class gets whatever is not its own and not being filled.
+    /// and the first class gets every frame that it does not have and that is not being filled.
     #[test]
-    fn a_hit_is_the_truth(ops in prop::collection::vec(op(), 1..120)) {
+    fn a_hit_is_the_value_put_last(ops in prop::collection::vec(op(), 1..120)) {
         let (world, first, _) = lending(Shape { reserve: 2, ..SHAPE });
         let mut processes = vec![first];
         let mut caches = vec![processes[0].cache()];
-        // The truth, and what was read from it after a miss.
+        // The current values, and what was read from them after a miss.
         let mut truth: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
         let mut tickets = Vec::new();
         let mut held: Vec<Extent> = Vec::new();
@@ -126,7 +126,7 @@ proptest! {
                     let (ticket, key, value) = tickets.swap_remove(which.index(tickets.len()));
                     let cache = by.get(&caches);
                     let slot = cache.arena().participants().slot().unwrap();
-                    // An old value, perhaps: then it must be refused.
+                    // The value may be old; then it must be refused.
                     let _ = cache.fill(&slot, NODE, ticket, &[key], &value);
                 }
                 Op::Get { by, key } => {
@@ -143,7 +143,7 @@ proptest! {
                         Ok(extent) => {
                             process.arena.adopt(extent).unwrap();
                             prop_assert!(held.iter().all(|other| !other.contains(extent.start)));
-                            // What the first class stores no reader of the second believes.
+                            // No reader of the second class accepts what the first class stores.
                             for word in 0..extent.len() / 4096 {
                                 let at = extent.offset() + word * 4096;
                                 let word: &AtomicU64 = process.arena.region().at(at).unwrap();

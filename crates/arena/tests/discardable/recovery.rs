@@ -8,7 +8,7 @@ use mneme_sys::SyntheticTopology;
 use crate::support::Shape;
 use crate::{SHAPE, has, keep, keyed, lending, put};
 
-/// A new incarnation knows nothing of what was lent, and has all frames.
+/// A new incarnation has no record of what was lent, and has all frames.
 #[test]
 fn recovery_empties_the_cache_and_frees_what_was_rented() {
     let (world, process, cache) = lending(SHAPE);
@@ -33,7 +33,8 @@ fn recovery_empties_the_cache_and_frees_what_was_rented() {
     assert_eq!(put(&cache, b"a", b"b"), Stored::Kept);
 }
 
-/// What is being filled while a repair derives the search tree can be claimed when it is sealed.
+/// A frame that is being filled while a repair derives the search tree can be claimed when it is
+/// sealed.
 #[test]
 fn a_frame_filled_during_a_repair_is_not_lost_to_claims() {
     let shape = Shape {
@@ -45,14 +46,14 @@ fn a_frame_filled_during_a_repair_is_not_lost_to_claims() {
     let low = process.hold(1);
     process.hold(193);
     let other = world.open();
-    // In the last word of the bitmap, as is the frame that is filled first.
+    // In the last word of the bitmap, like the frame that is filled first.
     assert_eq!(other.claim(1).unwrap().start, Frame(195));
     process.hold(3);
     process.release(low).unwrap();
     assert_eq!(put(&cache, b"small", b"in frame 199"), Stored::Kept);
     world.kill(other.number);
     assert_eq!(process.reap(), 1);
-    // Frames 199 and 195 are sealed, and another word's frame is filled.
+    // Frames 199 and 195 are sealed, and a frame of another word is being filled.
     keep(&cache, 0..2);
     process.assert_whole();
     process.hold(1);
@@ -60,8 +61,8 @@ fn a_frame_filled_during_a_repair_is_not_lost_to_claims() {
     process.assert_whole();
 }
 
-/// A frame that is filled again after a repair has put it back into the search tree is left out
-/// anew.
+/// A frame that is filled again after a repair has put it back into the search tree is removed
+/// again.
 #[test]
 fn a_frame_filled_again_after_a_repair_is_not_damage() {
     let (world, process, cache) = lending(SHAPE);
@@ -69,9 +70,9 @@ fn a_frame_filled_again_after_a_repair_is_not_damage() {
     let other = world.open();
     assert_eq!(other.claim(1).unwrap().start, Frame(14));
     assert_eq!(put(&cache, b"small", b"in frame 16"), Stored::Kept);
-    // This claim leaves frame 16 out of the tree.
+    // This claim removes frame 16 from the tree.
     process.hold(1);
-    // The reserve forbids another frame: 16 is sealed, and none is filled.
+    // The reserve forbids another frame: 16 is sealed, and none is being filled.
     process.arena.set_reserve(5).unwrap();
     let large = keyed(1, MAX_RECORD - 8);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! A region and its control region, opened as often as a test likes, each time at another address
-//! and as another "process" of a scripted liveness.
+//! A region and its control region, opened several times, each time at another address and as
+//! another "process" with scripted liveness.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 use mneme_arena::{
@@ -17,7 +17,7 @@ pub const FRAME: usize = FRAME_BYTES as usize;
 pub const UUID: [u8; 16] = *b"an arena's tests";
 pub const NODE: NodeId = NodeId(0);
 
-/// What all openings share.
+/// The state that all openings share.
 pub struct World {
     script: ScriptedLiveness,
     data: Region,
@@ -34,13 +34,13 @@ pub struct Process {
 
 #[derive(Clone, Copy)]
 pub struct Shape {
-    /// Frames now and at most, the arena's own among them.
+    /// The initial and maximum number of frames, including the arena's own.
     pub frames: usize,
     pub max_frames: usize,
     pub nodes: u16,
     pub reserve: u32,
     pub client_bytes: usize,
-    /// Records that the cache's index is made for; 0: nothing is lent.
+    /// The number of records that the cache's index is made for; 0 if nothing is lent.
     pub records: u64,
 }
 
@@ -128,7 +128,7 @@ impl World {
         (number, Arc::new(self.script.process(number)))
     }
 
-    /// The data region once more, at an address of its own.
+    /// The data region, mapped again at another address.
     pub fn map(&self) -> Region {
         again(&self.data, self.data.max())
     }
@@ -191,7 +191,7 @@ impl Process {
         Discardable::open(Arc::clone(&self.arena)).unwrap()
     }
 
-    /// Has and gives back so many frames from the lowest address on: they can be lent then.
+    /// Claims and releases that many frames from the lowest address on, so that they can be lent.
     pub fn warm(&self, frames: u32) {
         let extent = self.claim(frames).unwrap();
         self.release(extent).unwrap();
@@ -207,7 +207,7 @@ impl Process {
         self.arena.grow(&slot, (frames * FRAME) as u64)
     }
 
-    /// Reaps whoever is dead, and repairs.
+    /// Reaps dead processes, and repairs.
     pub fn reap(&self) -> u32 {
         let reaped = self
             .arena

@@ -5,7 +5,7 @@ use super::*;
 use crate::descriptor::model::{Fenceless, Fresh, Sound};
 use loom::sync::Arc;
 
-/// A copy of the old truth is entered while another participant changes the truth.
+/// A copy of the old value is entered while another participant changes the value.
 fn what_was_removed_does_not_come_back<W: Fresh + Send + Sync>() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
@@ -31,12 +31,12 @@ fn what_was_removed_does_not_come_back<W: Fresh + Send + Sync>() {
 }
 
 #[test]
-fn an_old_value_does_not_come_back() {
+fn an_old_value_does_not_reappear() {
     what_was_removed_does_not_come_back::<Sound>();
 }
 
 #[test]
 #[should_panic(expected = "an old value after its removal")]
-fn without_the_fences_it_does() {
+fn without_the_fences_an_old_value_reappears() {
     what_was_removed_does_not_come_back::<Fenceless>();
 }
