@@ -1,34 +1,34 @@
 //! An asymmetric memory barrier between threads and processes: free on the side that runs all the
 //! time, a system call on the side that runs seldom.
 //!
-//! A [`light`] barrier and a [`heavy`] barrier together order memory as two sequentially
-//! consistent fences would. Store-then-load on either side (a reader publishes its pin, then
-//! reads a pointer; a reclaimer unlinks, then reads the pins) can then never miss the other.
+//! A [`light`] barrier and a [`heavy`] barrier together order memory as two sequentially consistent
+//! fences would. So if both sides store and then load (a reader publishes its pin, then reads a
+//! pointer; a reclaimer unlinks, then reads the pins), at least one sees the other.
 //!
-//! How far the heavy side must [`BarrierReach`] is the caller's to say.
+//! The caller chooses how far the heavy side must [reach](BarrierReach).
 //! `membarrier(PRIVATE_EXPEDITED)` interrupts every CPU that runs a thread of this process,
-//! `membarrier(GLOBAL_EXPEDITED)` every CPU that runs a registered process. Either takes 0.2 us
-//! while nobody has to be interrupted, and microseconds for each CPU that has.
+//! `membarrier(GLOBAL_EXPEDITED)` every CPU that runs a registered process. Either takes 0.2 us if
+//! nobody has to be interrupted, and otherwise microseconds for each CPU.
 //!
-//! **The kernel registers a process incompletely for the global form.** Whom to interrupt it takes
-//! from a flag kept for each CPU, which it loads when a CPU changes from one process to another,
-//! and which registering sets on the CPUs that run the process at that moment. A CPU that ran it
-//! before and has idled since does neither: it goes back to the process without a change, its flag
-//! still clear, and is interrupted by nobody until some other process has run there (seen on Linux
-//! 6.18; `tests/registration.rs` shows it). Therefore [`register`] has another process, a child
-//! that does nothing else, visit every CPU. Where others are at work the child waits for its turn,
-//! milliseconds a CPU; nobody waits for the child: until it is back the light side of this process
-//! is a fence, as it is where the kernel does not help.
+//! **The kernel registers a process incompletely for the global form.** It decides whom to
+//! interrupt by a flag for each CPU, which is loaded when a CPU switches from one process to
+//! another. Registering sets the flag on the CPUs that run the process at that moment. A CPU that
+//! ran the process before and has idled since gets neither: it returns to the process without a
+//! switch, its flag still clear, and is not interrupted until some other process has run there
+//! (observed on Linux 6.18; `tests/registration.rs` shows it). Therefore [`register`] lets another
+//! process, a child that does nothing else, visit every CPU. On busy CPUs the child waits for its
+//! turn, milliseconds for each. Nobody waits for the child: until it has finished, the light side
+//! of this process is a fence, as it is without the kernel's help.
 //!
-//! A process that cannot register (an old kernel, a sandbox) must [`register`] all the same and
-//! gets [`Mechanism::Fence`]: its light side then issues a real fence, and it **must not
-//! reclaim** on behalf of processes that are registered, since its heavy side reaches nobody.
+//! A process that cannot register (because of an old kernel or a sandbox) must still call
+//! [`register`], and gets [`Mechanism::Fence`]: its light side then executes a real fence. It
+//! **must not reclaim** on behalf of registered processes, because its heavy side reaches nobody.
 //!
-//! Neither loom nor shuttle models `membarrier`: the crates above test it by litmus.
+//! Neither loom nor shuttle models `membarrier`: the crates above test it by litmus tests.
 
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
 
-/// Whom a heavy barrier reaches.
+/// The threads that a heavy barrier reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BarrierReach {
     /// The threads of this process.
@@ -37,43 +37,45 @@ pub enum BarrierReach {
     Machine,
 }
 
-/// What stands behind the barrier in this process.
+/// How the barrier works in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
     /// The light side is free; the heavy side interrupts the others.
     Asymmetric,
-    /// Both sides are sequentially consistent fences; this process' heavy side does not reach
-    /// the light side of an `Asymmetric` one.
+    /// Both sides are sequentially consistent fences; this process's heavy side does not reach the
+    /// light side of an `Asymmetric` process.
     Fence,
 }
 
 const ASYMMETRIC: u8 = 1;
 const FENCE: u8 = 2;
-/// Registered, and not every CPU knows it: the heavy side interrupts, the light one fences.
+/// Registered, but not every CPU knows it yet: the heavy side interrupts, the light side is a
+/// fence.
 const BECOMING_ASYMMETRIC: u8 = 3;
 
-/// By reach. 0 (not registered) is treated as `FENCE` on the light side: safe, only slower.
+/// By reach. 0 (not registered) is treated as `FENCE` on the light side, which is safe and only
+/// slower.
 static MECHANISMS: [AtomicU8; 2] = [const { AtomicU8::new(0) }; 2];
 static FENCED: AtomicU8 = AtomicU8::new(FENCE);
 
-/// The cheap side of a barrier, looked up once for all the times that it is passed.
+/// The light side of a barrier, looked up once and passed many times.
 #[derive(Debug, Clone, Copy)]
 pub struct Light(&'static AtomicU8);
 
 impl Light {
-    /// That of this reach.
+    /// The light side for this reach.
     #[must_use]
     pub fn of(reach: BarrierReach) -> Light {
         Light(&MECHANISMS[reach as usize])
     }
 
-    /// A fence, whatever the kernel can do: for participants some of which need one.
+    /// A light side that is always a fence, for participants some of which need one.
     #[must_use]
     pub fn fence() -> Light {
         Light(&FENCED)
     }
 
-    /// Whether it is a compiler fence. Once it is, it stays so.
+    /// Whether it is only a compiler fence. Once it is, it remains one.
     #[must_use]
     pub fn is_free(self) -> bool {
         self.0.load(Ordering::Relaxed) == ASYMMETRIC
@@ -82,7 +84,7 @@ impl Light {
     /// See [`light`].
     #[inline(always)]
     pub fn pass(self) {
-        // Relaxed: a thread that still sees an older value fences.
+        // Relaxed: a thread that still sees an older value executes a fence.
         if self.0.load(Ordering::Relaxed) == ASYMMETRIC {
             // SYNC: pairs with `heavy` in any thread that the reach names.
             compiler_fence(Ordering::SeqCst);
@@ -93,12 +95,11 @@ impl Light {
     }
 }
 
-/// Registers this process with the kernel, once; later calls return the same answer.
+/// Registers this process with the kernel, once; later calls return the same result.
 ///
-/// Must have returned before the first [`light`] that another thread's [`heavy`] is to reach.
+/// It must have returned before the first [`light`] that another thread's [`heavy`] is to reach.
 /// With [`BarrierReach::Machine`] the first call starts a thread, which forks a child, waits for it
-/// and ends. The child copies the page tables, so the call is best made before much memory is in
-/// use.
+/// and ends. The child copies the page tables, so call this before much memory is in use.
 pub fn register(reach: BarrierReach) -> Mechanism {
     let known = &MECHANISMS[reach as usize];
     // SYNC: pairs with the Release store below; a second caller sees the registration done.
@@ -123,13 +124,13 @@ pub fn register(reach: BarrierReach) -> Mechanism {
     register(reach)
 }
 
-/// The cheap side: a compiler fence where the kernel helps, else a real fence.
+/// The light side: a compiler fence if the kernel helps, otherwise a real fence.
 #[inline(always)]
 pub fn light(reach: BarrierReach) {
     Light::of(reach).pass();
 }
 
-/// The kernel refuses the heavy barrier that it granted when the process registered.
+/// The kernel refuses the heavy barrier, although it accepted the registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the kernel refuses the memory barrier between threads that it granted before (membarrier: \
@@ -137,14 +138,14 @@ pub fn light(reach: BarrierReach) {
 )]
 pub struct BarrierRefused(pub i32);
 
-/// The dear side: on return, all threads that `reach` names have passed a full fence.
+/// The heavy side: when it returns, all threads in `reach` have passed a full fence.
 ///
-/// A system call with [`Mechanism::Asymmetric`] (see [the module](self)); else a full fence, which
-/// suffices only among processes that fence on the light side too.
+/// A system call with [`Mechanism::Asymmetric`] (see [the module](self)); otherwise a full fence,
+/// which suffices only among processes whose light side is a fence too.
 ///
 /// # Errors
-/// The kernel does not grant the call any more, and a bounded number of tries did not help. Other
-/// threads may have passed no fence then: nothing may be concluded from what is read afterwards.
+/// The kernel refuses the call now, and a bounded number of retries did not help. Other threads may
+/// not have passed a fence then: nothing may be concluded from later loads.
 pub fn heavy(reach: BarrierReach) -> Result<(), BarrierRefused> {
     // SYNC: pairs with `light`.
     fence(Ordering::SeqCst);
@@ -158,7 +159,7 @@ pub fn heavy(reach: BarrierReach) -> Result<(), BarrierRefused> {
     Ok(())
 }
 
-/// Miri has no such system call: fences everywhere.
+/// Miri does not support the system call: both sides are fences.
 #[cfg(miri)]
 mod kernel {
     pub(super) fn register(_: super::BarrierReach) -> bool {
@@ -178,7 +179,7 @@ mod kernel {
     use libc::{c_int, c_long};
 
     fn membarrier(command: c_int) -> c_long {
-        // SAFETY: `membarrier` takes integers only and touches no memory of ours.
+        // SAFETY: `membarrier` takes only integers and touches no memory of ours.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
     }
 
@@ -197,8 +198,8 @@ mod kernel {
         known >= 0 && known & i64::from(command) != 0 && membarrier(registration) == 0
     }
 
-    /// Tries of an interruption that failed for lack of memory: the kernel asks for some hundred
-    /// bytes, so whoever frees a page meanwhile ends the want.
+    /// The number of retries if the call fails for lack of memory. The kernel needs some hundred
+    /// bytes, so anybody who frees a page meanwhile ends the shortage.
     const TRIES: usize = 1_000;
 
     pub(super) fn interrupt(reach: BarrierReach) -> Result<(), BarrierRefused> {
@@ -211,11 +212,11 @@ mod kernel {
                 return Ok(());
             }
             let error = last_error();
-            // The plain command needs no memory and orders more, in milliseconds.
+            // The plain command needs no memory and orders even more, but takes milliseconds.
             if membarrier(libc::MEMBARRIER_CMD_GLOBAL) == 0 {
                 return Ok(());
             }
-            // A filter of system calls that was installed after the registration: it stays.
+            // A filter of system calls was installed after the registration; it is permanent.
             if error.0 != libc::ENOMEM {
                 return Err(error);
             }
@@ -228,8 +229,8 @@ mod kernel {
         BarrierRefused(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
 
-    /// Has another process run on every CPU on which this one may run, and calls `visited` when it
-    /// has; never, if there can be no such process.
+    /// Lets another process run on every CPU on which this one may run, and calls `visited`
+    /// afterwards; never, if there can be no such process.
     pub(super) fn visit_all_cpus(visited: impl FnOnce() + Send + 'static) {
         let visit = move || {
             let cpus = possible_cpus();
@@ -237,18 +238,18 @@ mod kernel {
                 visited();
             }
         };
-        // Fences remain if there can be no thread. It needs little memory.
+        // If no thread can be started, fences remain. A thread needs little memory.
         let thread = std::thread::Builder::new().name("mneme-visit".to_owned());
         drop(thread.stack_size(128 << 10).spawn(visit));
     }
 
-    /// Gives the calling thread a table of files of its own, an empty one, for a child to share.
-    /// Locks on files show others which processes live: were one of ours open in a child that waits
-    /// for its turn on some CPU, this process would seem to live on until then, whenever it was
+    /// Gives the calling thread an empty file table of its own, for a child to share. Locks on
+    /// files show others which processes are alive. If the child inherited such a file and waited
+    /// for its turn on some CPU, this process would seem alive until then, even after it was
     /// killed. Linux 5.9.
     fn close_all_of_this_thread() -> bool {
         const CLOSE_RANGE_UNSHARE: c_long = 2;
-        // SAFETY: integers only. The files stay open in the process' other threads, and this one
+        // SAFETY: integers only. The files stay open in the process's other threads, and this one
         // uses none.
         unsafe {
             libc::syscall(
@@ -261,19 +262,19 @@ mod kernel {
     }
 
     fn all_were_visited(cpus: usize) -> bool {
-        // Files and directory are shared, so that nothing is opened or closed by the child; no
-        // signal announces its end, so that no signal handler of the program runs. By the bare
-        // system call: the C library's handlers of `fork` are not for this child.
+        // File table and directory are shared, so the child neither opens nor closes anything; its
+        // end raises no signal, so no signal handler of the program runs. The bare system call is
+        // used because the C library's `fork` handlers are not meant for this child.
         let flags = libc::CLONE_FILES | libc::CLONE_FS;
-        // SAFETY: without `CLONE_VM` and with no stack given this is `fork`: the child goes on with
-        // a copy of this thread. The zeros stand for arguments that these flags do not use, in
-        // whichever order the architecture has them.
+        // SAFETY: without `CLONE_VM` and without a stack this is `fork`: the child continues with a
+        // copy of this thread. The zeros are arguments that these flags do not use, in whichever
+        // order the architecture has them.
         let child = unsafe { libc::syscall(libc::SYS_clone, c_long::from(flags), 0, 0, 0, 0) };
         match child {
             ..0 => false,
             0 => {
                 visit(cpus);
-                // SAFETY: ends the child alone, running nothing of the program's.
+                // SAFETY: ends only the child, without running any code of the program.
                 unsafe { libc::_exit(0) }
             }
             _ => {
@@ -283,8 +284,8 @@ mod kernel {
         }
     }
 
-    /// One more than the greatest number that a CPU of this machine can have; that of all that a
-    /// set of CPUs can name, at a microsecond or two each, where the kernel does not tell.
+    /// One more than the largest possible number of a CPU of this machine. If the kernel does not
+    /// report it, the capacity of a CPU set, at a microsecond or two for each.
     fn possible_cpus() -> usize {
         let most = libc::CPU_SETSIZE as usize;
         let ranges = std::fs::read_to_string("/sys/devices/system/cpu/possible");
@@ -295,12 +296,12 @@ mod kernel {
         last.map_or(most, |last| most.min(last + 1))
     }
 
-    /// In the child, a copy of one thread of several: system calls only.
+    /// Runs in the child, a copy of one thread of several: only system calls are allowed.
     fn visit(cpus: usize) {
-        // It goes with the thread that waits for it.
-        // SAFETY: integers only.
+        // The child dies with the thread that waits for it. SAFETY: integers only.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        // A CPU offline, or barred to the process: refused, and the next is tried.
+        // If a CPU is offline or forbidden to the process, the call is refused, and the next is
+        // tried.
         for cpu in 0..cpus {
             // SAFETY: a set of CPUs is plain words, and `cpu` is below its size.
             unsafe {
@@ -313,9 +314,10 @@ mod kernel {
 
     fn wait_for(child: libc::pid_t) {
         loop {
-            // SAFETY: no status is asked for.
+            // SAFETY: the status is not requested.
             let waited = unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::__WALL) };
-            // Any other error: the program waits for all its children somewhere and was faster.
+            // Any other error means that the program waits for all its children somewhere else, and
+            // was faster.
             if waited >= 0
                 || std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted
             {

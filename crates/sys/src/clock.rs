@@ -1,20 +1,20 @@
-//! A clock that the crates above are given, never take: time that can stand still in a test.
+//! Clocks, which the crates above receive as arguments, so that a test can stop time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Where time comes from.
+/// A source of time.
 ///
-/// `now_ns` never goes backwards, also not between threads that are ordered otherwise; it is
-/// comparable between processes of one boot (and of one clock), not between boots.
+/// `now_ns` never goes back, not even between threads that synchronise with each other. It is
+/// comparable between processes of one boot (with the same clock), not between boots.
 pub trait Clock: Send + Sync {
-    /// Nanoseconds on a monotonic clock with an arbitrary origin. About 20 ns a call.
+    /// Nanoseconds of a monotonic clock with an arbitrary origin. Takes about 20 ns.
     fn now_ns(&self) -> u64;
 
     /// Milliseconds since the Unix epoch. May jump when the administrator sets the clock.
     fn wall_ms(&self) -> u64;
 
-    /// Sleeps for that long. A clock that runs ahead of real time need not.
+    /// Sleeps for that long. A clock that is independent of real time need not.
     fn sleep(&self, duration: Duration) {
         std::thread::sleep(duration);
     }
@@ -29,8 +29,8 @@ fn read(clock: libc::clockid_t) -> (u64, u64) {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is a valid place for one `timespec`; both clocks exist on every Linux, so
-    // that the call cannot fail with a valid pointer.
+    // SAFETY: `time` is valid for one `timespec`; both clocks exist on every Linux, so the call
+    // cannot fail with a valid pointer.
     unsafe { libc::clock_gettime(clock, &mut time) };
     (
         u64::try_from(time.tv_sec).unwrap_or(0),
@@ -50,7 +50,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that its user moves. Share it by reference or `Arc`.
+/// A clock that is advanced manually. Share it by reference or `Arc`.
 ///
 /// ```
 /// use mneme_sys::{Clock, ManualClock};
@@ -66,8 +66,8 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that stands at `now_ns` (monotonic, nanoseconds) and `wall_ms` (milliseconds
-    /// since the Unix epoch).
+    /// A stopped clock at `now_ns` (monotonic, nanoseconds) and `wall_ms` (milliseconds since the
+    /// Unix epoch).
     pub fn new(now_ns: u64, wall_ms: u64) -> Self {
         Self {
             now_ns: AtomicU64::new(now_ns),
@@ -88,7 +88,7 @@ impl ManualClock {
         self.advance_ns(ms.saturating_mul(1_000_000));
     }
 
-    /// Sets the wall clock alone, as an administrator may; backwards too.
+    /// Sets only the wall clock, as an administrator may, even backwards.
     pub fn set_wall_ms(&self, ms: u64) {
         // SYNC: pairs with the Acquire load in `wall_ms`.
         self.wall_ns

@@ -1,4 +1,4 @@
-//! Says on which CPU the calling thread runs, in less than a nanosecond (0.4 measured).
+//! Determines on which CPU the calling thread runs, in less than a nanosecond (0.4 measured).
 //!
 //! The answer is a hint: the thread may migrate before it is used. In order of preference:
 //! 1. the kernel keeps `cpu_id` up to date in the `rseq` area that glibc 2.35 and later register
@@ -6,8 +6,8 @@
 //! 2. `rdpid` (x86-64): one instruction that reads what Linux put into `IA32_TSC_AUX`;
 //! 3. `getcpu` through the vDSO.
 //!
-//! The place of the `rseq` area is glibc's `__rseq_offset`. Weak linkage is unstable in Rust, so
-//! it is looked up with `dlsym`, once a process.
+//! glibc's `__rseq_offset` is the offset of the `rseq` area. Weak linkage is unstable in Rust, so
+//! the symbol is looked up with `dlsym`, once a process.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 #[repr(transparent)]
 pub struct CpuId(pub u32);
 
-/// By which means [`current_cpu`] finds the CPU.
+/// How [`current_cpu`] determines the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CpuSource {
     /// glibc's `rseq` area.
@@ -27,27 +27,27 @@ pub enum CpuSource {
     Getcpu,
 }
 
-// Values of `PLAN`; anything else is the offset of the `rseq` area from the thread pointer,
-// which is never near these.
+// Values of `PLAN`; any other value is the offset of the `rseq` area from the thread pointer, which
+// is never near these.
 const UNKNOWN: i64 = i64::MIN;
 const USE_RDPID: i64 = i64::MIN + 1;
 const USE_GETCPU: i64 = i64::MIN + 2;
 
-/// How to find the CPU, and where. Each thread that sees `UNKNOWN` computes the same value.
+/// How to determine the CPU. Each thread that sees `UNKNOWN` computes the same value.
 static PLAN: AtomicI64 = AtomicI64::new(UNKNOWN);
 
 /// The CPU that runs the calling thread at this moment: a hint, outdated as soon as it returns.
 ///
-/// 0.4 ns with `rseq`, 10-20 ns without. Never fails; where the kernel refuses to say
-/// (`getcpu` forbidden by a sandbox), the answer is CPU 0.
+/// 0.4 ns with `rseq`, 10-20 ns without. Never fails; if the kernel refuses (a sandbox forbids
+/// `getcpu`), the result is CPU 0.
 #[inline]
 pub fn current_cpu() -> CpuId {
-    // Relaxed: the value is the same whoever computes it, and nothing else hangs on it.
+    // Relaxed: every thread computes the same value, and nothing else depends on it.
     let plan = PLAN.load(Ordering::Relaxed);
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
     if plan > USE_GETCPU {
         let cpu = rseq_cpu(plan);
-        // Negative: this thread's area is not registered (a thread that was not made by glibc).
+        // Negative if this thread's area is not registered (the thread was not created by glibc).
         if cpu >= 0 {
             return CpuId(cpu.unsigned_abs());
         }
@@ -55,7 +55,7 @@ pub fn current_cpu() -> CpuId {
     by_other_means(plan)
 }
 
-/// The means that [`current_cpu`] uses in this process.
+/// How [`current_cpu`] determines the CPU in this process.
 pub fn cpu_source() -> CpuSource {
     match resolve() {
         USE_RDPID => CpuSource::Rdpid,
@@ -94,7 +94,7 @@ fn getcpu() -> u32 {
     u32::try_from(cpu).unwrap_or(0)
 }
 
-/// Reads `rseq.cpu_id` of this thread; negative if the kernel does not maintain it.
+/// Reads this thread's `rseq.cpu_id`; negative if the kernel does not maintain it.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn rseq_cpu(offset: i64) -> i32 {
@@ -113,7 +113,7 @@ fn rseq_cpu(offset: i64) -> i32 {
     cpu
 }
 
-/// Reads `rseq.cpu_id` of this thread; negative if the kernel does not maintain it.
+/// Reads this thread's `rseq.cpu_id`; negative if the kernel does not maintain it.
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 #[inline]
 fn rseq_cpu(offset: i64) -> i32 {
@@ -137,7 +137,7 @@ fn rseq_cpu(offset: i64) -> i32 {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn rdpid() -> u32 {
     let aux: u64;
-    // SAFETY: `resolve` chose this only after CPUID announced the instruction.
+    // SAFETY: `resolve` chose this only after CPUID reported the instruction.
     unsafe {
         std::arch::asm!("rdpid {}", out(reg) aux, options(nostack, nomem, preserves_flags));
     }
@@ -199,7 +199,7 @@ fn rseq_offset() -> Option<i64> {
     None
 }
 
-/// Keeps the calling thread on these CPUs, as far as the system has them and allows it.
+/// Restricts the calling thread to these CPUs, as far as the system has them and allows it.
 pub(crate) fn stay_on(cpus: impl Iterator<Item = usize>) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
@@ -211,17 +211,17 @@ pub(crate) fn stay_on(cpus: impl Iterator<Item = usize>) {
             }
             set
         };
-        // SAFETY: the set is alive during the call. A refusal (no such CPU is allowed to us) leaves
-        // the thread where it was.
+        // SAFETY: the set is alive during the call. If the call is refused (none of the CPUs is
+        // allowed), the thread is not restricted.
         unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
     }
     #[cfg(any(not(target_os = "linux"), miri))]
     drop(cpus);
 }
 
-/// The CPU's counter of time: ticks of a constant rate since some moment, about the same on every
-/// CPU of one machine. Some 10 ns; orders nothing. What [`Clock`](crate::Clock) says has a unit;
-/// this has none.
+/// The CPU's time counter: ticks at a constant rate since some moment, about equal on every CPU of
+/// one machine. Takes some 10 ns and orders nothing. Unlike [`Clock`](crate::Clock), it has no
+/// unit.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub fn time_stamp() -> u64 {
@@ -229,7 +229,7 @@ pub fn time_stamp() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// The system's counter of time, see the other architecture's.
+/// The system's time counter, as on the other architecture.
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 #[inline]
 pub fn time_stamp() -> u64 {
@@ -241,7 +241,7 @@ pub fn time_stamp() -> u64 {
     ticks
 }
 
-/// Where there is no such counter: the monotonic clock.
+/// The monotonic clock, on architectures without such a counter.
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 pub fn time_stamp() -> u64 {
     crate::Clock::now_ns(&crate::SystemClock)

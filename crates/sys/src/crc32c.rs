@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli), by the CPU's instructions where it has them.
+//! CRC-32C (Castagnoli), using the CPU's instructions if it has them.
 
 /// The checksum of `bytes`, continued from `seed`.
 #[inline]
@@ -14,9 +14,9 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     by_table(seed, bytes)
 }
 
-/// The instruction gives its result after three cycles and begins another one each cycle. So three
-/// rows of words, one behind the other, are summed at the same time, and their sums are put
-/// together. By one row after the other a KiB takes three times as long.
+/// The instruction's result is available after three cycles, but another one can begin each cycle.
+/// So three adjacent rows of words are summed at the same time, and their sums are then combined.
+/// Summing the rows one after the other takes three times as long for a KiB.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn by_instructions(seed: u32, bytes: &[u8]) -> u32 {
@@ -26,7 +26,7 @@ fn by_instructions(seed: u32, bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<8>();
     for words in words.chunks(3 * MOST_WORDS) {
         let count = match words.len() / 3 {
-            // Less than it takes to put the sums together.
+            // Less than what combining the sums costs.
             ..FEWEST_WORDS => 0,
             count => count,
         };
@@ -62,7 +62,7 @@ fn by_instructions(seed: u32, bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// The product of two polynomials of 32 bits.
+/// The product of two 32-bit polynomials.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn product(a: u64, b: u32) -> u64 {
@@ -74,15 +74,15 @@ fn product(a: u64, b: u32) -> u64 {
 /// The polynomial, with the lowest power in the highest bit.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// Words of a row, of three that are summed at the same time: at most, and at least.
+/// The number of words of a row, of which three are summed at the same time: maximum and minimum.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const MOST_WORDS: usize = 64;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const FEWEST_WORDS: usize = 4;
 
-/// What a sum is multiplied by if so many words follow, *n*: the power 64 *n* - 33 of *x*. The
+/// The factor for a sum that is followed by *n* words: the power 64 *n* - 33 of *x*. The
 /// instruction that reduces the product multiplies by the power 32, and a product of two numbers in
-/// this order of bits by one more.
+/// this bit order by one more.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 static POWERS: [u32; 2 * MOST_WORDS + 1] = {
     let mut powers = [0; 2 * MOST_WORDS + 1];

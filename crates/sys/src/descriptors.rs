@@ -1,29 +1,28 @@
-//! Descriptors that one process hands to another, over a unix socket.
+//! Passes file descriptors from one process to another over a unix socket.
 //!
-//! What is handed over is the open file itself: a listening socket goes on listening while it
-//! changes hands, and a connection that arrives meanwhile waits in its queue for whoever accepts
-//! next.
+//! The open file itself is passed: a listening socket keeps listening meanwhile, and a connection
+//! that arrives waits in its queue for the next process to accept.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
-/// Descriptors that go in one message.
+/// The maximum number of descriptors in one message.
 pub const MOST_AT_ONCE: usize = 64;
 
-/// Space for a message's descriptors, aligned as the kernel wants it.
+/// Space for a message's descriptors, aligned as the kernel requires.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL]);
 
-// SAFETY: computes a size.
+// SAFETY: only computes a size.
 const CONTROL: usize =
     unsafe { libc::CMSG_SPACE((MOST_AT_ONCE * size_of::<RawFd>()) as u32) } as usize;
 
-/// Sends `bytes`, of which there is at least one, and with them the descriptors, at most
-/// [`MOST_AT_ONCE`]. The receiver has descriptors of its own for the same open files afterwards.
+/// Sends `bytes`, at least one, and the descriptors with them, at most [`MOST_AT_ONCE`]. The
+/// receiver then has its own descriptors for the same open files.
 ///
 /// # Errors
-/// `InvalidInput` for no bytes or too many descriptors; the system's.
+/// `InvalidInput` for no bytes or too many descriptors; errors of the system.
 pub fn send(
     stream: &UnixStream,
     bytes: &[u8],
@@ -47,8 +46,8 @@ pub fn send(
         // SAFETY: both compute sizes, which fit `control`: there are at most `MOST_AT_ONCE`.
         let (space, exact) = unsafe { (libc::CMSG_SPACE(len), libc::CMSG_LEN(len)) };
         message.msg_controllen = space as _;
-        // SAFETY: the message has space for this header and its data; `BorrowedFd` is a `RawFd` in
-        // memory, but the copy goes through the number all the same.
+        // SAFETY: the message has space for this header and its data. `BorrowedFd` is represented
+        // as a `RawFd`, but the copy converts explicitly.
         unsafe {
             let header = libc::CMSG_FIRSTHDR(&message);
             (*header).cmsg_level = libc::SOL_SOCKET;
@@ -61,7 +60,7 @@ pub fn send(
         }
     }
     loop {
-        // SAFETY: the message points to `part`, `bytes` and `control`, which live.
+        // SAFETY: the message points to `part`, `bytes` and `control`, which are alive.
         let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &message, libc::MSG_NOSIGNAL) };
         match usize::try_from(sent) {
             Ok(sent) => return Ok(sent),
@@ -75,11 +74,11 @@ pub fn send(
     }
 }
 
-/// Receives bytes into `buffer`, and the descriptors that came with them; none of them survive an
-/// `exec`. No bytes: the other side has closed.
+/// Receives bytes into `buffer`, and the descriptors that came with them, which are closed on
+/// `exec`. No bytes means that the other side has closed.
 ///
 /// # Errors
-/// `InvalidData` if more descriptors came than [`MOST_AT_ONCE`]; the system's.
+/// `InvalidData` if more than [`MOST_AT_ONCE`] descriptors came; errors of the system.
 pub fn receive(stream: &UnixStream, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut control = Control([0; CONTROL]);
     let mut part = libc::iovec {
@@ -93,7 +92,7 @@ pub fn receive(stream: &UnixStream, buffer: &mut [u8]) -> io::Result<(usize, Vec
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = CONTROL as _;
     let received = loop {
-        // SAFETY: the message points to `part`, `buffer` and `control`, which live.
+        // SAFETY: the message points to `part`, `buffer` and `control`, which are alive.
         let received =
             unsafe { libc::recvmsg(stream.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) };
         match usize::try_from(received) {
@@ -107,8 +106,8 @@ pub fn receive(stream: &UnixStream, buffer: &mut [u8]) -> io::Result<(usize, Vec
         }
     };
     let mut descriptors = Vec::new();
-    // SAFETY: the kernel has filled the message; its headers are walked as it prescribes, and each
-    // descriptor is new and nobody else's.
+    // SAFETY: the kernel has filled the message; its headers are iterated as it prescribes, and
+    // each descriptor is new and has no other owner.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&message);
         while !header.is_null() {
@@ -123,16 +122,16 @@ pub fn receive(stream: &UnixStream, buffer: &mut [u8]) -> io::Result<(usize, Vec
         }
     }
     if message.msg_flags & libc::MSG_CTRUNC != 0 {
-        // Those that came are closed here.
+        // The descriptors that came are closed here.
         return Err(io::ErrorKind::InvalidData.into());
     }
     Ok((received, descriptors))
 }
 
-/// The process and the user at the other end, as the kernel knows them from when it connected.
+/// The process and the user at the other end, as the kernel recorded them when it connected.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn peer(stream: &UnixStream) -> io::Result<(u32, u32)> {
     let mut found = libc::ucred {
         pid: 0,
@@ -140,7 +139,7 @@ pub fn peer(stream: &UnixStream) -> io::Result<(u32, u32)> {
         gid: 0,
     };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `found` has space for what is asked for.
+    // SAFETY: `found` has space for the requested value.
     let asked = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -164,7 +163,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn files_change_hands_with_the_bytes_that_tell_of_them() {
+    fn files_are_passed_with_the_bytes_that_describe_them() {
         let (here, there) = UnixStream::pair().unwrap();
         let (mut end, mut other) = UnixStream::pair().unwrap();
         let nothing = File::open("/dev/null").unwrap();

@@ -26,11 +26,11 @@ pub fn random_bytes(bytes: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The identity of this boot of this kernel: what was written under another one knows nothing of
-/// the processes of today. The same in all processes, containers included.
+/// The identity of this boot of this kernel: data written under another one do not refer to current
+/// processes. Equal in all processes, including those in containers.
 ///
-/// Read once from `/proc/sys/kernel/random/boot_id`. Where `/proc` is not mounted it is derived
-/// from the kernel's and the host's name, and a reboot then goes unnoticed.
+/// Read once from `/proc/sys/kernel/random/boot_id`. If `/proc` is not mounted, it is derived from
+/// the kernel's and the host's name, and reboots go unnoticed.
 pub fn boot_id() -> [u8; 16] {
     static ID: OnceLock<[u8; 16]> = OnceLock::new();
     *ID.get_or_init(|| from_proc().unwrap_or_else(from_uname))
@@ -69,7 +69,7 @@ fn from_uname() -> [u8; 16] {
     let mut name: libc::utsname = unsafe { std::mem::zeroed() };
     // SAFETY: `name` is a valid place for one `utsname`.
     unsafe { libc::uname(&mut name) };
-    // FNV-1a, twice with different bases: an identity, not a secret.
+    // FNV-1a, twice with different bases: an identity need not be secret.
     let hash = |mut h: u64| {
         for c in name
             .release

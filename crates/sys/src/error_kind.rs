@@ -1,26 +1,26 @@
-//! The kind of every error of the engine: what a program decides by that does not know each crate's
-//! errors, and what the C library's codes are made of.
+//! The kind of every error: what a program can decide by without knowing each crate's errors, and
+//! the source of the C library's codes.
 
 use std::io;
 
 use crate::{HeaderError, LivenessError, RegionError, WindowError};
 
-/// What an error comes to for the program that gets it.
+/// The kind of an error, by what the program that gets it can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// An argument is impossible.
     Invalid,
-    /// A name that is not allowed.
+    /// The name is not allowed.
     Name,
-    /// What was asked for is not there.
+    /// It does not exist.
     NotFound,
-    /// It is there already.
+    /// It already exists.
     Exists,
-    /// The address cannot be had.
+    /// The address is not available.
     Address,
     /// Two segments claim the same addresses.
     Overlap,
-    /// No memory, or no free space in a file system, a segment or the registry's window.
+    /// There is no memory, or no free space in a file system, a segment or the registry's window.
     NoMemory,
     /// Permissions forbid it.
     Permission,
@@ -28,42 +28,42 @@ pub enum ErrorKind {
     ReadOnly,
     /// In use by a living process or thread.
     Busy,
-    /// The holder of a lock lives and does not leave, or died and is not cleaned up after yet. It
-    /// may succeed when tried again.
+    /// The holder of a lock is alive and does not release it, or died and has not been cleaned up
+    /// after yet. Trying again may succeed.
     Stalled,
-    /// A process died while it changed this, or the machine went down.
+    /// A process died while it changed the data, or the machine went down.
     Poisoned,
-    /// The thread is not inside of the segment.
+    /// The thread is not inside the segment.
     Outside,
-    /// The thread is inside of a section already.
+    /// The thread is already inside a section.
     Inside,
     /// The root has another type.
     Root,
-    /// It was removed, or made anew under its name.
+    /// It was removed, or created again under its name.
     Stale,
     /// A forked child may not use what its parent attached.
     Forked,
     /// Damaged, or of another version.
     Damaged,
-    /// The registry cannot be opened or worked on.
+    /// The registry cannot be opened or used.
     Registry,
     /// This machine does not have that kind of memory.
     Backing,
-    /// The operating system failed otherwise.
+    /// Another failure of the operating system.
     Io,
-    /// A defect of Mneme.
+    /// A bug in Mneme.
     Internal,
 }
 
-/// An error that has a kind. Each implementation stands in the crate of its error, and matches
-/// exhaustively: a new variant gets its kind there or does not compile.
+/// An error that has a kind. Each error's crate implements this with an exhaustive match, so a new
+/// variant does not compile before it has a kind.
 pub trait Classified: std::error::Error {
-    /// What it comes to.
+    /// The error's kind.
     fn kind(&self) -> ErrorKind;
 }
 
-/// The text of an error and of its causes, outermost first. What an error repeats of its cause
-/// stands once.
+/// The text of an error and of its causes, outermost first. Text that an error repeats from its
+/// cause appears once.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -78,8 +78,8 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Implements [`Classified`]: the variants behind `as` have the kind of the error that they wrap,
-/// those behind `for` that of their `source`, and the others the kind that is named.
+/// Implements [`Classified`]: variants after `as` have the kind of the error that they wrap, those
+/// after `for` the kind of their `source`, and the others the given kind.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! kinds {
@@ -101,7 +101,7 @@ macro_rules! kinds {
 }
 
 impl ErrorKind {
-    /// What an error of the operating system comes to.
+    /// The kind of an error of the operating system.
     #[must_use]
     pub fn of_io(error: &io::Error) -> Self {
         use io::ErrorKind as Io;

@@ -1,26 +1,26 @@
-//! Named places at which a test may stop a thread or kill the process.
+//! Named fault points at which a test may stop a thread or kill the process.
 //!
 //! Code that must survive a death marks each step: `mneme_sys::fault!("log.reserve.header")`.
-//! Without the crate's feature `fault` the macro's body is `if false`, and nothing of it is left
-//! in the program. With it, a test arms one name for one thread:
+//! Without the crate's feature `fault` the macro expands to `if false`, and leaves no trace in the
+//! program. With it, a test arms one name for one thread:
 //!
-//! * [`Action::Abandon`]: the thread stops there for ever. It never unwinds and runs no
-//!   destructor, so its locks, pins and claims stay as a death would leave them, and the test
-//!   goes on in the same process;
+//! * [`Action::Abandon`]: the thread stops there for ever. It never unwinds and runs no destructor,
+//!   so its locks, pins and claims remain as after a death, while the test continues in the same
+//!   process;
 //! * [`Action::Kill`]: the process kills itself with SIGKILL;
 //! * [`Action::Call`]: a closure runs there, to interleave threads or to wait.
 //!
 //! Arming is by thread, so that tests run in parallel.
 //!
-//! A test can also leave out one step of a protocol, to see that the tests of crashes notice: the
-//! code asks [`without`], the test calls `leave_out`.
+//! A test can also leave out one step of a protocol, to verify that the crash tests notice: the
+//! code calls [`without`], and the test calls `leave_out`.
 
 use std::sync::Arc;
 
-/// Whether the feature `fault` is on; the macro [`fault!`](crate::fault!) tests this constant.
+/// Whether the feature `fault` is on; the macro [`fault!`](crate::fault!) checks this constant.
 pub const ENABLED: bool = cfg!(feature = "fault");
 
-/// Marks a named place; see [the module](mod@crate::fault). Free without the feature `fault`.
+/// Marks a fault point; see [the module](mod@crate::fault). Free without the feature `fault`.
 #[macro_export]
 macro_rules! fault {
     ($name:expr) => {
@@ -30,14 +30,14 @@ macro_rules! fault {
     };
 }
 
-/// What happens when an armed place is reached for the chosen time.
+/// The action at an armed fault point.
 #[derive(Clone)]
 pub enum Action {
     /// The thread parks for ever; `run` returns.
     Abandon,
     /// The process is killed by SIGKILL.
     Kill,
-    /// The closure is called, then the thread goes on.
+    /// The closure is called, then the thread continues.
     Call(Arc<dyn Fn() + Send + Sync>),
 }
 
@@ -51,14 +51,14 @@ impl std::fmt::Debug for Action {
     }
 }
 
-/// How a thread that `run` started came to its end.
+/// The end of a thread that `run` started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<T> {
-    /// It reached the armed place and stands there for ever.
+    /// It reached the armed fault point and stays there for ever.
     Abandoned,
-    /// It never reached the place that often, and returned this.
+    /// It did not reach the fault point that often, and returned this.
     Finished(T),
-    /// It panicked before.
+    /// It panicked before that.
     Panicked,
 }
 
@@ -78,7 +78,7 @@ pub fn without(step: &str) -> bool {
     }
 }
 
-/// The macro's target when the feature is off. Never called.
+/// The macro's target if the feature is off. Never called.
 #[cfg(not(feature = "fault"))]
 #[inline(always)]
 pub fn reach(_name: &'static str) {}
@@ -97,7 +97,8 @@ mod armed {
     struct Armed {
         name: String,
         action: Action,
-        /// How often the place is still to be passed before the action, plus one.
+        /// The number of times that the fault point has yet to be passed before the action, plus
+        /// one.
         left: u64,
     }
 
@@ -106,14 +107,14 @@ mod armed {
         static FIRED: Cell<u64> = const { Cell::new(0) };
         /// The step that this thread leaves out.
         static LEFT_OUT: Cell<&'static str> = const { Cell::new("") };
-        /// Every name this thread has reached, with the number of times.
+        /// The names that this thread has reached, with the number of times.
         static PASSED: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
-        /// Where an abandoned thread says so.
+        /// Called when the thread is abandoned.
         static TELL: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
     }
 
-    /// Arms `name` in the calling thread: at the `nth` time (1 is the next) it is reached from
-    /// now on, `action` happens, once. Several places may be armed together.
+    /// Arms `name` in the calling thread: when it is reached for the `nth` time from now on (1 is
+    /// the next), `action` happens, once. Several fault points may be armed together.
     pub fn arm(name: &str, action: Action, nth: u64) {
         ARMED.with_borrow_mut(|armed| {
             armed.push(Armed {
@@ -124,7 +125,7 @@ mod armed {
         });
     }
 
-    /// Makes the calling thread leave out `step`; "" makes it whole again.
+    /// Makes the calling thread leave out `step`; "" restores all steps.
     pub fn leave_out(step: &'static str) {
         LEFT_OUT.set(step);
     }
@@ -134,7 +135,7 @@ mod armed {
         LEFT_OUT.get() == step
     }
 
-    /// Disarms everything in the calling thread.
+    /// Disarms all fault points in the calling thread.
     pub fn disarm() {
         ARMED.with_borrow_mut(Vec::clear);
     }
@@ -144,13 +145,13 @@ mod armed {
         FIRED.get()
     }
 
-    /// All names the calling thread has reached so far, sorted, each with how often.
+    /// All names that the calling thread has reached so far, sorted, each with its count.
     pub fn passed() -> Vec<(&'static str, u64)> {
         PASSED.with_borrow(|passed| passed.iter().map(|(name, n)| (*name, *n)).collect())
     }
 
-    /// The names that are marked in a folder of sources, at any depth: what a census holds its
-    /// tests to.
+    /// The names that are marked in a folder of sources, at any depth, so that a test can check
+    /// that it covers them.
     ///
     /// # Errors
     /// Something there cannot be read, or is not text.
@@ -174,13 +175,13 @@ mod armed {
 
     /// The macro's target.
     pub fn reach(name: &'static str) {
-        // A thread in its last breath counts for nobody.
+        // A thread that runs its last destructors is not counted.
         let _ = PASSED.try_with(|passed| {
             if let Ok(mut passed) = passed.try_borrow_mut() {
                 *passed.entry(name).or_insert(0) += 1;
             }
         });
-        // A thread in its last breath (thread-local destructors) has nothing armed.
+        // A thread that runs its last destructors has nothing armed.
         let action = ARMED.try_with(|armed| {
             let mut armed = armed.try_borrow_mut().ok()?;
             let mut due = None;
@@ -223,11 +224,11 @@ mod armed {
         }
     }
 
-    /// Gives the memory of a file to the system, which abandoned threads that map it would keep for
-    /// the life of the process. Its bytes are zero from now on.
+    /// Frees the memory of a file, which abandoned threads that map it would otherwise keep for the
+    /// life of the process. Its bytes are zero from now on.
     ///
     /// # Errors
-    /// The file is none of memory, or larger than a file can be.
+    /// The file is not in memory, or `bytes` is larger than a file can be.
     pub fn discard(file: &OwnedFd, bytes: usize) -> io::Result<()> {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         let bytes = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
@@ -238,9 +239,9 @@ mod armed {
         }
     }
 
-    /// Runs `work` in a new thread with `name` armed (as [`arm`]) and waits until it returns or
-    /// stands abandoned. An abandoned thread, its stack and what `work` captured stay for the
-    /// life of the process.
+    /// Runs `work` in a new thread with `name` armed (as by [`arm`]) and waits until it returns or
+    /// is abandoned. An abandoned thread, its stack and what `work` captured remain for the life of
+    /// the process.
     pub fn run<T: Send + 'static>(
         name: &str,
         action: Action,
@@ -252,7 +253,7 @@ mod armed {
         let started = std::thread::Builder::new().spawn(move || {
             let tell: Sender<Outcome<T>> = send.clone();
             TELL.set(Some(Box::new(move || {
-                // Nobody waits any more: then nobody needs to know.
+                // If nobody waits any more, nobody needs to know.
                 let _ = tell.send(Outcome::Abandoned);
             })));
             arm(&name, action, nth);
@@ -263,7 +264,7 @@ mod armed {
         if started.is_err() {
             return Outcome::Panicked;
         }
-        // All senders gone without a word: the thread unwound.
+        // All senders are gone without a message: the thread unwound.
         receive.recv().unwrap_or(Outcome::Panicked)
     }
 }

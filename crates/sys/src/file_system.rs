@@ -1,20 +1,21 @@
-//! What the file system below durable files is good for.
+//! Warns about file systems that are unsuitable for durable files.
 
 use std::path::Path;
 
 use crate::files::{Mount, mounts};
 
-/// What there is to say of a file system.
+/// A reason for caution about a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caution {
-    /// A mapping of its files is not what other machines see, and their locks may not be seen here.
+    /// Other machines may see something else than a mapping of its files, and their locks may not
+    /// be visible here.
     Network,
     /// Every write of a page goes to a new place.
     CopyOnWrite,
 }
 
 impl Caution {
-    /// Of the file system that holds `path`, whose directory exists.
+    /// The caution for the file system that holds `path`, whose directory exists.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         let parent = path
@@ -23,7 +24,7 @@ impl Caution {
         Self::of_directory(parent.unwrap_or(Path::new(".")))
     }
 
-    /// Of the file system that holds a directory.
+    /// The caution for the file system that holds a directory.
     #[must_use]
     pub fn of_directory(path: &Path) -> Option<Self> {
         Self::among(mounts().into_iter(), &path.canonicalize().ok()?)
@@ -31,12 +32,12 @@ impl Caution {
 
     fn among(mounts: impl Iterator<Item = Mount>, directory: &Path) -> Option<Self> {
         let above = mounts.filter(|mount| directory.starts_with(&mount.point));
-        // Of several at one point the last hides the others.
+        // If several are mounted at one point, the last hides the others.
         let mount = above.max_by_key(|mount| mount.point.components().count())?;
         Self::of_kind(&mount.kind)
     }
 
-    /// Of file systems of this type, as a list of mounts names it.
+    /// The caution for file systems of this type, as a list of mounts names it.
     #[must_use]
     pub fn of_kind(kind: &str) -> Option<Self> {
         match kind {

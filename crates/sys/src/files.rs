@@ -1,5 +1,5 @@
-//! What a registry of named memory needs of the file system and the standard library has no word
-//! for: renaming that never replaces, copies that share their blocks, where memory has its files.
+//! File system operations that a registry of named memory needs and the standard library lacks:
+//! renaming that never replaces, safe opening, and finding out where memory has its files.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -9,24 +9,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// What a file system keeps its files in.
+/// Where a file system keeps its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FsKind {
     /// Memory: tmpfs.
     Memory,
-    /// The pool of huge pages, of this size in bytes: hugetlbfs.
+    /// The pool of huge pages (hugetlbfs).
     HugePages {
-        /// Bytes of a page.
+        /// The size of a page in bytes.
         page: u64,
     },
-    /// A medium below: a disk, persistent memory, the network.
+    /// On a medium: a disk, persistent memory, or the network.
     Other,
 }
 
 /// Renames a file or a directory; if `to` exists already, neither is changed.
 ///
 /// # Errors
-/// `AlreadyExists`; the kernel's otherwise.
+/// `AlreadyExists`; other errors of the kernel.
 pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     let (old, new) = (c_path(from)?, c_path(to)?);
     // SAFETY: both end with a NUL and live until the call returns.
@@ -45,8 +45,8 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        // The file system lacks the flag. A directory never replaces one that is not empty, and of
-        // all others this function is not asked.
+        // The file system lacks the flag. Renaming a directory never replaces one that is not
+        // empty, and this function is only called for such directories.
         Some(libc::EINVAL | libc::ENOSYS) if from.is_dir() => match fs::rename(from, to) {
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST)) => {
                 Err(io::ErrorKind::AlreadyExists.into())
@@ -57,26 +57,26 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// What the file system keeps its files in that a file or directory lies on.
+/// Where the file system of a file or directory keeps its files.
 ///
 /// # Errors
-/// The kernel's: there is no such path, or it may not be looked at.
+/// Errors of the kernel: there is no such path, or it may not be examined.
 pub fn fs_kind(path: &Path) -> io::Result<FsKind> {
     let path = c_path(path)?;
     // SAFETY: `statfs` consists of integers, for which zeros are valid.
     let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends with a NUL, and `fs` is a valid place for one `statfs`.
+    // SAFETY: the path ends with a NUL, and `fs` is valid for one `statfs`.
     if unsafe { libc::statfs(path.as_ptr(), &mut fs) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(kind(&fs))
 }
 
-/// As [`fs_kind`], of an open file.
+/// As [`fs_kind`], for an open file.
 pub(crate) fn fs_kind_of(file: &File) -> io::Result<FsKind> {
     // SAFETY: `statfs` consists of integers, for which zeros are valid.
     let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: a valid descriptor, and `fs` is a valid place for one `statfs`.
+    // SAFETY: a valid descriptor, and `fs` is valid for one `statfs`.
     if unsafe { libc::fstatfs(file.as_raw_fd(), &mut fs) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -93,17 +93,17 @@ fn kind(fs: &libc::statfs) -> FsKind {
     }
 }
 
-/// The number of a file system.
+/// The type number of a file system.
 #[allow(clippy::unnecessary_cast, reason = "musl has another type than glibc")]
 pub(crate) fn magic(fs: &libc::statfs) -> libc::c_long {
     fs.f_type as libc::c_long
 }
 
-/// Whether a store to a mapping of the file reaches its medium without `msync`, once the CPU's
-/// cache is written back: persistent memory, mounted with `dax`.
+/// Whether stores to a mapping of the file reach its medium without `msync`, once the CPU's cache
+/// is written back: persistent memory, mounted with `dax`.
 ///
 /// # Errors
-/// The kernel's, for another reason than that. The file must not be empty.
+/// Other errors of the kernel. The file must not be empty.
 pub fn is_direct(file: &File) -> io::Result<bool> {
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours.
     let mapped = unsafe {
@@ -117,7 +117,7 @@ pub fn is_direct(file: &File) -> io::Result<bool> {
         )
     };
     if mapped != libc::MAP_FAILED {
-        // SAFETY: made by the call above, and nobody knows of it.
+        // SAFETY: the mapping was created by the call above, and nobody else knows it.
         unsafe { libc::munmap(mapped, 4096) };
         return Ok(true);
     }
@@ -128,11 +128,11 @@ pub fn is_direct(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Opens a file that must be a plain one: links are not followed, and neither a pipe nor a lease
-/// keeps this waiting. For directories into which others may put what they like.
+/// Opens a file that must be a regular one: links are not followed, and neither a pipe nor a lease
+/// makes this wait. For directories in which others may create anything.
 ///
 /// # Errors
-/// The kernel's; `InvalidInput` if it is something else than a file.
+/// Errors of the kernel; `InvalidInput` if it is not a regular file.
 pub fn open_plain(path: &Path, options: &mut fs::OpenOptions) -> io::Result<File> {
     let file = options
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
@@ -140,7 +140,7 @@ pub fn open_plain(path: &Path, options: &mut fs::OpenOptions) -> io::Result<File
     plain(file)
 }
 
-/// [`open_plain`] for a path that may be a link.
+/// As [`open_plain`], for a path that may be a link.
 ///
 /// # Errors
 /// As [`open_plain`].
@@ -158,11 +158,11 @@ fn plain(file: File) -> io::Result<File> {
     ))
 }
 
-/// Sets the permissions of a file or a directory, and of nothing that a link leads to; whatever the
-/// process' umask, and whether or not it may be opened.
+/// Sets the permissions of a file or a directory, but not of a link's target, regardless of the
+/// process's umask and of whether it may be opened.
 ///
 /// # Errors
-/// The kernel's; it is a link.
+/// Errors of the kernel; the path is a link.
 pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let file = fs::OpenOptions::new()
         .read(true)
@@ -179,10 +179,10 @@ pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 pub struct HeldDirectory(File);
 
 impl HeldDirectory {
-    /// Opens it; a link is none.
+    /// Opens the directory; a link is refused.
     ///
     /// # Errors
-    /// The kernel's; `NotADirectory`.
+    /// Errors of the kernel; `NotADirectory`.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let opened = fs::OpenOptions::new()
@@ -195,15 +195,15 @@ impl HeldDirectory {
         })
     }
 
-    /// The user that it belongs to.
+    /// The user that owns it.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Errors of the kernel.
     pub fn owner(&self) -> io::Result<u32> {
         Ok(self.0.metadata()?.uid())
     }
 
-    /// A path that leads to it in this process, as long as this lives.
+    /// A path that leads to it in this process, as long as this value exists.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         through(&self.0)
@@ -214,11 +214,11 @@ fn through(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Bytes that this user may still write to the file system that holds `path`; `u64::MAX` where that
-/// has no limit of its own.
+/// The number of bytes that this user may still write to the file system that holds `path`;
+/// `u64::MAX` if that has no limit of its own.
 ///
 /// # Errors
-/// The path is not there, or the kernel refuses to say.
+/// The path does not exist, or the kernel refuses to answer.
 pub fn free_space(path: &Path) -> io::Result<u64> {
     let found = statvfs(path)?;
     if found.f_blocks == 0 {
@@ -228,8 +228,8 @@ pub fn free_space(path: &Path) -> io::Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Bytes of the file system that holds `path`, used or not; `u64::MAX` where that has no limit of
-/// its own.
+/// The size in bytes of the file system that holds `path`, used or not; `u64::MAX` if that has no
+/// limit of its own.
 ///
 /// # Errors
 /// As [`free_space`].
@@ -245,14 +245,14 @@ fn statvfs(path: &Path) -> io::Result<libc::statvfs> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: `statvfs` consists of integers, for which zeros are valid.
     let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends with NUL, and `found` is ours.
+    // SAFETY: the path ends with NUL, and `found` is a local variable.
     if unsafe { libc::statvfs(path.as_ptr(), &mut found) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(found)
 }
 
-/// The user that files made by this process belong to.
+/// The user that owns files created by this process.
 #[must_use]
 pub fn user() -> u32 {
     // SAFETY: no arguments, no preconditions, cannot fail.
@@ -262,7 +262,7 @@ pub fn user() -> u32 {
 /// The tmpfs that every Linux has.
 pub const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The runtime directory that a login session gives the user, whether it exists or not.
+/// The runtime directory of the user's login session, whether it exists or not.
 #[must_use]
 pub fn runtime_directory() -> PathBuf {
     PathBuf::from(format!("/run/user/{}", user()))
@@ -271,18 +271,17 @@ pub fn runtime_directory() -> PathBuf {
 /// A mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// The device's numbers, as `8:1`.
+    /// The device's numbers, such as `8:1`.
     pub device: String,
     /// Where it is mounted.
     pub point: PathBuf,
-    /// What kind of file system it is.
+    /// The type of the file system.
     pub kind: String,
-    /// The file system's own options, between commas.
+    /// The file system's own options, separated by commas.
     pub options: String,
 }
 
-/// The mounts that a text like `/proc/self/mountinfo` tells, in its order; what is no mount is
-/// skipped.
+/// The mounts in a text like `/proc/self/mountinfo`, in its order; invalid lines are skipped.
 pub fn mounts_in(text: &str) -> impl Iterator<Item = Mount> {
     let mount = |line: &str| {
         // `id parent major:minor root point options [tags] - type source super-options`
@@ -290,7 +289,7 @@ pub fn mounts_in(text: &str) -> impl Iterator<Item = Mount> {
         let (mut place, mut system) = (place.split(' '), system.split(' '));
         Some(Mount {
             device: place.nth(2)?.to_owned(),
-            // The kernel writes a space so.
+            // The kernel writes a space this way.
             point: PathBuf::from(place.nth(1)?.replace("\\040", " ")),
             kind: system.next()?.to_owned(),
             options: system.nth(1)?.to_owned(),
@@ -299,20 +298,20 @@ pub fn mounts_in(text: &str) -> impl Iterator<Item = Mount> {
     text.lines().filter_map(mount)
 }
 
-/// What is mounted, as this process sees it.
+/// All mounts that this process sees.
 #[must_use]
 pub fn mounts() -> Vec<Mount> {
     mounts_in(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()).collect()
 }
 
-/// Where file systems of a type are mounted, with their own options.
+/// The mount points of file systems of a type, with their own options.
 #[must_use]
 pub fn mounts_of(kind: &str) -> Vec<(PathBuf, String)> {
     let mounts = mounts().into_iter().filter(|mount| mount.kind == kind);
     mounts.map(|mount| (mount.point, mount.options)).collect()
 }
 
-/// Whether a tmpfs gives huge pages: some (`huge=` other than `never`) of its options.
+/// Whether a tmpfs with these options provides huge pages (`huge=` other than `never`).
 #[must_use]
 pub fn promises_huge_pages(options: &str) -> bool {
     options

@@ -1,11 +1,11 @@
-//! Notices `fork`, so that a child never takes itself for its parent.
+//! Detects `fork`, so that a child is never mistaken for its parent.
 //!
-//! A forked child has its parent's memory, descriptors and identities, but is not the process
-//! that other participants know. [`generation`] counts the forks between the first process and
-//! this one: whoever remembers the number from the time it identified itself to others compares
-//! it before it acts under that identity. One relaxed load.
+//! A forked child has its parent's memory, descriptors and identities, but is not the process that
+//! other participants know. [`generation`] counts the forks between the first process and this one.
+//! Code that has identified itself to others remembers the number, and compares it before it acts
+//! under that identity. Costs one relaxed load.
 //!
-//! The count is kept by `pthread_atfork`, which a raw `clone` system call bypasses.
+//! The count is maintained by `pthread_atfork`, which a raw `clone` system call bypasses.
 
 use std::ptr;
 use std::sync::Once;
@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static WATCH: Once = Once::new();
 
-/// Starts to notice forks of this process; later calls do nothing. [`generation`] is constant
+/// Starts to detect forks of this process; later calls do nothing. [`generation`] is constant
 /// before the first call.
 pub fn watch() {
     WATCH.call_once(|| {
         #[cfg(not(miri))]
-        // SAFETY: the handlers are functions of this program, live as long as it, and do only
-        // what is allowed in the child of a threaded process: atomics, `close`, a mutex held
-        // since before the fork.
+        // SAFETY: the handlers are functions of this program, live as long as it, and do only what
+        // is allowed in the child of a threaded process: atomics, `close`, and a mutex held since
+        // before the fork.
         unsafe {
             libc::pthread_atfork(
                 Some(crate::liveness::before_fork),
@@ -32,14 +32,15 @@ pub fn watch() {
     });
 }
 
-/// Has `also` called in each child that this process forks from now on, and in theirs: by the
-/// child's only thread, after [`generation`] was counted up and before `fork` returns.
+/// Registers `also` to be called in each child that this process forks from now on, and in their
+/// children: by the child's only thread, after [`generation`] was incremented and before `fork`
+/// returns.
 ///
 /// It may do only what is allowed in the child of a threaded process.
 pub fn in_children(also: extern "C" fn()) {
     watch();
     #[cfg(not(miri))]
-    // SAFETY: a function of this program, which lives as long as it and does as is said above.
+    // SAFETY: a function of this program, which lives as long as it and obeys the rule above.
     unsafe {
         libc::pthread_atfork(None, None, Some(also));
     }
@@ -47,16 +48,16 @@ pub fn in_children(also: extern "C" fn()) {
     let _ = also;
 }
 
-/// Has these called around each fork from now on, in the thread that forks: `before` it, and
-/// behind it `in_parent`, also if it has failed, and `in_child`.
+/// Registers functions to be called around each fork from now on, in the thread that forks:
+/// `before` it, and afterwards, even if it has failed, `in_parent` and `in_child`.
 ///
-/// `before` and `in_parent` do only what is allowed while any other thread holds any lock: they
-/// wait for none under which a thread may fork. `in_child` does only what is allowed in the child
-/// of a threaded process.
+/// `before` and `in_parent` may do only what is allowed while any other thread holds any lock: they
+/// must not wait for a lock under which a thread may fork. `in_child` may do only what is allowed
+/// in the child of a threaded process.
 pub fn around(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) {
     watch();
     #[cfg(not(miri))]
-    // SAFETY: functions of this program, which live as long as it and do as is said above.
+    // SAFETY: functions of this program, which live as long as it and obey the rule above.
     unsafe {
         libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
     }
@@ -64,17 +65,18 @@ pub fn around(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: ext
     let _ = (before, in_parent, in_child);
 }
 
-/// How many forks lie between this process and the one that first called [`watch`].
+/// The number of forks between the process that first called [`watch`] and this one.
 #[inline]
 pub fn generation() -> u32 {
     // Relaxed: it changes only in the child's only thread, before it returns from `fork`.
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// A value that each process makes for itself, and keeps to its end: a table behind a lock.
+/// A value that each process creates for itself and keeps until it ends, for instance a table
+/// behind a lock.
 ///
-/// **A forked child never touches its parent's**, whose lock may be held by a thread that the child
-/// does not have. For statics: what a child has inherited is not given back.
+/// **A forked child never touches its parent's value**, whose lock may be held by a thread that the
+/// child does not have. For statics: an inherited value is never freed.
 #[derive(Debug)]
 pub struct PerProcess<T>(AtomicPtr<(u32, T)>);
 
@@ -85,15 +87,15 @@ impl<T: Send + Sync> PerProcess<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// The value of this process. If there is none, `make` makes it; its argument says whether a
-    /// parent of the process has one. Of several threads that do so at once, all get one's.
+    /// This process's value. If there is none, `make` creates it; its argument says whether a
+    /// parent of this process has one. If several threads do so at once, all get the same value.
     pub fn get(&'static self, make: impl Fn(bool) -> T) -> &'static T {
         watch();
         let generation = generation();
         loop {
             // SYNC: pairs with the AcqRel exchange below.
             let found = self.0.load(Ordering::Acquire);
-            // SAFETY: what is stored there lives for ever.
+            // SAFETY: values stored there live for ever.
             if let Some((of, value)) = unsafe { found.as_ref() }
                 && *of == generation
             {
@@ -105,7 +107,7 @@ impl<T: Send + Sync> PerProcess<T> {
                 self.0
                     .compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire);
             if exchange.is_err() {
-                // SAFETY: made above and seen by nobody.
+                // SAFETY: created above, and not visible to anybody else.
                 drop(unsafe { Box::from_raw(fresh) });
             }
         }

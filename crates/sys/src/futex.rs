@@ -1,15 +1,15 @@
-//! Waiting for a word to change, between processes: `futex`, on words of shared memory.
+//! Waiting for a word to change, also between processes: `futex`, on words of shared memory.
 //!
 //! **No thread sleeps through a change that was made before it slept**: the kernel compares the
-//! word with what the sleeper saw, under the lock under which it wakes. All returns may be
-//! spurious: a waiter loads the word again. A word that is in no shared mapping serves the threads
-//! of one process.
+//! word with the value that the sleeper saw, under the lock under which it wakes sleepers. All
+//! returns may be spurious, so a waiter loads the word again. A word outside shared mappings works
+//! for the threads of one process.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Sleeps until somebody wakes the word, at most `limit`; returns at once if the word is not
-/// `seen`. Some 2 us of CPU, with the wake that ends it.
+/// Sleeps until the word is woken, for at most `limit`; returns at once if the word is not `seen`.
+/// Costs some 2 us of CPU together with the wake.
 pub fn wait(word: &AtomicU32, seen: u32, limit: Duration) {
     #[cfg(not(miri))]
     {
@@ -17,8 +17,8 @@ pub fn wait(word: &AtomicU32, seen: u32, limit: Duration) {
             tv_sec: limit.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: limit.subsec_nanos().into(),
         };
-        // SAFETY: the word is valid for the length of the call, and the kernel only reads it;
-        // `time` is one `timespec`. Every result means the same: look again.
+        // SAFETY: the word is valid during the call, and the kernel only reads it; `time` is one
+        // `timespec`. Every result means the same: check again.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -38,10 +38,10 @@ pub fn wait(word: &AtomicU32, seen: u32, limit: Duration) {
     }
 }
 
-/// Wakes at most `most` of the threads that sleep on the word. A system call, some 0.3 us, also
-/// where none sleeps.
+/// Wakes at most `most` of the threads that sleep on the word. A system call of some 0.3 us, even
+/// if none sleeps.
 pub fn wake(word: &AtomicU32, most: u32) {
-    // SAFETY: the kernel takes the word's address as a name and does not touch it.
+    // SAFETY: the kernel uses the word's address only as a key.
     #[cfg(not(miri))]
     unsafe {
         libc::syscall(
@@ -56,7 +56,7 @@ pub fn wake(word: &AtomicU32, most: u32) {
 }
 
 /// Whether this thread may run on more than one CPU, so that another can change a word while this
-/// one looks at it. Asks the kernel: some microseconds.
+/// one spins on it. Asks the kernel, which takes some microseconds.
 #[must_use]
 pub fn is_spinning_useful() -> bool {
     std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1)
@@ -81,9 +81,9 @@ mod tests {
             wake(&word, 1);
             sleeper.join().unwrap();
         });
-        // The word is another already: no sleep.
+        // The word has changed already: no sleep.
         wait(&word, 0, day);
-        // Nobody wakes: it ends all the same.
+        // Nobody wakes it, but it ends all the same.
         wait(&word, 1, Duration::from_millis(1));
     }
 }

@@ -1,8 +1,8 @@
-//! The machine as Mneme sees it: memory regions, CPUs and NUMA nodes, time, randomness,
-//! liveness of processes, and the few instructions that a portable library has no words for.
+//! The machine as Mneme sees it: memory regions, CPUs and NUMA nodes, time, randomness, liveness of
+//! processes, and the few instructions that the standard library does not provide.
 //!
-//! This is the only crate that asks the operating system for memory, for the CPU or for the
-//! time; the crates above receive what is defined here, and tests hand them the synthetic twin:
+//! Only this crate asks the operating system for memory, CPUs or time. The crates above receive
+//! these traits as arguments, and tests pass the synthetic implementations:
 //!
 //! | seam | the machine | for tests |
 //! |---|---|---|
@@ -11,9 +11,9 @@
 //! | [`Liveness`] | [`OfdLiveness`] | [`ScriptedLiveness`] |
 //! | [`Medium`](medium::Medium) | `FileMedium` | [`RecordingMedium`](medium::RecordingMedium) |
 //!
-//! Linux only; x86-64 and aarch64. Under Miri, [`Region`] is an aligned heap allocation, the
-//! barrier is a plain fence and [`racy`] uses its portable twin, so that the crates above can
-//! run there.
+//! Linux only, on x86-64 and aarch64. Under Miri, [`Region`] is an aligned heap allocation, the
+//! barrier is a plain fence and [`racy`] uses its portable implementation, so that the crates above
+//! can run there.
 
 pub mod barrier;
 mod clock;

@@ -1,8 +1,8 @@
-//! Which participants live: the kernel's answer, never a timeout's.
+//! Which participants are alive: determined by the kernel, never by a timeout.
 //!
-//! Each process that takes part in a shared region holds an *index*. While it lives it holds it;
-//! when it dies, by whatever means, the kernel lets go. Others ask [`Liveness::is_alive`], and
-//! one of them wins [`Liveness::try_take`] of a dead index and clears up what was left.
+//! Each process that participates in a shared region holds an *index* as long as it lives; when it
+//! dies, by whatever means, the kernel releases the index. Others call [`Liveness::is_alive`]. One
+//! of them wins [`Liveness::try_take`] of a dead process's index and cleans up after it.
 
 mod ofd;
 mod scripted;
@@ -22,63 +22,63 @@ pub enum LivenessError {
     /// opening itself.
     #[error("participant index {index} is already held")]
     Held {
-        /// The index asked for.
+        /// The index.
         index: u32,
     },
-    /// This process is a forked child of the one that opened; it is nobody until it opens for
-    /// itself.
+    /// This process was forked from the one that opened; it must open for itself.
     #[error("this process was forked from the one that attached; it must attach for itself")]
     Forked,
     /// This process was declared dead (scripted liveness only).
     #[error("this process has been killed")]
     Dead,
-    /// The lock file may not be written by this process; a liveness lock is a write lock.
+    /// This process may not write the lock file, and a liveness lock is a write lock.
     #[error("the control file cannot be opened for writing, which liveness locks need")]
     NotWritable(#[source] io::Error),
     /// The kernel refused for another reason.
     #[error("cannot {what} the liveness lock")]
     Os {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// The kernel's word on which participants live. One value is one participant process' view;
-/// it is shared by all threads of that process, and any method may be called by any of them.
+/// Reports which participants are alive, as the kernel knows it. A value belongs to one
+/// participating process and is shared by its threads, any of which may call any method.
 pub trait Liveness: Send + Sync {
     /// Makes this process the holder of `index`, until [`release`](Self::release) or its death.
     ///
     /// # Errors
-    /// [`LivenessError::Held`] if anybody holds it, this process included.
+    /// [`LivenessError::Held`] if any process holds it, including this one.
     fn claim(&self, index: u32) -> Result<(), LivenessError>;
 
-    /// Whether somebody holds `index` and lives. Where that cannot be found out (a forked child,
-    /// an error of the file system) the answer is `true`: the living are never taken for dead.
+    /// Whether a living process holds `index`. If that cannot be determined (in a forked child, or
+    /// because of an error of the file system), the result is `true`: a living process is never
+    /// considered dead.
     fn is_alive(&self, index: u32) -> bool;
 
-    /// Whether any of the indices is held by a living process: one question where the kernel
-    /// answers for all at once.
+    /// Whether a living process holds any of the indices. A single query if the kernel can answer
+    /// for all at once.
     fn any_alive(&self, indices: RangeInclusive<u32>) -> bool {
         indices.into_iter().any(|index| self.is_alive(index))
     }
 
     /// Takes `index` over if nobody holds it or its holder is dead; `None` if it is held.
     ///
-    /// While the returned value lives nobody else gets the index: not another process, not
-    /// another thread of this one.
+    /// As long as the returned value exists, nobody else gets the index: neither another process
+    /// nor another thread of this one.
     ///
     /// # Errors
-    /// As [`claim`](Self::claim), but a held index is `Ok(None)`.
+    /// As [`claim`](Self::claim), except that a held index is `Ok(None)`.
     fn try_take(&self, index: u32) -> Result<Option<Taken<'_>>, LivenessError>;
 
-    /// Lets go of an index that this process holds. Does nothing for any other.
+    /// Releases an index that this process holds. Does nothing for any other.
     fn release(&self, index: u32);
 }
 
-/// An index taken over from the dead (or from nobody); dropping it lets go.
+/// An index taken over from a dead process (or from nobody); dropping it releases it.
 #[must_use = "dropping it gives the index back at once"]
 pub struct Taken<'a> {
     liveness: &'a dyn Liveness,
@@ -86,19 +86,19 @@ pub struct Taken<'a> {
 }
 
 impl<'a> Taken<'a> {
-    /// For implementations of [`Liveness`]: wraps an index that `liveness` now holds, and will
-    /// release it through [`Liveness::release`].
+    /// For implementations of [`Liveness`]: wraps an index that `liveness` now holds, and which is
+    /// released through [`Liveness::release`].
     pub fn new(liveness: &'a dyn Liveness, index: u32) -> Self {
         Self { liveness, index }
     }
 
-    /// The index taken.
+    /// The index.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// Keeps the index: this process is its holder from now on, as if it had claimed it, without
-    /// a moment at which anybody else could.
+    /// Keeps the index: this process is its holder from now on, as if it had claimed it, and nobody
+    /// else can take it in between.
     pub fn keep(self) {
         std::mem::forget(self);
     }

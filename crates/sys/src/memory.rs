@@ -1,14 +1,14 @@
-//! How much memory this process may use, and in which pages it comes.
+//! How much memory this process may use, and in which pages the kernel provides it.
 //!
-//! What the kernel says in files is read below a root, `/` for this machine, so that tests have
-//! machines of their own.
+//! The kernel's files are read below a root, which is `/` for this machine, so that tests can
+//! simulate others.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of memory of this machine, or of the control group the process runs in if that is less.
+/// The machine's memory in bytes, or that of the process's control group if that is less.
 ///
-/// Zero never comes back: where nothing can be read, all addresses count as memory.
+/// Never returns zero: if nothing can be read, the whole address space counts as memory.
 pub fn total_memory() -> u64 {
     let root = Path::new("/");
     let machine = memory_info(root, "MemTotal").unwrap_or(u64::MAX);
@@ -30,30 +30,30 @@ fn line_of(text: &str, name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Where the groups of a version are, by which controller `/proc/self/cgroup` names this process'
-/// own, and which file of a group has its limit.
+/// For each version of control groups: where they are, the controller under which
+/// `/proc/self/cgroup` lists this process's group, and the file with a group's limit.
 const GROUPS: [(&str, &str, &str); 2] = [
     ("sys/fs/cgroup", "", "memory.max"),
     ("sys/fs/cgroup/memory", "memory", "memory.limit_in_bytes"),
 ];
 
-/// A limit to the memory of this process.
+/// A limit on the memory of this process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryLimit {
-    /// Bytes.
+    /// The limit in bytes.
     pub bytes: u64,
-    /// Where it is set.
+    /// The file in which it is set.
     pub file: PathBuf,
 }
 
-/// What the control group of this process allows, of either version, or one above it, whichever is
-/// least; `None`: none limits memory.
+/// The smallest limit of this process's control groups, of either version, and of the groups above
+/// them; `None` if no group limits memory.
 #[must_use]
 pub fn memory_limit(root: &Path) -> Option<MemoryLimit> {
     let own = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let limits = GROUPS.iter().flat_map(|(mount, controller, file)| {
-        // A container that sees no groups but its own has its limit at their root, whatever its
-        // group is called outside.
+        // A container that sees only its own groups has its limit at their root, whatever its group
+        // is called outside.
         let group = Path::new(group_of(&own, controller).unwrap_or_default());
         let files = group
             .ancestors()
@@ -67,7 +67,7 @@ pub fn memory_limit(root: &Path) -> Option<MemoryLimit> {
     limits.min_by_key(|limit| limit.bytes)
 }
 
-/// The group that has this controller, relative to the root of all.
+/// The group with this controller, relative to the root of all groups.
 fn group_of<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
     own.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -79,10 +79,10 @@ fn group_of<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
     })
 }
 
-/// The choice that counts for transparent huge pages of 2 MiB, `enabled` or `shmem_enabled`, and
-/// the file that has it.
+/// The setting for transparent huge pages of 2 MiB, `enabled` or `shmem_enabled`, and the file that
+/// contains it.
 ///
-/// Since Linux 6.8 (6.11 for shared memory) each size has a setting of its own, which usually says
+/// Since Linux 6.8 (6.11 for shared memory) each size has its own setting, which usually is
 /// `inherit`.
 #[must_use]
 pub fn huge_page_setting(root: &Path, name: &str) -> Option<(PathBuf, String)> {
@@ -96,7 +96,7 @@ pub fn huge_page_setting(root: &Path, name: &str) -> Option<(PathBuf, String)> {
     own.or_else(|| choice(directory.join(name)))
 }
 
-/// The choice in a line such as `always [madvise] never`.
+/// The selected value in a line such as `always [madvise] never`.
 fn chosen(setting: &str) -> Option<&str> {
     let (_, rest) = setting.split_once('[')?;
     rest.split_once(']').map(|(choice, _)| choice)
@@ -116,7 +116,7 @@ mod tests {
         assert!(total_memory() > 1 << 20);
     }
 
-    /// A machine with these files, whose limit is to be this.
+    /// Checks that a simulated machine with these files has this limit.
     fn limited(test: &str, files: &[(&str, &str)], limit: Option<u64>) {
         let root = format!("mneme-groups-{test}-{}", std::process::id());
         let root = std::env::temp_dir().join(root);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_of_the_groups_that_one_is_in_counts() {
+    fn the_smallest_limit_of_a_processs_groups_counts() {
         let own = ("proc/self/cgroup", "0::/system.slice/mneme.service\n");
         let (above, service, other) = (
             "sys/fs/cgroup/system.slice/memory.max",
@@ -179,7 +179,7 @@ mod tests {
             ],
             Some(500),
         );
-        // What a container of version 2 sees.
+        // What a container with version 2 sees.
         limited(
             "container",
             &[
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_stands_in_brackets() {
+    fn the_selected_value_is_in_brackets() {
         assert_eq!(chosen("always [madvise] never\n"), Some("madvise"));
         assert_eq!(chosen("never"), None);
     }

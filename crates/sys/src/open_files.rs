@@ -1,25 +1,25 @@
-//! How many files, sockets included, this process may have open at once.
+//! The number of files, including sockets, that this process may have open at once.
 
 use std::io;
 
 /// Raises the limit on open files to `wanted`, or as far as this process may, and never lowers it.
-/// Returns the limit that holds then; `u64::MAX` for none.
+/// Returns the resulting limit; `u64::MAX` for none.
 ///
 /// # Errors
-/// The system's, where it does not even tell the limit.
+/// Errors of the system, if it does not report the limit.
 pub fn allow_open_files(wanted: u64) -> io::Result<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: `limit` is a valid place for one `rlimit`.
+    // SAFETY: `limit` is valid for one `rlimit`.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
         return Err(io::Error::last_os_error());
     }
     if limit.rlim_cur >= wanted {
         return Ok(limit.rlim_cur);
     }
-    // Beyond the hard limit if this process may, up to it otherwise.
+    // Beyond the hard limit if this process may, otherwise up to it.
     let attempts = [wanted.max(limit.rlim_max), limit.rlim_max];
     for hard in attempts {
         let raised = libc::rlimit {

@@ -1,4 +1,4 @@
-//! Asks the CPU to bring a cache line near, without waiting for it.
+//! Asks the CPU to fetch a cache line without waiting for it.
 
 /// Starts to load the cache line at `ptr` into all cache levels, for reading. A hint: any
 /// address is allowed, mapped or not, and nothing observable changes.

@@ -1,17 +1,17 @@
-//! What another process is doing: enough to tell one that is stopped from one that works.
+//! The state of another process: enough to distinguish one that is stopped from one that works.
 
-/// What the kernel says of a process.
+/// The state of a process according to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProcessState {
-    /// It runs, or wants to.
+    /// It runs, or is ready to run.
     Running,
-    /// It waits, for whatever.
+    /// It waits for something.
     Sleeping,
-    /// It waits for a device and cannot be disturbed.
+    /// It waits for a device and cannot be interrupted.
     Blocked,
     /// It is stopped, by a signal or a debugger, and does nothing until it is continued.
     Stopped,
-    /// It has ended, and its parent has not asked for it.
+    /// It has ended, and its parent has not waited for it.
     Ended,
 }
 
@@ -27,14 +27,14 @@ impl std::fmt::Display for ProcessState {
     }
 }
 
-/// The state of the process with this id, as this process' `/proc` has it; `None`: there is none,
-/// or it cannot be seen from here. Reads a file of the kernel's.
+/// The state of the process with this id, according to this process's `/proc`; `None` if there is
+/// none, or it is not visible from here.
 #[must_use]
 pub fn process_state(pid: u32) -> Option<ProcessState> {
     state_in(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The letter behind the name, which is in parentheses and may have some itself.
+/// The letter after the name, which is in parentheses and may itself contain parentheses.
 fn state_in(stat: &str) -> Option<ProcessState> {
     let letter = stat.rsplit_once(')')?.1.trim_start().chars().next()?;
     Some(match letter {
@@ -47,14 +47,14 @@ fn state_in(stat: &str) -> Option<ProcessState> {
     })
 }
 
-/// Ends a process at once (`SIGKILL`), also one that is stopped. It runs no line of its own any
-/// more.
+/// Kills a process at once (`SIGKILL`), even if it is stopped. It executes no more instructions of
+/// its own.
 ///
 /// # Errors
-/// `NotFound`: there is none; `PermissionDenied`: it is another user's.
+/// `NotFound`: there is none; `PermissionDenied`: it belongs to another user.
 pub fn end_process(pid: u32) -> std::io::Result<()> {
     let pid = match libc::pid_t::try_from(pid) {
-        // 0 and negative numbers are groups.
+        // 0 and negative numbers would be groups.
         Ok(pid) if pid > 0 => pid,
         _ => return Err(std::io::ErrorKind::NotFound.into()),
     };
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_letter_is_found_behind_any_name() {
+    fn the_letter_is_found_after_any_name() {
         assert_eq!(
             state_in("12 (a) T (b) S 1 12"),
             Some(ProcessState::Sleeping)

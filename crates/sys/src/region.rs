@@ -1,8 +1,8 @@
 //! Regions: reserved address ranges with a committed size that grows in place.
 //!
-//! What is promised stands at [`Region`]. `backing` (or its stand-in under Miri, `heap`) makes the
-//! system calls, `access` turns offsets into references, `header` is the first 128 bytes of every
-//! region, `pages` says what memory was really obtained.
+//! [`Region`] has the promises. `backing` (or `heap` under Miri) makes the system calls, `access`
+//! turns offsets into references, `header` is the first 128 bytes of every region, and `pages`
+//! reports what memory was really obtained.
 
 mod access;
 #[cfg_attr(miri, path = "region/heap.rs")]
@@ -31,7 +31,8 @@ pub use window::{Window, WindowError};
 /// The unit of a region's size and of its base's alignment: 2 MiB.
 pub const FRAME: usize = 2 << 20;
 
-/// Bytes of 2 MiB pages that the hugetlb pool could still promise; 0 where there is none.
+/// The number of bytes in 2 MiB pages that the hugetlb pool can still provide; 0 if there is no
+/// pool.
 #[must_use]
 pub fn huge_pool_free() -> usize {
     backing::hugetlb_free()
@@ -40,42 +41,42 @@ pub fn huge_pool_free() -> usize {
 /// How a file is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Loads only; the region cannot be grown, but followed ([`Region::refresh`]).
+    /// Loads only. The region cannot be grown, but follows growth by others ([`Region::refresh`]).
     ReadOnly,
     /// Loads and stores.
     ReadWrite,
 }
 
-/// When a file behind a region gets its space.
+/// When space is allocated for the file behind a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserve {
-    /// When the region grows into it (`fallocate`): a lack of space is an error of
-    /// [`Region::grow`] and never a SIGBUS later. On tmpfs this takes memory at once.
+    /// When the region grows (`fallocate`): a lack of space is an error of [`Region::grow`] and
+    /// never a SIGBUS later. On tmpfs this allocates memory at once.
     AtGrowth,
-    /// On first touch. Where there is a limit, call [`Region::reserve`] or [`Region::prefault`]
-    /// before that: a memfd has none, and is as good as private memory.
+    /// On first touch. If the file system has a limit, call [`Region::reserve`] or
+    /// [`Region::prefault`] before that. A memfd has none, and behaves like private memory.
     Lazy,
 }
 
 /// A reserved address range with a committed size.
 ///
-/// It reserves [`max`](Self::max) bytes of address space once, without memory, and commits a
-/// prefix of it. [`grow`](Self::grow) commits more behind the old end: **no pointer into the
-/// region ever becomes invalid while the region lives**. Four kinds:
+/// It reserves [`max`](Self::max) bytes of address space once, without memory, and commits a prefix
+/// of it. [`grow`](Self::grow) commits more after the old end: **no pointer into the region ever
+/// becomes invalid while the region lives**. There are four kinds:
 ///
 /// * [`Region::private`]: anonymous memory of this process;
-/// * [`Region::memfd`]: anonymous memory with a descriptor, which another process, or a test,
-///   opens a second time at another address ([`Region::duplicate_fd`], [`Region::map`]);
-/// * [`Region::map`]: an existing file: a memfd, a file on tmpfs, hugetlbfs or a disk;
-/// * [`Region::map_at`]: the same at an address of the caller's choice in a [`Window`].
+/// * [`Region::memfd`]: anonymous memory with a descriptor, which another process, or a test, can
+///   map a second time at another address ([`Region::duplicate_fd`], [`Region::map`]);
+/// * [`Region::map`]: an existing file: a memfd, or a file on tmpfs, hugetlbfs or a disk;
+/// * [`Region::map_at`]: an existing file, at an address of the caller's choice in a [`Window`].
 ///
-/// Memory comes on first touch; [`Region::prefault`] brings it earlier, and turns a lack of it
-/// into an error there. Which pages back it is asked by [`PagePolicy`] and reported, as it is, by
-/// [`Region::pages`].
+/// Memory is allocated on first touch; [`Region::prefault`] allocates it earlier, and returns an
+/// error if there is not enough. [`PagePolicy`] requests the kind of pages, and [`Region::pages`]
+/// reports the actual one.
 ///
-/// `Send + Sync`: every method may be called from any thread at any time. After `fork`, a
-/// private region is the child's own copy, the others remain shared, unless
-/// [`dont_fork`](Self::dont_fork) was called. Drop unmaps; a file stays.
+/// `Send + Sync`: every method may be called from any thread at any time. After `fork`, a private
+/// region is the child's own copy, and the others remain shared, unless
+/// [`dont_fork`](Self::dont_fork) was called. Dropping it unmaps the memory; a file is kept.
 pub struct Region {
     place: backing::Reservation,
     backing: backing::RegionBacking,
@@ -83,19 +84,19 @@ pub struct Region {
     writable: AtomicBool,
     policy: PagePolicy,
     max: usize,
-    /// Committed bytes; only ever grows.
+    /// The committed length in bytes; only ever grows.
     len: AtomicUsize,
     /// Held while the region grows or moves.
     laid: Mutex<Laid>,
 }
 
-/// How a region is laid out.
+/// The state of a region's mapping.
 struct Laid {
     /// The weakest kind of pages committed so far.
     weakest: PageKind,
-    /// Where it waits while it is parked.
+    /// Where the mapping is while the region is parked.
     aside: Option<backing::Reservation>,
-    /// It is parked, this many bytes of it.
+    /// The committed length while the region is parked.
     parked: Option<usize>,
     /// Whether any of it was taken from the pool of huge pages.
     pooled: bool,
@@ -114,9 +115,9 @@ impl fmt::Debug for Region {
 }
 
 impl Region {
-    /// Anonymous memory of this process: `len` bytes committed, growing to `max`; both are
-    /// rounded up to whole frames of 2 MiB, and `max` is at least `len`. Filled with zeros, not
-    /// in memory until touched.
+    /// Anonymous memory of this process: `len` bytes committed, growing to `max`; both are rounded
+    /// up to multiples of 2 MiB, and `max` is at least `len`. Filled with zeros; not in memory
+    /// until touched.
     ///
     /// # Errors
     /// [`RegionError::Size`], [`RegionError::Reserve`], [`RegionError::NoMemory`].
@@ -142,13 +143,13 @@ impl Region {
         )
     }
 
-    /// Anonymous memory with a descriptor, named `name` in `/proc`, for others to map. Sizes as
-    /// in [`private`](Self::private). Sealed against shrinking.
+    /// Anonymous memory with a descriptor, named `name` in `/proc`, for others to map. Sizes as in
+    /// [`private`](Self::private). Sealed against shrinking.
     ///
-    /// Lazy: `fallocate` on a memfd would take all the memory at once, and a memfd has no size
-    /// limit that could be hit later.
+    /// Lazy: `fallocate` on a memfd would allocate all the memory at once, and a memfd has no size
+    /// limit that could be reached later.
     ///
-    /// # Errors
+    /// As [`private`](Self::private), and `Os` if the kernel refuses a memfd.
     /// As [`private`](Self::private), and `Os` if the kernel gives no memfd.
     pub fn memfd(
         name: &str,
@@ -161,16 +162,17 @@ impl Region {
         Self::start(backing, Access::ReadWrite, len, max, policy)
     }
 
-    /// Maps an existing file (a memfd, or one on tmpfs, hugetlbfs or a disk) at its present
-    /// length, cut down to whole pages; an empty file gives an empty region that can be grown.
-    /// `max` is rounded up to whole frames, and to the file's length.
+    /// Maps an existing file (a memfd, or one on tmpfs, hugetlbfs or a disk) at its current length,
+    /// rounded down to whole pages; an empty file gives an empty region that can be grown. `max` is
+    /// rounded up to a multiple of 2 MiB, and to at least the file's length.
     ///
-    /// Growth allocates the file's space ([`Reserve::AtGrowth`]). What the file has now is taken
-    /// as it is, holes included. The file must not be shortened while it is mapped: touching
-    /// what is gone is fatal (SIGBUS). A memfd is sealed against that if it lets itself be.
+    /// Growth allocates the file's space ([`Reserve::AtGrowth`]). The existing part is used as it
+    /// is, including holes. The file must not be shortened while it is mapped: touching the missing
+    /// part is fatal (SIGBUS). A memfd is sealed against that if it permits sealing.
     ///
     /// # Errors
-    /// As [`private`](Self::private), and `Os` for a descriptor that cannot be mapped so.
+    /// As [`private`](Self::private), and `Os` for a descriptor that cannot be mapped with this
+    /// access.
     pub fn map(
         file: OwnedFd,
         access: Access,
@@ -180,7 +182,7 @@ impl Region {
         Self::map_with(file, access, max, policy, Reserve::AtGrowth)
     }
 
-    /// [`map`](Self::map) with a choice of when space is taken.
+    /// As [`map`](Self::map), with a choice of when space is allocated.
     ///
     /// # Errors
     /// As [`map`](Self::map).
@@ -199,9 +201,9 @@ impl Region {
         )
     }
 
-    /// [`map`](Self::map), for writing, of a file on whose medium stores are as soon as the CPU's
-    /// cache is written back: one in memory, or on persistent memory that is mounted with `dax`,
-    /// which is mapped with `MAP_SYNC`.
+    /// As [`map`](Self::map), for writing, of a file whose medium has stores as soon as the CPU's
+    /// cache is written back: a file in memory, or on persistent memory mounted with `dax`, which
+    /// is mapped with `MAP_SYNC`.
     ///
     /// # Errors
     /// As [`map`](Self::map); `Unsupported` for a file on another medium.
@@ -261,8 +263,8 @@ impl Region {
         }
     }
 
-    /// The first byte. Aligned to 2 MiB; constant for the life of the region, and different in
-    /// each opening, unless it was chosen ([`Region::map_at`]).
+    /// The address of the first byte. Aligned to 2 MiB; constant for the life of the region, and
+    /// different in each opening, unless it was chosen ([`Region::map_at`]).
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.place.base()
@@ -271,12 +273,12 @@ impl Region {
     /// [`base`](Self::base) as a pointer that is not null: no region begins at address 0.
     #[inline]
     pub fn first_byte(&self) -> NonNull<u8> {
-        // SAFETY: reservations are made by the kernel, or in windows, whose base is not 0.
+        // SAFETY: the kernel chose the reservation, or it lies in a window, whose base is not 0.
         unsafe { NonNull::new_unchecked(self.base()) }
     }
 
-    /// Committed bytes: what may be touched. Never shrinks, but is 0 while the region is
-    /// [parked](Region::park).
+    /// The committed length in bytes, which may be accessed. Never shrinks, but is 0 while the
+    /// region is [parked](Region::park).
     #[inline]
     pub fn len(&self) -> usize {
         // SYNC: pairs with the Release store in `follow`: a thread that sees the length sees the
@@ -284,12 +286,12 @@ impl Region {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Nothing is committed: a freshly mapped empty file.
+    /// Whether nothing is committed, as for a newly mapped empty file.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Reserved bytes: what the region may grow to.
+    /// The reserved length in bytes: the maximum size.
     #[inline]
     pub fn max(&self) -> usize {
         self.max
@@ -306,12 +308,11 @@ impl Region {
         }
     }
 
-    /// Allows stores to a region that was mapped read-only, in place; no pointer changes. The
-    /// descriptor that it was mapped through must have been opened for writing. Does nothing if
-    /// they are allowed already.
+    /// Allows stores to a region that was mapped read-only, in place; no pointer changes. Its
+    /// descriptor must have been opened for writing. Does nothing if stores are already allowed.
     ///
     /// # Errors
-    /// [`RegionError::Os`] if the descriptor does not allow it; the region is as before then.
+    /// [`RegionError::Os`] if the descriptor does not allow it; the region is then unchanged.
     pub fn permit_writes(&self) -> Result<(), RegionError> {
         let laid = self.lock();
         if self.access() == Access::ReadOnly {
@@ -323,44 +324,43 @@ impl Region {
         Ok(())
     }
 
-    /// Forbids stores, in a forked child: what it has inherited of the region is for loads from
-    /// then on, and a store ends it. Takes no lock, because a thread of the parent may have held
-    /// any.
+    /// Forbids stores, in a forked child: from then on the inherited region is only for loads, and
+    /// a store kills the child. Takes no lock, because a thread of the parent may have held any.
     ///
     /// # Errors
-    /// [`RegionError::Os`]: the kernel refuses; stores are allowed as before.
+    /// [`RegionError::Os`]: the kernel refuses; stores remain allowed.
     pub fn forbid_writes_in_child(&self) -> Result<(), RegionError> {
         self.backing.forbid_writes(&self.place, self.len())
     }
 
-    /// Whether it is memory of this process alone, which no other can map.
+    /// Whether it is memory of this process that no other can map.
     #[must_use]
     pub fn is_private(&self) -> bool {
         self.backing.is_anonymous()
     }
 
-    /// Whether its bytes are on a medium, of which memory holds copies: touching them reads them
-    /// from there, and writing them has them written to it. Otherwise they are memory alone:
-    /// private, a memfd, tmpfs or hugetlbfs.
+    /// Whether its bytes are on a medium and memory only holds copies: accesses read them from
+    /// there, and changes are written to it. Otherwise they are only in memory: private, a memfd,
+    /// tmpfs or hugetlbfs.
     #[must_use]
     pub fn is_on_medium(&self) -> bool {
         self.backing.is_on_medium()
     }
 
     /// A descriptor of the same memory, for [`Region::map`] in a test or for sending to another
-    /// process; `None` for private memory. It shares the region's open file description: lock
-    /// through a reopened one only ([`OfdLiveness::reopen`](crate::OfdLiveness::reopen)).
+    /// process; `None` for private memory. It shares the region's open file description, so lock
+    /// only through a reopened one ([`OfdLiveness::reopen`](crate::OfdLiveness::reopen)).
     pub fn duplicate_fd(&self) -> Option<io::Result<OwnedFd>> {
         self.backing.duplicate_fd()
     }
 
-    /// Commits up to `new_len` bytes, rounded up to whole frames. Pointers into the region stay
-    /// valid. Does nothing if it is that long already.
+    /// Commits up to `new_len` bytes, rounded up to multiples of 2 MiB. Pointers into the region
+    /// stay valid. Does nothing if it is already that long.
     ///
     /// # Errors
     /// [`RegionError::BeyondMax`], [`RegionError::ReadOnly`], [`RegionError::NoMemory`],
-    /// [`RegionError::NoSpace`], [`RegionError::Unsupported`] where the file system cannot
-    /// reserve space; [`RegionError::Parked`]. The region is as long as before then.
+    /// [`RegionError::NoSpace`], [`RegionError::Unsupported`] if the file system cannot reserve
+    /// space; [`RegionError::Parked`]. The region then keeps its length.
     pub fn grow(&self, new_len: usize) -> Result<(), RegionError> {
         let wanted = round_up(new_len).ok_or(RegionError::BeyondMax {
             wanted: new_len,
@@ -386,11 +386,12 @@ impl Region {
         self.follow(&mut laid, wanted)
     }
 
-    /// Follows growth by another participant: commits what the file has become since. Returns
-    /// the committed length. For private memory, just that.
+    /// Follows growth by another participant: commits what the file has gained since. Returns the
+    /// committed length. For private memory, only returns the length.
     ///
     /// # Errors
-    /// [`RegionError::Shrunk`] if the file lost what is mapped; as [`grow`](Self::grow).
+    /// [`RegionError::Shrunk`] if the file lost a part that is mapped; otherwise as
+    /// [`grow`](Self::grow).
     pub fn refresh(&self) -> Result<usize, RegionError> {
         let mut laid = self.lock();
         if laid.parked.is_some() {
@@ -406,7 +407,7 @@ impl Region {
         Ok(self.len())
     }
 
-    /// Where the region's bytes are now, and how many they are.
+    /// Where the region's bytes are now, and how many there are.
     fn present<'a>(&'a self, laid: &'a Laid) -> (&'a backing::Reservation, usize) {
         match (laid.parked, &laid.aside) {
             (Some(len), Some(aside)) => (aside, len),
@@ -414,7 +415,7 @@ impl Region {
         }
     }
 
-    /// Maps the file's (or anonymous) bytes from the present length to `to`.
+    /// Maps the file's (or anonymous) bytes from the current length to `to`.
     fn follow(&self, laid: &mut Laid, to: usize) -> Result<(), RegionError> {
         let (place, from) = self.present(laid);
         if to > from {
@@ -432,11 +433,11 @@ impl Region {
         Ok(())
     }
 
-    /// Writes changes through to the file's medium and waits for it. Nothing to do for memory.
+    /// Writes changes through to the file's medium and waits for it. Does nothing for memory.
     ///
     /// # Errors
-    /// [`RegionError::Os`]: the medium failed, now or at an earlier sync of this opening, and what
-    /// is on it is unknown; [`RegionError::Parked`].
+    /// [`RegionError::Os`]: the medium failed, now or at an earlier sync of this opening, and its
+    /// content is unknown; [`RegionError::Parked`].
     pub fn sync(&self) -> Result<(), RegionError> {
         if self.is_parked() {
             return Err(RegionError::Parked);
@@ -444,7 +445,7 @@ impl Region {
         self.backing.sync(&self.place, 0..self.len())
     }
 
-    /// [`sync`](Self::sync) for the bytes of `range`, widened to whole pages.
+    /// As [`sync`](Self::sync), for the bytes of `range`, widened to whole pages.
     ///
     /// # Errors
     /// As [`sync`](Self::sync); [`RegionError::OutOfBounds`].
@@ -453,28 +454,28 @@ impl Region {
         self.backing.sync(&self.place, range)
     }
 
-    /// Brings the bytes of `range`, widened to whole pages, into memory now, as large pages as the
-    /// policy asks for and the kernel has: scattered small pages are collapsed into huge ones.
-    /// Content is kept. Measured: 0.15 to 0.35 s a GiB with huge pages, 0.8 s where small pages are
+    /// Allocates memory for the bytes of `range`, widened to whole pages, in pages as large as the
+    /// policy requests and the kernel has: scattered small pages are collapsed into huge ones. The
+    /// content is kept. Measured: 0.15 to 0.35 s a GiB with huge pages, 0.8 s if small pages are
     /// collapsed into them, 3 s with 4 KiB pages.
     ///
     /// # Errors
-    /// [`RegionError::NoMemory`] or [`RegionError::NoSpace`]; [`RegionError::OutOfBounds`].
-    /// Part of the range may be in memory then.
+    /// [`RegionError::NoMemory`] or [`RegionError::NoSpace`]; [`RegionError::OutOfBounds`]. Part of
+    /// the range may then be in memory.
     pub fn prefault(&self, range: Range<usize>) -> Result<(), RegionError> {
         let range = self.pages_of(range)?;
         self.backing
             .prefault(&self.place, range, self.access(), self.policy)
     }
 
-    /// Takes the space for the bytes of `range`, widened to whole pages, in a file that gets it
-    /// [lazily](Reserve::Lazy): touching them afterwards never lacks it. Nothing to do for any
-    /// other region. Content is kept. 0.2 ms a frame of small pages on tmpfs, also for what has its
-    /// space already.
+    /// Allocates space for the bytes of `range`, widened to whole pages, in a file with
+    /// [lazy](Reserve::Lazy) allocation, so that touching them afterwards cannot fail for lack of
+    /// it. Does nothing for any other region. The content is kept. Takes 0.2 ms a frame of small
+    /// pages on tmpfs, even if the space is already allocated.
     ///
     /// # Errors
     /// [`RegionError::NoSpace`], [`RegionError::Unsupported`], [`RegionError::OutOfBounds`]. Part
-    /// of the range may have its space then.
+    /// of the range may then have its space.
     pub fn reserve(&self, range: Range<usize>) -> Result<(), RegionError> {
         if !self.backing.is_lazy() {
             return Ok(());
@@ -483,29 +484,29 @@ impl Region {
         self.backing.reserve(range)
     }
 
-    /// Whether [`reserve`](Self::reserve) has anything to do here.
+    /// Whether [`reserve`](Self::reserve) has any effect here.
     pub fn is_lazy(&self) -> bool {
         self.backing.is_lazy()
     }
 
-    /// Whether memory can be [given back](Self::give_back): it is memory alone, none of it comes
-    /// from the pool of huge pages, and it comes as it is touched or reserved.
+    /// Whether memory can be [given back](Self::give_back): the region is only in memory, none of
+    /// it comes from the pool of huge pages, and memory is allocated as it is touched or reserved.
     pub fn gives_back(&self) -> bool {
         self.access() == Access::ReadWrite && self.backing.gives_back() && !self.lock().pooled
     }
 
-    /// Gives the memory of `range`, which consists of whole frames, back to the machine. The bytes
-    /// are zeros afterwards, for every process that maps them, and come back into memory as they
-    /// are touched or reserved. 20 to 100 us a frame.
+    /// Returns the memory of `range`, which consists of whole frames, to the machine. The bytes are
+    /// zeros afterwards, for every process that maps them, and get memory again as they are touched
+    /// or reserved. Takes 20 to 100 us a frame.
     ///
-    /// Touching a byte of a [lazy](Reserve::Lazy) file afterwards, also for reading, may lack the
-    /// space for it: the caller sees to it that nobody does before the range is
+    /// In a [lazy](Reserve::Lazy) file, touching a byte afterwards, even for reading, may fail for
+    /// lack of space: the caller must ensure that nobody does so before the range is
     /// [reserved](Self::reserve) again.
     ///
     /// # Errors
-    /// [`RegionError::Unsupported`] unless the region [gives back](Self::gives_back), or where its
-    /// memory is locked; [`RegionError::OutOfBounds`]; [`RegionError::Parked`]; `Os`. The bytes
-    /// are as before then.
+    /// [`RegionError::Unsupported`] unless the region [supports it](Self::gives_back), or if its
+    /// memory is locked; [`RegionError::OutOfBounds`]; [`RegionError::Parked`]; `Os`. The bytes are
+    /// then unchanged.
     pub fn give_back(&self, range: Range<usize>) -> Result<(), RegionError> {
         let laid = self.lock();
         if laid.parked.is_some() {
@@ -522,38 +523,38 @@ impl Region {
         self.backing.give_back(&self.place, range)
     }
 
-    /// Asks that the bytes of `range`, widened to whole pages, be placed on `node`: a preference
-    /// for what is not in memory yet. Where that node is full, another serves.
+    /// Requests that the bytes of `range`, widened to whole pages, be placed on `node`: a
+    /// preference for memory that is not allocated yet. If that node is full, another is used.
     ///
     /// # Errors
     /// [`RegionError::Unsupported`] if the kernel has no NUMA policy although the machine has
-    /// several nodes; with one node that is not an error. [`RegionError::OutOfBounds`]; `Os` for
-    /// a node that does not exist.
+    /// several nodes; with one node that is not an error. [`RegionError::OutOfBounds`]; `Os` for a
+    /// node that does not exist.
     pub fn bind(&self, range: Range<usize>, node: crate::NodeId) -> Result<(), RegionError> {
         let range = self.pages_of(range)?;
         self.backing.bind(&self.place, range, node)
     }
 
-    /// Withholds the region from children made by `fork`: touching it there is fatal, and they
-    /// keep nothing of it alive.
+    /// Excludes the region from children made by `fork`: touching it there is fatal, and a child
+    /// does not keep the memory allocated.
     ///
     /// # Errors
-    /// `Os`, if the kernel refuses. Holds for later growth too.
+    /// `Os` if the kernel refuses. Also applies to later growth.
     pub fn dont_fork(&self) -> Result<(), RegionError> {
         let laid = self.lock();
         let (place, len) = self.present(&laid);
         self.backing.dont_fork(place, len)
     }
 
-    /// What backs the region at this moment, from `/proc/self/smaps`: for `stats()`, not for hot
-    /// paths (it walks the page tables; milliseconds for GiB of small pages).
+    /// The pages that back the region at this moment, from `/proc/self/smaps`: for `stats()`, not
+    /// for hot paths (it walks the page tables, which takes milliseconds for GiB of small pages).
     pub fn pages(&self) -> PageReport {
         let laid = self.lock();
         let (place, len) = self.present(&laid);
         self.backing.report(place, len, laid.weakest, self.policy)
     }
 
-    /// Widens to whole pages and checks.
+    /// Widens a range to whole pages and checks it.
     fn pages_of(&self, range: Range<usize>) -> Result<Range<usize>, RegionError> {
         let len = self.len();
         if range.start > range.end || range.end > len {
@@ -564,11 +565,12 @@ impl Region {
             });
         }
         let page = backing::page_size();
-        // `len` is a whole number of pages, so that neither end leaves the region.
+        // `len` is a whole number of pages, so neither end leaves the region.
         Ok(range.start / page * page..range.end.div_ceil(page) * page)
     }
 
-    /// A panic cannot leave it half written: each change is the last step of its operation.
+    /// A panic cannot leave the state half written, because each change is the last step of its
+    /// operation.
     fn lock(&self) -> MutexGuard<'_, Laid> {
         self.laid.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -578,9 +580,10 @@ fn round_up(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(FRAME)
 }
 
-/// Both sizes in whole frames, the maximum no less than the other.
+/// Rounds both sizes up to whole frames, with the maximum at least the other.
 fn sizes(len: usize, max: usize) -> Result<(usize, usize), RegionError> {
-    // Half of what x86-64 gives a process: leaves space for arithmetic and for the rest.
+    // Half of what x86-64 gives a process, which leaves space for arithmetic and for everything
+    // else.
     const LIMIT: usize = 1 << 46;
     match (round_up(len), round_up(max.max(len))) {
         (Some(len), Some(max)) if len > 0 && max <= LIMIT => Ok((len, max)),

@@ -1,29 +1,29 @@
 //! Hardware transactions: Intel's RTM.
 //!
-//! **Written after the manual and never run**: no machine of this project has them, and microcode
-//! has switched them off on most that had. [`Rtm::probe`] therefore believes a commit that it has
-//! seen, and not what the processor says of itself.
+//! **Written according to the manual and never run**: no machine of this project has them, and
+//! microcode has disabled them on most that had. So [`Rtm::probe`] relies on a commit that it has
+//! observed, and not on what the processor reports.
 
-/// The right to run transactions, which a [probe](Rtm::probe) gives.
+/// The right to run transactions, which a [probe](Rtm::probe) grants.
 #[derive(Clone, Copy, Debug)]
 pub struct Rtm(());
 
-/// Why a transaction left no trace.
+/// Why a transaction had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionAborted {
-    /// Its body said so.
+    /// Its body asked for it.
     ByBody,
-    /// It met another access, or an interrupt. The next try may succeed.
+    /// It conflicted with another access or an interrupt. The next attempt may succeed.
     Conflict,
-    /// It did not fit.
+    /// It was too large.
     Capacity,
 }
 
 impl Rtm {
-    /// Whether transactions commit here.
+    /// Tests whether transactions commit here.
     #[must_use]
     pub fn probe() -> Option<Rtm> {
-        // An interrupt may end some. Where microcode ends all of them, none of these commits.
+        // An interrupt may abort some. If microcode aborts all of them, none of these commits.
         const TRIES: usize = 100;
         let rtm = Rtm(());
         (is_announced() && (0..TRIES).any(|_| rtm.run(|| true).is_ok())).then_some(rtm)
@@ -32,8 +32,8 @@ impl Rtm {
     /// Runs `body` as a transaction: if it returns true, all its stores become visible at once.
     ///
     /// # Errors
-    /// [`TransactionAborted`]: nothing that it did has happened. No try need ever succeed, so a
-    /// caller has another way.
+    /// [`TransactionAborted`]: nothing that it did has happened. No attempt need ever succeed, so a
+    /// caller must have an alternative.
     #[inline]
     pub fn run(self, body: impl FnOnce() -> bool) -> Result<(), TransactionAborted> {
         run(body)
@@ -52,10 +52,10 @@ fn is_announced() -> bool {
 fn run(body: impl FnOnce() -> bool) -> Result<(), TransactionAborted> {
     const STARTED: u32 = u32::MAX;
     let mut status = STARTED;
-    // SAFETY: only a successful probe makes an `Rtm`, so the instructions exist (the probe itself
-    // asks CPUID first). An abort restores all registers and memory as they were at `xbegin` and
-    // goes on behind it with the reason in `eax`: to the compiler, the block has returned once,
-    // with that.
+    // SAFETY: only a successful probe creates an `Rtm`, so the instructions exist (the probe itself
+    // checks CPUID first). An abort restores all registers and memory as they were at `xbegin` and
+    // continues after it with the reason in `eax`: to the compiler, the block has returned once,
+    // with that value.
     unsafe { std::arch::asm!("xbegin 2f", "2:", inout("eax") status) };
     if status == STARTED {
         if body() {
@@ -63,10 +63,10 @@ fn run(body: impl FnOnce() -> bool) -> Result<(), TransactionAborted> {
             unsafe { std::arch::asm!("xend") };
             return Ok(());
         }
-        // SAFETY: as above; it goes on behind `xbegin`, and never here.
+        // SAFETY: as above; it continues after `xbegin`, and never here.
         unsafe { std::arch::asm!("xabort 1") };
     }
-    // Bits of the reason: by `xabort`, may succeed on retry, conflict, capacity.
+    // The bits of the reason: by `xabort`, may succeed on retry, conflict, capacity.
     Err(match status {
         status if status & 1 != 0 => TransactionAborted::ByBody,
         status if status & 8 != 0 => TransactionAborted::Capacity,
@@ -89,8 +89,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    /// Where the kernel names no such processor, the probe must not even try: the instruction would
-    /// be fatal.
+    /// On processors that the kernel does not list as having transactions, the probe must not even
+    /// try: the instruction would be fatal.
     #[test]
     fn transactions_are_used_only_where_they_commit() {
         let described = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// The syncs of one open file, one after the other. **After one that failed none succeeds**: the
-/// kernel may have marked pages clean that were never written, and it reports that once. Of two
-/// syncs at once that wait for the same page, one alone would hear of its loss.
+/// The syncs of one open file, one after the other. **After a failed one none succeeds**: the
+/// kernel may have marked pages clean that were never written, and it reports that only once. If
+/// two syncs waited for the same page at once, only one would learn of its loss.
 #[derive(Debug, Default)]
 pub(crate) struct Syncs {
     /// Whether one has failed.
@@ -12,7 +12,7 @@ pub(crate) struct Syncs {
 }
 
 impl Syncs {
-    /// Runs one. `None`: an earlier one has failed.
+    /// Runs a sync. `None`: an earlier one has failed.
     pub(crate) fn run<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), Option<E>> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         if *failed {
@@ -31,9 +31,9 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// As the kernel: the second sync, which waits for the same page, gets no error.
+    /// Like the kernel: the second sync, which waits for the same page, gets no error.
     #[test]
-    fn of_two_syncs_at_once_none_succeeds_if_the_other_fails() {
+    fn a_sync_fails_if_a_concurrent_one_fails() {
         let syncs = Syncs::default();
         let (ended, other_ended) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
@@ -43,7 +43,7 @@ mod tests {
                     ended.send(synced).unwrap();
                 };
                 scope.spawn(other);
-                // As long as the other could end beside this one.
+                // Long enough for the other to end while this one runs.
                 let ended = other_ended.recv_timeout(Duration::from_millis(200));
                 assert!(ended.is_err(), "the other sync has ended before");
                 Err(7)

@@ -1,4 +1,4 @@
-//! Which CPUs there are, to which NUMA node each belongs, and how far the nodes are apart.
+//! The machine's CPUs, the NUMA node of each, and the distances between nodes.
 
 mod synthetic;
 mod sysfs;
@@ -13,18 +13,18 @@ pub use sysfs::SysfsTopology;
 #[repr(transparent)]
 pub struct NodeId(pub u16);
 
-/// The distance of a node to itself, as the firmware's tables have it.
+/// The distance of a node to itself in the firmware's tables.
 pub(crate) const LOCAL: u32 = 10;
-/// The distance to another node where nothing better is known.
+/// The assumed distance to another node if nothing better is known.
 pub(crate) const REMOTE: u32 = 20;
 /// The distance to a node that does not exist.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// The shape of a machine. Constant for the life of the value; shared by all threads.
+/// The topology of a machine. Constant for the life of the value; shared by all threads.
 ///
-/// CPUs and nodes are numbered by the kernel, and the numbers may have holes (a CPU that is off,
-/// a node without memory): [`cpus`](Self::cpus) and [`nodes`](Self::nodes) are the sizes of the
-/// tables to index by them, not counts of what works.
+/// The kernel numbers CPUs and nodes, and the numbers may have gaps (a CPU that is off, a node
+/// without memory): [`cpus`](Self::cpus) and [`nodes`](Self::nodes) are the sizes of tables indexed
+/// by them, not counts of what is usable.
 pub trait Topology: Send + Sync {
     /// One more than the highest CPU number; at least 1.
     fn cpus(&self) -> usize;
@@ -32,18 +32,18 @@ pub trait Topology: Send + Sync {
     /// One more than the highest node number; at least 1.
     fn nodes(&self) -> usize;
 
-    /// The node of a CPU; node 0 for a CPU that is not known.
+    /// The node of a CPU; node 0 for an unknown CPU.
     fn node_of(&self, cpu: CpuId) -> NodeId;
 
-    /// The relative cost of reaching `to` from `from`: 10 within a node, more beyond (the unit is
-    /// the firmware's), `u32::MAX` where one of them does not exist.
+    /// The relative cost of accessing `to` from `from`: 10 within a node, more beyond (in the
+    /// firmware's unit), `u32::MAX` if one of them does not exist.
     fn distance(&self, from: NodeId, to: NodeId) -> u32;
 
     /// The CPU that runs the calling thread: a hint, outdated as soon as it returns, always below
     /// [`cpus`](Self::cpus).
     fn current_cpu(&self) -> CpuId;
 
-    /// All nodes, the nearest first; `from` itself leads, equal distances go by number.
+    /// All nodes, nearest first; `from` itself comes first, equal distances are ordered by number.
     fn by_distance(&self, from: NodeId) -> Vec<NodeId> {
         let count = u16::try_from(self.nodes()).unwrap_or(u16::MAX);
         let mut all: Vec<NodeId> = (0..count).map(NodeId).collect();
@@ -51,13 +51,13 @@ pub trait Topology: Send + Sync {
         all
     }
 
-    /// Keeps the calling thread on the CPUs of `node` from now on. Does nothing where the node has
+    /// Restricts the calling thread to the CPUs of `node` from now on. Does nothing if the node has
     /// none, or the system does not allow it.
     fn stay_on(&self, node: NodeId) {
         let _ = node;
     }
 
-    /// The node of the CPU that runs the calling thread: a hint, as
+    /// The node of the CPU that runs the calling thread: a hint, like
     /// [`current_cpu`](Self::current_cpu).
     fn current_node(&self) -> NodeId {
         self.node_of(self.current_cpu())

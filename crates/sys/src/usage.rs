@@ -1,22 +1,22 @@
-//! What this process has used: processor time, and memory as the system counts it.
+//! The resources that this process has used: processor time, and memory as the system counts it.
 
 use std::time::Duration;
 
 /// The threads whose processor time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeOf {
-    /// All threads of this process, those that have ended included.
+    /// All threads of this process, including those that have ended.
     Process,
     /// The children that have ended and been waited for.
     Children,
     /// The calling thread.
     Thread,
-    /// The thread that the process began with, in the clock ticks that `/proc` counts; zeros where
-    /// that is not there.
+    /// The process's first thread, in the clock ticks that `/proc` counts; zeros if that is not
+    /// available.
     MainThread,
 }
 
-/// Processor time: that of the program and that of the kernel for it.
+/// Processor time: of the program itself, and of the kernel on its behalf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
     /// The program itself.
@@ -34,10 +34,10 @@ pub fn cpu_time(of: TimeOf) -> CpuTime {
         TimeOf::Thread => libc::RUSAGE_THREAD,
         TimeOf::MainThread => return main_thread().unwrap_or_default(),
     };
-    // SAFETY: all zeros are numbers, which is all that `rusage` has.
+    // SAFETY: `rusage` consists of numbers, for which zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is there to be written for the length of the call. It fails for another `who`
-    // alone, and leaves zeros then.
+    // SAFETY: `usage` is valid for writing during the call. The call can only fail for an invalid
+    // `who`, and then leaves zeros.
     unsafe { libc::getrusage(who, &raw mut usage) };
     CpuTime {
         user: span(usage.ru_utime),
@@ -59,8 +59,8 @@ fn main_thread() -> Option<CpuTime> {
     })
 }
 
-/// Clock ticks as the program and as the kernel, behind the name, which is in parentheses and may
-/// have some itself.
+/// The clock ticks of the program and of the kernel. They follow the name, which is in parentheses
+/// and may itself contain parentheses.
 fn ticks_in(stat: &str) -> Option<(u64, u64)> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
@@ -72,9 +72,9 @@ fn span(time: libc::timeval) -> Duration {
     Duration::from_secs(seconds) + Duration::from_micros(micros)
 }
 
-/// Bytes of memory that this process has mapped and that are present, pages of the hugetlb pool
-/// included; what `top` calls RES, where there is no such pool. `None`: `/proc` is not there. Costs
-/// the same whatever the size.
+/// The number of bytes of memory that this process has mapped and that are resident, including
+/// pages of the hugetlb pool; without such pages, what `top` shows as RES. `None` if `/proc` is not
+/// available. Takes the same time for any size.
 #[must_use]
 pub fn resident_memory() -> Option<u64> {
     resident_in(&std::fs::read_to_string("/proc/self/status").ok()?)
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_found_behind_any_name() {
+    fn ticks_are_found_after_any_name() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 55 66 0 0 20 0 1 0";
         assert_eq!(ticks_in(stat), Some((55, 66)));
         assert_eq!(ticks_in("7 (a) S 1"), None);
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn memory_that_is_touched_becomes_resident() {
         let before = resident_memory().expect("there is /proc");
-        // More than is looked for: other tests of this process may let go of some meanwhile.
+        // More than is checked for, because other tests of this process may free some meanwhile.
         let memory = std::hint::black_box(vec![1u8; 96 << 20]);
         let after = resident_memory().expect("there is /proc");
         assert!(after >= before + (60 << 20), "{before} {after}");

@@ -1,15 +1,15 @@
-//! [`View`]: a part of a file, mapped by one system call and unmapped by another, and nothing
+//! [`View`]: a part of a file, mapped by one system call and unmapped by another, with nothing
 //! around it.
 //!
-//! Data lives in [`Region`](crate::Region)s, which reserve, grow and are sealed; a view is what
-//! they are measured against.
+//! Data live in [`Region`](crate::Region)s, which reserve, grow and are sealed; a view serves as
+//! the baseline in measurements.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::{io, slice};
 
-/// A part of a file, shared with all that have it mapped. Unmapped when it is dropped. `Send`.
+/// A part of a file, shared with everybody who has it mapped. Unmapped when it is dropped. `Send`.
 pub struct View {
     start: NonNull<u64>,
     bytes: usize,
@@ -19,14 +19,15 @@ pub struct View {
 unsafe impl Send for View {}
 
 impl View {
-    /// Maps `bytes` bytes from `offset` on, for reading and writing. Both are multiples of the page
-    /// size, and the file has them.
+    /// Maps `bytes` bytes from `offset` on, for reading and writing. Both must be multiples of the
+    /// page size, and the file must contain the range.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Errors of the kernel.
     ///
     /// # Safety
-    /// While it lives nobody shortens the file, and nobody else reads or writes these bytes.
+    /// As long as the view exists, nobody may shorten the file, and nobody else may read or write
+    /// these bytes.
     pub unsafe fn map(file: &File, offset: u64, bytes: usize) -> io::Result<Self> {
         let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -51,10 +52,10 @@ impl View {
         }
     }
 
-    /// Its words.
+    /// The view's words.
     pub fn words(&mut self) -> &mut [u64] {
-        // SAFETY: mapped over this length, aligned to a page, and nobody else's by the promise to
-        // `map`; any bits are a word.
+        // SAFETY: mapped over this length, aligned to a page, and used by nobody else, as promised
+        // to `map`; any bits are a valid word.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes / 8) }
     }
 }
@@ -75,7 +76,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("mneme-view-{}", std::process::id()));
         std::fs::write(&path, vec![1; 3 * 4096]).unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
-        // SAFETY: a file of the test's own.
+        // SAFETY: the file belongs to the test.
         let mut view = unsafe { View::map(&file, 4096, 4096) }.unwrap();
         assert_eq!(view.words().len(), 512);
         view.words()[0] = u64::MAX;

@@ -1,18 +1,18 @@
-//! Writing cache lines back to memory: what makes stores to persistent memory durable.
+//! Writing cache lines back to memory, which makes stores to persistent memory durable.
 
 /// An instruction that writes a cache line back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteBack {
-    /// Waits for each line, and drops it from the cache. Every x86-64 CPU has it.
+    /// Waits for each line, and evicts it from the cache. Every x86-64 CPU has it.
     Clflush,
-    /// Drops the line; lines are written side by side.
+    /// Evicts the line; several lines are written concurrently.
     Clflushopt,
     /// Keeps the line in the cache.
     Clwb,
 }
 
 impl WriteBack {
-    /// The instructions of this CPU, the best last; none on other machines.
+    /// The instructions of this CPU, the best one last; none on other machines.
     #[must_use]
     pub fn available() -> Vec<Self> {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -40,24 +40,24 @@ impl WriteBack {
         }
     }
 
-    /// Begins to write the lines of `bytes` back. It must be one of
-    /// [`available`](Self::available); it does nothing on a machine that has none.
+    /// Begins to write the lines of `bytes` back. It must be one of [`available`](Self::available);
+    /// does nothing on a machine that has none.
     pub fn write_back(self, bytes: &[u8]) {
         // SAFETY: the bytes are mapped.
         unsafe { self.write_back_at(bytes.as_ptr(), bytes.len()) }
     }
 
-    /// As [`write_back`](Self::write_back), of memory that other threads may store to.
+    /// As [`write_back`](Self::write_back), for memory that other threads may store to.
     ///
     /// # Safety
-    /// From `first` on `len` bytes are mapped.
+    /// The `len` bytes from `first` must be mapped.
     pub(crate) unsafe fn write_back_at(self, first: *const u8, len: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if len > 0 {
             for line in (first as usize & !63..first as usize + len).step_by(64) {
-                // SAFETY: the line holds a byte that is mapped, by the caller's promise; the
-                // instruction changes no memory. One that the CPU lacks is a trap, not undefined
-                // behaviour.
+                // SAFETY: the line contains a byte that is mapped, by the caller's promise; the
+                // instruction changes no memory. If the CPU lacks it, it traps, which is not
+                // undefined behaviour.
                 unsafe {
                     match self {
                         Self::Clflush => {
@@ -77,7 +77,7 @@ impl WriteBack {
         let _ = (first, len);
     }
 
-    /// Waits for what was begun.
+    /// Waits for the lines whose writing has begun.
     pub fn fence() {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: a fence touches no memory.

@@ -1,21 +1,21 @@
-//! Liveness by open-file-description locks: the kernel drops them when the last reference to the
-//! description goes, and a process cannot die without that.
+//! Liveness by open-file-description locks: the kernel releases them when the last reference to the
+//! description is gone, as happens when a process dies.
 //!
-//! Four traps, and how each is closed:
+//! Four traps, and how each is avoided:
 //! 1. *A forked child, or a mapping, keeps the description and thus the lock.* Each opening has a
 //!    description of its own, reopened through `/proc/self/fd`, which is never mapped, never
-//!    duplicated and `O_CLOEXEC`; a handler run by `fork` closes it in the child, where every
-//!    call then answers [`LivenessError::Forked`].
-//! 2. *Closing drops it, but only the last of several references.* The descriptor belongs to this
-//!    type alone; dropping it unlocks first and closes then.
-//! 3. *Two threads that use one description both get the lock.* A table in the process says
-//!    which indices this opening holds, and is asked before the kernel. Two openings of one file
-//!    have two descriptions and exclude one another by the kernel's means.
-//! 4. *A write lock needs a writable descriptor.* Opening says [`LivenessError::NotWritable`]
-//!    then, not the first claim.
+//!    duplicated and `O_CLOEXEC`. A `fork` handler closes it in the child, where every call then
+//!    returns [`LivenessError::Forked`].
+//! 2. *Closing releases it, but only when the last of several references is closed.* The descriptor
+//!    belongs to this type alone; dropping it first unlocks and then closes.
+//! 3. *Two threads that use one description both get the lock.* A table in the process records
+//!    which indices this opening holds, and is checked before the kernel is asked. Two openings of
+//!    one file have two descriptions, which the kernel makes exclude one another.
+//! 4. *A write lock needs a writable descriptor.* Opening, and not the first claim, returns
+//!    [`LivenessError::NotWritable`].
 //!
-//! The lock of index `i` is the byte `base + i` of the file. Locks do not touch the content and
-//! may lie beyond the end of the file.
+//! The lock of index `i` is on byte `base + i` of the file. Locks do not affect the content and may
+//! lie beyond the end of the file.
 
 mod shared;
 
@@ -34,9 +34,9 @@ pub use shared::{ChildrensByte, SharedByte};
 use super::{Liveness, LivenessError, Taken};
 use crate::{files, fork};
 
-/// One process' liveness in a control file. Drop releases all that it holds.
+/// One process's liveness in a control file. Dropping it releases everything that it holds.
 ///
-/// Safe to share between threads; useless in a forked child, which must open for itself.
+/// May be shared between threads; useless in a forked child, which must open for itself.
 #[derive(Debug)]
 pub struct OfdLiveness {
     fd: Arc<Descriptor>,
@@ -47,7 +47,7 @@ pub struct OfdLiveness {
     held: Mutex<BTreeSet<u32>>,
 }
 
-/// The descriptor, where the handler that `fork` runs finds it. `-1` once closed.
+/// The descriptor, where the `fork` handler finds it; `-1` once closed.
 #[derive(Debug)]
 struct Descriptor(AtomicI32);
 
@@ -63,8 +63,8 @@ impl OfdLiveness {
         })
     }
 
-    /// [`open`](Self::open) where others may have put something else under that name: only a plain
-    /// file is opened, no link is followed, and a pipe keeps nobody waiting.
+    /// As [`open`](Self::open), for paths at which others may have created something else: only a
+    /// regular file is opened, no link is followed, and a pipe does not make this wait.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -101,8 +101,8 @@ impl OfdLiveness {
         })
     }
 
-    /// Opens the file behind a descriptor anew, through `/proc/self/fd`: a memfd, for instance.
-    /// The given descriptor and its description are left alone.
+    /// Reopens the file of a descriptor, for instance a memfd, through `/proc/self/fd`. The given
+    /// descriptor and its description are not affected.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -113,7 +113,7 @@ impl OfdLiveness {
         )
     }
 
-    /// The process that opened, and not a child of it?
+    /// Fails in a child of the process that opened.
     fn check_process(&self) -> Result<(), LivenessError> {
         if self.generation != fork::generation() || self.pid != pid() {
             return Err(LivenessError::Forked);
@@ -121,7 +121,7 @@ impl OfdLiveness {
         Ok(())
     }
 
-    /// A poisoned table is as good as any: each change is one step.
+    /// A poisoned mutex is used as it is: each change is one step.
     fn held(&self) -> MutexGuard<'_, BTreeSet<u32>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,7 +135,7 @@ impl OfdLiveness {
         self.control_all(command, kind, index..=index)
     }
 
-    /// One call for all the indices.
+    /// Applies one command to all the indices.
     fn control_all(
         &self,
         command: libc::c_int,
@@ -149,7 +149,7 @@ impl OfdLiveness {
         lock_bytes(fd, command, kind, first, len)
     }
 
-    /// Takes the index if it is free; says whether it was.
+    /// Takes the index if it is free; returns whether it was.
     fn take(&self, index: u32) -> Result<bool, LivenessError> {
         self.check_process()?;
         let mut held = self.held();
@@ -170,7 +170,7 @@ impl OfdLiveness {
     }
 }
 
-/// Does something about the locks on some bytes.
+/// Applies a command to the locks on some bytes.
 pub(crate) fn lock_bytes(
     fd: RawFd,
     command: libc::c_int,
@@ -221,7 +221,7 @@ impl Liveness for OfdLiveness {
     }
 
     fn any_alive(&self, indices: RangeInclusive<u32>) -> bool {
-        // No bytes would mean all to the end of the file.
+        // A length of 0 would mean all bytes up to the end of the file.
         if indices.is_empty() {
             return false;
         }
@@ -242,8 +242,8 @@ impl Liveness for OfdLiveness {
         }
         let mut held = self.held();
         if held.remove(&index) {
-            // Unlocking a byte of an open file cannot fail; if it did, the index would stay
-            // taken until this process ends, which harms nobody's data.
+            // Unlocking a byte of an open file cannot fail; if it did, the index would stay taken
+            // until this process ends, which does no harm to data.
             let _ = self.control(libc::F_OFD_SETLK, libc::F_UNLCK, index);
         }
     }
@@ -251,12 +251,13 @@ impl Liveness for OfdLiveness {
 
 impl Drop for OfdLiveness {
     fn drop(&mut self) {
-        // In a forked child the handler has closed it, and the number may be somebody else's.
+        // In a forked child the handler has closed the descriptor, and its number may now belong to
+        // another file.
         if self.check_process().is_err() {
             return;
         }
-        // Closing alone is not enough: a child that is just being made has the description too,
-        // until its handler runs. Unlocking works through all of them.
+        // Closing alone is not enough: a child that is just being forked has the description too,
+        // until its handler runs. Unlocking affects all of them.
         let held = std::mem::take(&mut *self.held());
         for index in held {
             let _ = self.control(libc::F_OFD_SETLK, libc::F_UNLCK, index);
@@ -265,8 +266,8 @@ impl Drop for OfdLiveness {
     }
 }
 
-/// All descriptors of this process' openings, under a lock that `fork` holds too: a descriptor
-/// is never open without being listed when a child is made.
+/// All descriptors of this process's openings, under a lock that `fork` holds too: when a child is
+/// forked, every open descriptor is listed.
 struct Registry(());
 
 struct Raw {
@@ -274,10 +275,10 @@ struct Raw {
     list: std::cell::UnsafeCell<Vec<Arc<Descriptor>>>,
 }
 
-// SAFETY: `list` is touched only with `mutex` held.
+// SAFETY: `list` is accessed only with `mutex` held.
 unsafe impl Sync for Raw {}
 
-// A pthread mutex and not `std`'s, since the handlers lock in one function and unlock in another.
+// A pthread mutex and not `std`'s, because the handlers lock in one function and unlock in another.
 static RAW: Raw = Raw {
     mutex: std::cell::UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
     list: std::cell::UnsafeCell::new(Vec::new()),
@@ -290,7 +291,7 @@ impl Registry {
     }
 
     fn list(&mut self) -> &mut Vec<Arc<Descriptor>> {
-        // SAFETY: `self` proves that the mutex is held, and lends the list to one at a time.
+        // SAFETY: `self` proves that the mutex is held, and lends the list to one user at a time.
         unsafe { &mut *RAW.list.get() }
     }
 
@@ -318,7 +319,7 @@ impl Descriptor {
         // SYNC: pairs with the Acquire load in `OfdLiveness::control`.
         let fd: RawFd = self.0.swap(-1, Ordering::AcqRel);
         if fd >= 0 {
-            // SAFETY: the number was ours and is forgotten with this call.
+            // SAFETY: this owned the descriptor, and gives it up with this call.
             unsafe { libc::close(fd) };
         }
     }
@@ -336,7 +337,7 @@ pub(crate) extern "C" fn after_fork_in_parent() {
     unsafe { libc::pthread_mutex_unlock(RAW.mutex.get()) };
 }
 
-/// Runs after `fork` in the child: closes what belongs to the parent. Allocates nothing.
+/// Runs after `fork` in the child: closes the parent's descriptors. Allocates nothing.
 #[cfg(not(miri))]
 pub(crate) fn after_fork_in_child() {
     // SAFETY: the forking thread took the mutex in `before_fork`, and it is the only one here.
@@ -344,6 +345,7 @@ pub(crate) fn after_fork_in_child() {
     for descriptor in list {
         descriptor.close();
     }
-    // The entries stay: freeing them here could need a lock of the allocator. They hold `-1`.
+    // The entries stay in the list, because freeing them here could need a lock of the allocator.
+    // They hold `-1`.
     after_fork_in_parent();
 }

@@ -1,4 +1,4 @@
-//! Liveness by decree: several "processes" of one test, killed by a method call.
+//! Scripted liveness: several "processes" of one test, killed by a method call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,12 +7,12 @@ use super::{Liveness, LivenessError, Taken};
 
 #[derive(Debug, Default)]
 struct Script {
-    /// Which process holds each index.
+    /// The process that holds each index.
     holders: BTreeMap<u32, u32>,
     dead: BTreeSet<u32>,
 }
 
-/// The script that says which processes live. Clones share it.
+/// The script that determines which processes are alive. Clones share it.
 ///
 /// ```
 /// use mneme_sys::{Liveness, ScriptedLiveness};
@@ -37,18 +37,18 @@ pub struct ScriptedProcess {
     process: u32,
 }
 
-/// A panic in another test thread leaves the script usable: every change is one step.
+/// A panic in another test thread leaves the script usable, because every change is one step.
 fn lock(script: &Mutex<Script>) -> MutexGuard<'_, Script> {
     script.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ScriptedLiveness {
-    /// A script in which nobody holds anything.
+    /// A script in which no index is held.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The process of that number, alive unless it was killed.
+    /// The process with that number, which is alive unless it was killed.
     pub fn process(&self, process: u32) -> ScriptedProcess {
         ScriptedProcess {
             script: Arc::clone(&self.script),
@@ -56,8 +56,8 @@ impl ScriptedLiveness {
         }
     }
 
-    /// Declares a process dead: all it holds is free from now on, and whatever it does here
-    /// later fails or does nothing. The dead stay dead; a new process takes a new number.
+    /// Declares a process dead: everything that it holds is free from now on, and its later calls
+    /// fail or do nothing. A dead process stays dead; a new process needs a new number.
     pub fn kill(&self, process: u32) {
         let mut script = lock(&self.script);
         script.dead.insert(process);
@@ -66,12 +66,12 @@ impl ScriptedLiveness {
 }
 
 impl ScriptedProcess {
-    /// The process' number.
+    /// The process's number.
     pub fn number(&self) -> u32 {
         self.process
     }
 
-    /// Takes the index if it is free; says whether it was.
+    /// Takes the index if it is free; returns whether it was.
     fn take(&self, index: u32) -> Result<bool, LivenessError> {
         let mut script = lock(&self.script);
         if script.dead.contains(&self.process) {

@@ -1,44 +1,45 @@
-//! What one file or mapping may hold after a crash.
+//! The possible contents of one file or mapping after a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{CrashState, FailureModel, LINE, Operation, SECTOR};
 
-/// Words that one operation stored into one unit.
+/// The words that one operation stored into one unit.
 type Touch = Vec<(u64, u64)>;
 
-/// Words of a unit that may differ from the durable image, by offset.
+/// The words of a unit that may differ from the durable image, by offset.
 type Content = BTreeMap<u64, u64>;
 
-/// A unit of the medium that may hold more than one content.
+/// A unit of the medium that may have more than one content.
 #[derive(Debug, Clone, Default)]
 struct Unit {
-    /// What was stored since the durable image, in order.
+    /// The stores since the durable image, in order.
     touches: Vec<Touch>,
-    /// So many of them have certainly arrived.
+    /// The number of stores that have certainly reached the medium.
     floor: usize,
-    /// So many arrive with the next fence.
+    /// The number of stores that will have reached it after the next fence.
     flushed: usize,
-    /// A failed sync dropped its page: nothing arrives until the page is stored to again.
+    /// A failed sync dropped its page: nothing reaches the medium until the page is stored to
+    /// again.
     lost: bool,
 }
 
-/// What may be found in one file or mapping after a crash at the present point.
+/// The possible contents of one file or mapping after a crash at the current point.
 #[derive(Debug, Clone)]
 pub(super) struct CrashContents {
     model: FailureModel,
     durable: Arc<Vec<u8>>,
     durable_len: u64,
     units: BTreeMap<u64, Unit>,
-    /// Lengths since the last sync, the durable one first.
+    /// The lengths since the last sync, the durable one first.
     lengths: Vec<u64>,
     /// The latest content of words that changed since `durable`.
     latest: BTreeMap<u64, u64>,
 }
 
 impl CrashContents {
-    /// Holds `image`, and nothing is under way.
+    /// The medium contains `image`, and no operation is pending.
     pub(super) fn new(image: Arc<Vec<u8>>, model: FailureModel) -> Self {
         let durable_len = image.len() as u64;
         Self {
@@ -51,12 +52,12 @@ impl CrashContents {
         }
     }
 
-    /// The bytes that every state is a difference from.
+    /// The bytes to which every state is a difference.
     pub(super) fn durable(&self) -> &Arc<Vec<u8>> {
         &self.durable
     }
 
-    /// Moves the crash behind `operation`.
+    /// Moves the crash to the point after `operation`.
     pub(super) fn apply(&mut self, operation: &Operation) {
         match operation {
             Operation::Store { at, bytes } => self.store(*at, bytes),
@@ -84,7 +85,7 @@ impl CrashContents {
         }
     }
 
-    /// What a program reads now.
+    /// What a program reads at the current point.
     pub(super) fn visible(&self) -> Vec<u8> {
         let mut bytes = self.durable.to_vec();
         let len = self.lengths.last().copied().unwrap_or(self.durable_len);
@@ -131,7 +132,7 @@ impl CrashContents {
             }
             word_at += 8;
         }
-        // Storing to a page makes all of it dirty, and with it what a failed sync had dropped.
+        // Storing to a page makes all of it dirty, including what a failed sync had dropped.
         let pages = at / 4096 * 4096 / unit_len..end.div_ceil(4096) * 4096 / unit_len;
         for (_, unit) in self.units.range_mut(pages) {
             unit.lost = false;
@@ -189,7 +190,7 @@ impl CrashContents {
         }
     }
 
-    /// What failed syncs have lost is what the medium holds, for the program too.
+    /// After failed syncs have lost data, the program too sees what the medium contains.
     fn drop_cached(&mut self) {
         let latest = &mut self.latest;
         self.units.retain(|_, unit| {
@@ -202,7 +203,7 @@ impl CrashContents {
         });
     }
 
-    /// How many contents a unit may have, those caught in the middle aside.
+    /// The number of possible contents of a unit, not counting torn ones.
     fn choices(unit: &Unit) -> usize {
         if unit.lost {
             1
@@ -211,10 +212,9 @@ impl CrashContents {
         }
     }
 
-    /// Every state in which no unit was caught in the middle, if there are at most `limit`, and
-    /// those that catch *one* unit in the middle of its last store (a sector: of all its stores,
-    /// too), in each way that leaves out one word or keeps one word, while nothing of the other
-    /// units has arrived or everything has.
+    /// Every state without torn units, if there are at most `limit`. Also states in which *one*
+    /// unit is torn in its last store (for a sector: in all its stores), in each way that leaves
+    /// out one word or keeps one word, while the other units have either nothing or everything.
     pub(super) fn all(&self, limit: usize) -> Option<Vec<CrashState>> {
         let units: Vec<&Unit> = self.units.values().collect();
         let radix: Vec<usize> = units.iter().map(|unit| Self::choices(unit)).collect();
@@ -253,7 +253,7 @@ impl CrashContents {
         Some(states.into_iter().collect())
     }
 
-    /// The contents of a unit that was caught in the middle.
+    /// The torn contents of a unit.
     fn torn(&self, unit: &Unit) -> Vec<Content> {
         let choices = Self::choices(unit);
         let mut torn = Vec::new();
@@ -267,7 +267,7 @@ impl CrashContents {
         torn
     }
 
-    /// The contents of a unit that was caught between an instant and the last one.
+    /// The contents of a unit that was torn between an instant and the last one.
     fn torn_from(&self, unit: &Unit, instant: usize, torn: &mut Vec<Content>) {
         let before = Self::content(unit, instant);
         let later: Content = unit.touches[unit.floor + instant..]
@@ -289,8 +289,8 @@ impl CrashContents {
         }
     }
 
-    /// One state by chance: each unit as of an instant of its own, some of them caught in the
-    /// middle. `random` gives 64 random bits.
+    /// One random state: each unit as of an instant of its own, some of them torn. `random` returns
+    /// 64 random bits.
     pub(super) fn sample(&self, mut random: impl FnMut() -> u64) -> CrashState {
         let len = self.lengths[random() as usize % self.lengths.len()];
         let mut contents = Vec::with_capacity(self.units.len());
@@ -330,7 +330,7 @@ impl CrashContents {
     }
 
     fn state(&self, len: u64, contents: &[Content]) -> CrashState {
-        // Units are in order of their places, and so are the words of each.
+        // Units are sorted by their places, and so are the words of each.
         let kept = contents
             .iter()
             .flatten()

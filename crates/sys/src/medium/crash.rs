@@ -1,24 +1,24 @@
-//! What may be found on a medium after a crash.
+//! The possible contents of a medium after a crash.
 //!
-//! The medium is a row of *units*: sectors of a file, lines of persistent memory. Each unit holds
-//! its content as of any instant between its last guaranteed one and the crash; units are
-//! independent of each other, and so is the length. A unit may also be caught in the middle: a
-//! mixture, at 8 bytes, of its contents as of two instants. Words of 8 bytes are never torn.
+//! The medium is a row of *units*: sectors of a file, or lines of persistent memory. Each unit has
+//! its content as of some instant between its last guaranteed one and the crash. Units are
+//! independent of each other, and so is the length. A unit may also be torn: a mixture, at 8 bytes,
+//! of its contents as of two instants. Words of 8 bytes are never torn.
 //!
 //! | | unit | guaranteed |
 //! |---|---|---|
 //! | [`FailureModel::File`] | sector of 512 bytes | what was stored before the last sync |
 //! | [`FailureModel::Dax`] | line of 64 bytes | what was stored before a flush of the line that a fence followed |
 //!
-//! For persistent memory only the stores behind the guaranteed ones may be in the middle, and in
-//! order: a line's content is always a prefix of its stores, the last of them in part.
+//! For persistent memory only the stores after the guaranteed ones can be torn, and they arrive in
+//! order: a line's content is always a prefix of its stores, of which the last may be partial.
 
 use std::sync::Arc;
 
 use super::contents::CrashContents;
 use super::{Operation, Trace};
 
-/// Which failures a structure must survive.
+/// The failures that a structure must survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureModel {
     /// Power loss with a file on a block device.
@@ -27,7 +27,7 @@ pub enum FailureModel {
     Dax,
 }
 
-/// What one crash left behind, as the difference from [`CrashStates::durable`].
+/// The result of one crash, as the difference to [`CrashStates::durable`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CrashState {
     /// The medium's length.
@@ -36,7 +36,7 @@ pub struct CrashState {
     pub words: Vec<(u64, u64)>,
 }
 
-/// The states that a medium may be found in after a crash, at a point that moves forward through a
+/// The states in which a medium may be found after a crash, at a point that moves forward through a
 /// [`Trace`].
 ///
 /// ```
@@ -56,7 +56,7 @@ pub struct CrashState {
 #[derive(Debug)]
 pub struct CrashStates<'t> {
     trace: &'t Trace,
-    /// Operations that happened before the crash.
+    /// The number of operations before the crash.
     at: usize,
     contents: CrashContents,
     mark: u64,
@@ -74,7 +74,7 @@ impl<'t> CrashStates<'t> {
         }
     }
 
-    /// How many operations happened before the crash.
+    /// The number of operations before the crash.
     #[must_use]
     pub fn at(&self) -> usize {
         self.at
@@ -86,13 +86,13 @@ impl<'t> CrashStates<'t> {
         self.mark
     }
 
-    /// The bytes that every state is a difference from.
+    /// The bytes to which every state is a difference.
     #[must_use]
     pub fn durable(&self) -> Arc<Vec<u8>> {
         self.contents.durable().clone()
     }
 
-    /// Moves the crash behind the next operation. `false` at the end of the trace.
+    /// Moves the crash to the point after the next operation. `false` at the end of the trace.
     pub fn advance(&mut self) -> bool {
         let Some(operation) = self.trace.operations.get(self.at) else {
             return false;
@@ -105,17 +105,16 @@ impl<'t> CrashStates<'t> {
         true
     }
 
-    /// Every state in which no unit was caught in the middle, if there are at most `limit`, and
-    /// those that catch *one* unit in the middle of its last store (a sector: of all its stores,
-    /// too), in each way that leaves out one word or keeps one word, while nothing of the other
-    /// units has arrived or everything has.
+    /// Every state without torn units, if there are at most `limit`. Also states in which *one*
+    /// unit is torn in its last store (for a sector: in all its stores), in each way that leaves
+    /// out one word or keeps one word, while the other units have either nothing or everything.
     #[must_use]
     pub fn all(&self, limit: usize) -> Option<Vec<CrashState>> {
         self.contents.all(limit)
     }
 
-    /// One state by chance: each unit as of an instant of its own, some of them caught in the
-    /// middle. `random` gives 64 random bits.
+    /// One random state: each unit as of an instant of its own, some of them torn. `random` returns
+    /// 64 random bits.
     pub fn sample(&self, random: impl FnMut() -> u64) -> CrashState {
         self.contents.sample(random)
     }

@@ -1,4 +1,4 @@
-//! What a directory may be after a crash.
+//! The possible states of a directory after a crash.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,27 +7,27 @@ use super::contents::CrashContents;
 use super::recorded_directory::{DirectoryOperation, DirectoryTrace, apply};
 use super::{CrashState, FailureModel};
 
-/// What one crash left behind.
+/// The result of one crash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryState {
     /// The names and the files that they lead to.
     pub names: BTreeMap<String, usize>,
-    /// What the named files hold, as differences from what is durable.
+    /// The contents of the named files, as differences to the durable contents.
     pub files: BTreeMap<usize, CrashState>,
 }
 
-/// The states that a directory may be found in after a crash, at a point that moves forward through
-/// a [`DirectoryTrace`]. Files lose sectors as in [`FailureModel::File`], each by itself. Of the
-/// changes of names since the last sync of the directory any may be missing, and with it the later
-/// ones that touch a name of it.
+/// The states in which a directory may be found after a crash, at a point that moves forward
+/// through a [`DirectoryTrace`]. Files lose sectors as in [`FailureModel::File`], each
+/// independently. Of the changes of names since the last sync of the directory, any may be missing,
+/// and with it the later ones that involve one of its names.
 #[derive(Debug)]
 pub struct DirectoryStates<'t> {
     trace: &'t DirectoryTrace,
     at: usize,
     mark: u64,
-    /// Names that are durable.
+    /// The durable names.
     names: BTreeMap<String, usize>,
-    /// Changes since, by their places in the trace.
+    /// Later changes, by their positions in the trace.
     changes: Vec<usize>,
     pub(super) files: Vec<CrashContents>,
 }
@@ -47,7 +47,7 @@ impl<'t> DirectoryStates<'t> {
         }
     }
 
-    /// How many operations happened before the crash.
+    /// The number of operations before the crash.
     #[must_use]
     pub fn at(&self) -> usize {
         self.at
@@ -59,7 +59,7 @@ impl<'t> DirectoryStates<'t> {
         self.mark
     }
 
-    /// Moves the crash behind the next operation. `false` at the end of the trace.
+    /// Moves the crash to the point after the next operation. `false` at the end of the trace.
     pub fn advance(&mut self) -> bool {
         let Some(operation) = self.trace.operations.get(self.at) else {
             return false;
@@ -89,7 +89,7 @@ impl<'t> DirectoryStates<'t> {
         true
     }
 
-    /// The names after those changes that `arrived`, without the ones that build on a missing one.
+    /// The names after those changes that `arrived`, without those that depend on a missing one.
     fn named(&self, arrived: impl Fn(usize) -> bool) -> BTreeMap<String, usize> {
         let mut names = self.names.clone();
         let mut missing: Vec<&str> = Vec::new();
@@ -153,7 +153,7 @@ impl<'t> DirectoryStates<'t> {
         Some(states)
     }
 
-    /// One state by chance. `random` gives 64 random bits.
+    /// One random state. `random` returns 64 random bits.
     pub fn sample(&self, mut random: impl FnMut() -> u64) -> DirectoryState {
         let set = match random() % 4 {
             0 => 0,

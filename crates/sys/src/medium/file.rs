@@ -14,21 +14,21 @@ use crate::region::{RegionError, collapses_shared_memory};
 use crate::syncs::Syncs;
 use crate::{Access, PagePolicy, Region, WriteBack};
 
-/// A file, mapped. One sync is one `fdatasync`, on tmpfs too.
+/// A mapped file. One sync is one `fdatasync`, on tmpfs too.
 ///
-/// The mapping is advised against readahead and huge pages: a structure that is read at random
-/// would drag in, and a sync write out, far more than was touched. On tmpfs nothing is read in or
-/// written out, and [`Medium::settle`] lays it into huge pages where the kernel has them. Growth
-/// reserves the space in the file system, so a full disk is an error of [`Medium::grow`] and no
-/// SIGBUS. A media error under the mapping *is* SIGBUS.
+/// The mapping is advised against readahead and huge pages: for a structure that is read at random,
+/// they would read, and a sync would write, far more than was accessed. On tmpfs nothing is read or
+/// written, and [`Medium::settle`] moves the file into huge pages if the kernel has them. Growth
+/// reserves the space in the file system, so a full disk is an error of [`Medium::grow`] and not a
+/// SIGBUS. A media error under the mapping *is* a SIGBUS.
 #[derive(Debug)]
 pub struct FileMedium {
     region: Region,
     file: File,
     syncs: Syncs,
-    /// Bytes of the mapping that have been advised.
+    /// The length of the mapping that has been advised, in bytes.
     advised: AtomicU64,
-    /// What writes cache lines back, if that is how stores become durable.
+    /// The instruction that writes cache lines back, if stores become durable that way.
     write_back: Option<WriteBack>,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn sync(syncs: &Syncs, file: &File) -> Result<(), MediumError> {
     synced.map_err(|error| error.map_or(MediumError::Poisoned, MediumError::Sync))
 }
 
-/// The error of something that needs space.
+/// The error of an operation that needs space.
 pub(super) fn full_or(what: &'static str, wanted: u64) -> impl FnOnce(io::Error) -> MediumError {
     move |source| match source.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => MediumError::NoSpace { wanted },
@@ -46,8 +46,8 @@ pub(super) fn full_or(what: &'static str, wanted: u64) -> impl FnOnce(io::Error)
     }
 }
 
-/// Bytes of a file that the kernel is asked to read at once: of more it may leave out the rest,
-/// from the size on that one request to the disk may have (`max_sectors_kb`) or its readahead.
+/// The number of bytes that the kernel is asked to read at once. Of larger requests it may omit the
+/// rest, beyond the maximum size of one request to the disk (`max_sectors_kb`) or its readahead.
 const AHEAD: u64 = 128 << 10;
 
 fn size(max: u64) -> Result<usize, RegionError> {
@@ -76,13 +76,13 @@ impl FileMedium {
     }
 
     /// Maps `file` for writing, so that [`flush`](Medium::flush) and [`fence`](Medium::fence) write
-    /// the CPU's cache back by the best instruction it has ([`WriteBack`]). In memory (tmpfs) that
-    /// is a survival of nothing but the process, at the cost of persistent memory; there, on a file
-    /// system mounted with `dax`, the mapping is `MAP_SYNC`, and what was fenced survives power
-    /// loss.
+    /// the CPU's cache back by its best instruction ([`WriteBack`]). In memory (tmpfs) the data
+    /// then survive only the process, at the cost of persistent memory. On persistent memory, on a
+    /// file system mounted with `dax`, the mapping is `MAP_SYNC`, and what was fenced survives
+    /// power loss.
     ///
     /// # Errors
-    /// As [`open`](Self::open); `Unsupported` for a file on another medium, which a cache line does
+    /// As [`open`](Self::open); `Unsupported` for a file on another medium, which cache lines do
     /// not reach without a sync, and on a CPU without such instructions.
     pub fn open_direct(file: File, max: u64) -> Result<Self, MediumError> {
         let best = WriteBack::available().pop();
@@ -110,15 +110,15 @@ impl FileMedium {
         Ok(medium)
     }
 
-    /// Writes the file's dirty pages and drops the clean ones, so that what is read next comes
-    /// from the medium and not from pages that a failed sync left behind.
+    /// Writes the file's dirty pages and drops the clean ones, so that the next reads come from the
+    /// medium and not from pages that a failed sync left behind.
     ///
     /// # Errors
     /// [`MediumError::Sync`], [`MediumError::Os`].
     pub fn drop_cached_pages(file: &File) -> Result<(), MediumError> {
         use std::os::fd::AsRawFd;
         file.sync_data().map_err(MediumError::Sync)?;
-        // SAFETY: a valid descriptor and integers; 0, 0 is the whole file.
+        // SAFETY: a valid descriptor and integers; 0, 0 means the whole file.
         let code =
             unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
         if code == 0 {
@@ -130,7 +130,7 @@ impl FileMedium {
         })
     }
 
-    /// Advises what has been mapped since the last call.
+    /// Advises the part that has been mapped since the last call.
     fn advise(&self) -> Result<(), MediumError> {
         let len = self.len();
         let from = self.advised.load(Ordering::Relaxed);
@@ -173,13 +173,13 @@ impl Medium for FileMedium {
 
     #[inline]
     fn store(&self, at: u64, bytes: &[u8]) {
-        // SAFETY: the region has `len` committed bytes, and is whole pages.
+        // SAFETY: the region has `len` committed bytes, in whole pages.
         unsafe { store(self.base(), self.len(), at, bytes) }
     }
 
     #[inline]
     fn store_word(&self, at: u64, word: u64) {
-        // SAFETY: the region has `len` committed bytes, and is whole pages.
+        // SAFETY: the region has `len` committed bytes, in whole pages.
         unsafe { store_word(self.base(), self.len(), at, word) }
     }
 
@@ -187,7 +187,7 @@ impl Medium for FileMedium {
         if let Some(write_back) = self.write_back {
             let len = (range.end - range.start) as usize;
             assert_inside(range.start, len, self.len());
-            // SAFETY: inside of what is mapped, by the assertion.
+            // SAFETY: inside the mapping, by the assertion.
             unsafe {
                 let first = self.base().as_ptr().add(range.start as usize);
                 write_back.write_back_at(first, len);
@@ -236,7 +236,8 @@ impl Medium for FileMedium {
 
     fn settle(&self, range: Range<u64>) {
         if !self.region.is_on_medium() && collapses_shared_memory() {
-            // It has its space, so what fails here comes on first touch, in small pages.
+            // The file has its space, so if this fails, memory comes on first touch, in small
+            // pages.
             let _ = self
                 .region
                 .prefault(range.start as usize..range.end as usize);
@@ -257,8 +258,8 @@ mod tests {
 
     const FRAMES: u64 = 8 << 20;
 
-    /// Bytes in huge pages of a file of this directory that was settled, and of a second mapping of
-    /// it that has read it.
+    /// The number of bytes in huge pages of a file in this directory that was settled, and of a
+    /// second mapping that has read it.
     fn huge_bytes(directory: &str) -> [usize; 2] {
         let path = format!("{directory}/mneme-medium-pages-{}", std::process::id());
         let open = || {
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_flushed_where_they_reach_the_medium_and_refused_elsewhere() {
+    fn cache_lines_are_flushed_where_they_reach_the_medium_and_refused_elsewhere() {
         let open = |directory: &str| {
             let path = format!("{directory}/mneme-medium-direct-{}", std::process::id());
             let mut options = File::options();

@@ -1,4 +1,4 @@
-//! A directory of a file system, held by one opening at a time.
+//! A directory of a file system, which one opening at a time holds.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -13,10 +13,10 @@ use crate::files::open_plain;
 use crate::liveness::lock_bytes;
 use crate::syncs::Syncs;
 
-/// The file whose first byte is locked.
+/// The name of the file whose first byte is locked.
 const LOCK: &str = "lock";
 
-/// Mode bits by which other users may read a directory.
+/// Mode bits that let other users read a directory.
 const READERS: u32 = 0o044;
 
 /// Why a directory cannot be opened.
@@ -28,7 +28,7 @@ pub enum DirectoryError {
         /// The directory.
         path: PathBuf,
     },
-    /// It lies on a file system of the network.
+    /// It lies on a network file system.
     #[error(
         "{} lies on a network file system, whose locks and syncs cannot be relied upon: use a \
          local one",
@@ -41,11 +41,11 @@ pub enum DirectoryError {
     /// The kernel refuses.
     #[error("cannot {what} {}", path.display())]
     Os {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
         /// The directory or the file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -53,14 +53,14 @@ pub enum DirectoryError {
 
 /// A directory of a local file system.
 ///
-/// Names are those of the directory that was opened, wherever it is moved to and whatever gets its
+/// Names refer to the directory that was opened, even if it is moved or something else gets its
 /// path. A sync of a file that was removed meanwhile fails ([`MediumError::Removed`]).
 ///
 /// The opening holds two locks, which belong to open files and not to the process: an OFD lock on
-/// the file `lock`, and `flock` on the directory itself, for the file may be removed. The second is
-/// left out where other users may read the directory, for a reader could hold it for ever. A
-/// process that receives the descriptor of the first ([`lock`](FileDirectory::lock),
-/// [`crate::descriptors`]) holds it too, until the last of them is closed, and takes the second
+/// the file `lock` and, because that file may be removed, `flock` on the directory itself. The
+/// second is omitted if other users may read the directory, because a reader could hold it for
+/// ever. A process that receives the descriptor of the first ([`lock`](FileDirectory::lock),
+/// [`crate::descriptors`]) holds it too, until the last descriptor is closed, and takes the second
 /// when its predecessor has closed the directory. A child made by `fork` inherits both until it
 /// calls `exec`.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub struct FileDirectory {
 }
 
 impl FileDirectory {
-    /// Opens a directory and locks it; makes it for its owner alone if there is none.
+    /// Opens and locks a directory; creates it, for its owner only, if there is none.
     ///
     /// # Errors
     /// [`DirectoryError`].
@@ -96,7 +96,7 @@ impl FileDirectory {
         Ok(opened)
     }
 
-    /// Opens a directory whose lock another process has held and handed over.
+    /// Opens a directory whose lock another process has held and passed on.
     ///
     /// # Errors
     /// [`DirectoryError`].
@@ -118,7 +118,7 @@ impl FileDirectory {
         Ok(opened)
     }
 
-    /// Locks the directory, as long as it is open, unless other users could do so as well.
+    /// Locks the directory itself as long as it is open, unless other users could lock it as well.
     fn lock_itself(&self) -> Result<(), DirectoryError> {
         let found = self.directory.metadata();
         let mode = found.map_err(failed("look at", &self.path))?.mode();
@@ -133,7 +133,7 @@ impl FileDirectory {
         })
     }
 
-    /// Opens a directory without its lock, to look at what a living process writes.
+    /// Opens a directory without its lock, to read what a living process writes.
     ///
     /// # Errors
     /// [`DirectoryError`].
@@ -149,19 +149,19 @@ impl FileDirectory {
         })
     }
 
-    /// The descriptor that holds the lock, for a process that takes the directory over.
+    /// The descriptor that holds the lock, for a process that takes over the directory.
     #[must_use]
     pub fn lock(&self) -> Option<BorrowedFd<'_>> {
         self.lock.as_ref().map(AsFd::as_fd)
     }
 
-    /// A file of the directory that is open, by way of its descriptor.
+    /// The path of a file in the open directory, through its descriptor.
     fn at(&self, name: &str) -> PathBuf {
         let directory = self.directory.as_raw_fd();
         PathBuf::from(format!("/proc/self/fd/{directory}/{name}"))
     }
 
-    /// Where it was opened.
+    /// The path at which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -195,7 +195,7 @@ impl Directory for FileDirectory {
         let mut names = Vec::new();
         for entry in entries {
             let entry = entry.map_err(os("list the directory"))?;
-            // Names of other encodings are nobody's here.
+            // Files whose names have other encodings do not belong to this directory's users.
             names.extend(entry.file_name().into_string());
         }
         Ok(names)
@@ -212,7 +212,7 @@ impl Directory for FileDirectory {
 
     fn open(&self, name: &str) -> Result<Box<dyn Storage>, MediumError> {
         let path = self.at(name);
-        // Without the lock nothing is written.
+        // Nothing is written without the lock.
         let file = open_plain(
             &path,
             OpenOptions::new().read(true).write(self.lock.is_some()),

@@ -8,7 +8,7 @@ use super::{Medium, MediumError, inside, store, store_word};
 use crate::region::RegionError;
 use crate::{PagePolicy, Region};
 
-/// Memory of this process. For structures that need no durability, and for tests.
+/// Memory of this process, for structures that need no durability, and for tests.
 ///
 /// ```
 /// use mneme_sys::medium::{Medium, MemoryMedium};
@@ -22,7 +22,7 @@ use crate::{PagePolicy, Region};
 #[derive(Debug)]
 pub struct MemoryMedium {
     region: Region,
-    /// The length that was asked for; the region rounds it up to frames.
+    /// The requested length; the region rounds it up to frames.
     len: AtomicU64,
 }
 
@@ -30,7 +30,7 @@ impl MemoryMedium {
     /// An empty medium that may grow to `max` bytes.
     ///
     /// # Errors
-    /// [`MediumError::Region`]: no address space for it.
+    /// [`MediumError::Region`]: there is no address space.
     pub fn new(max: u64) -> Result<Self, MediumError> {
         let bytes = usize::try_from(max).map_err(|_| RegionError::Unsupported {
             what: "a medium beyond the address space",
@@ -41,14 +41,15 @@ impl MemoryMedium {
         })
     }
 
-    /// Makes all memory accessible that was ever grown into.
+    /// Makes all memory accessible that it has ever grown into.
     pub(super) fn set_committed(&self) {
         self.set_len(self.region.len() as u64);
     }
 
-    /// Forgets all lengths above `to`: the crash harness lays another image into the same memory.
+    /// Forgets lengths above `to`, when the crash harness writes another image into the same
+    /// memory.
     pub(super) fn set_len(&self, to: u64) {
-        // SYNC: no partner; the caller is alone with the medium.
+        // SYNC: no partner; the caller has exclusive use of the medium.
         self.len.store(to, Ordering::Relaxed);
     }
 }
@@ -71,13 +72,13 @@ impl Medium for MemoryMedium {
 
     #[inline]
     fn store(&self, at: u64, bytes: &[u8]) {
-        // SAFETY: the region has `len` committed bytes, and is whole pages.
+        // SAFETY: the region has `len` committed bytes, in whole pages.
         unsafe { store(self.base(), self.len(), at, bytes) }
     }
 
     #[inline]
     fn store_word(&self, at: u64, word: u64) {
-        // SAFETY: the region has `len` committed bytes, and is whole pages.
+        // SAFETY: the region has `len` committed bytes, in whole pages.
         unsafe { store_word(self.base(), self.len(), at, word) }
     }
 

@@ -1,4 +1,4 @@
-//! A directory in memory that keeps every operation in order.
+//! A directory in memory that records every operation in order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,8 +9,8 @@ use super::directory_states::{DirectoryState, DirectoryStates};
 use super::recorded_mapping::RecordedMapping;
 use super::{Directory, FailureModel, Medium, MediumError, Operation, Storage, inside};
 
-/// One operation on a directory or on a file of it. Files are numbered as they are made; a number
-/// stays when the file gets another name.
+/// One operation on a directory or on a file in it. Files are numbered in the order of their
+/// creation; a renamed file keeps its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DirectoryOperation {
     /// A name for a new, empty file.
@@ -20,29 +20,29 @@ pub enum DirectoryOperation {
         /// The file.
         file: usize,
     },
-    /// A file got another name.
+    /// A file was renamed.
     Rename {
         /// The old name.
         from: String,
-        /// The new one; what it led to before is gone.
+        /// The new name; a file that had it before is removed.
         to: String,
     },
     /// A name was removed.
     Remove(String),
     /// The names were synced.
     Sync,
-    /// Something happened to one of the files.
+    /// An operation on one of the files.
     File {
         /// The file.
         file: usize,
-        /// What happened.
+        /// The operation.
         operation: Operation,
     },
-    /// The test noted something.
+    /// A mark set by the test.
     Mark(u64),
 }
 
-/// What happened to a directory since it held `names` and `files`.
+/// The history of a directory since it contained `names` and `files`.
 #[derive(Debug, Clone, Default)]
 pub struct DirectoryTrace {
     /// The names at the start, all of them durable.
@@ -54,7 +54,7 @@ pub struct DirectoryTrace {
 }
 
 impl DirectoryTrace {
-    /// This trace without its `index`-th operation: a program that forgot it.
+    /// This trace without its `index`-th operation, like a program that omitted it.
     #[must_use]
     pub fn without(&self, index: usize) -> Self {
         let mut twin = self.clone();
@@ -62,14 +62,14 @@ impl DirectoryTrace {
         twin
     }
 
-    /// The positions of the operations that `wanted` accepts.
+    /// The positions of the operations for which `wanted` returns true.
     pub fn positions(&self, wanted: impl Fn(&DirectoryOperation) -> bool) -> Vec<usize> {
         let each = self.operations.iter().enumerate();
         each.filter(|(_, op)| wanted(op)).map(|(i, _)| i).collect()
     }
 }
 
-/// What an operation does to the names.
+/// Applies an operation to the names.
 pub(super) fn apply(names: &mut BTreeMap<String, usize>, operation: &DirectoryOperation) {
     match operation {
         DirectoryOperation::Create { name, file } => {
@@ -113,13 +113,13 @@ pub(super) struct RecordedState {
     trace: DirectoryTrace,
     names: BTreeMap<String, usize>,
     files: Vec<Live>,
-    /// Bytes that all files together may have.
+    /// The maximum number of bytes of all files together.
     limit: Option<u64>,
-    /// Syncs of files until one fails, what it loses, and how many fail from then on.
+    /// The number of file syncs until one fails, what it loses, and how many more fail after it.
     failing: Option<(u64, u64, u64)>,
-    /// Syncs of the directory until one fails.
+    /// The number of directory syncs until one fails.
     failing_names: Option<u64>,
-    /// A file's bytes that cannot be read.
+    /// A byte of a file that cannot be read.
     unreadable: Option<(usize, u64)>,
 }
 
@@ -127,7 +127,7 @@ pub(super) struct RecordedState {
 #[derive(Debug, Default)]
 struct Live {
     bytes: Arc<Vec<u8>>,
-    /// A sync has failed: pages that look clean may not have been written.
+    /// Whether a sync has failed: pages that look clean may not have been written.
     doubtful: bool,
 }
 
@@ -138,7 +138,7 @@ impl RecordingDirectory {
         Self::default()
     }
 
-    /// A directory that holds these files, durably.
+    /// A directory that contains these files, durably.
     #[must_use]
     pub fn with_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
         let mut state = RecordedState::default();
@@ -149,7 +149,7 @@ impl RecordingDirectory {
         Self { state }
     }
 
-    /// What a crash has left behind.
+    /// The directory after a crash.
     #[must_use]
     pub fn crashed(states: &DirectoryStates<'_>, found: &DirectoryState) -> Self {
         let mut state = RecordedState::default();
@@ -173,8 +173,8 @@ impl RecordingDirectory {
         Self { state }
     }
 
-    /// What a process leaves behind that is killed after the first `many` operations of `trace`: no
-    /// power is lost, so that the next process sees all of them. They stay a part of the trace.
+    /// The directory that is left by a process killed after the first `many` operations of `trace`.
+    /// Power is not lost, so the next process sees all of them; they remain a part of the trace.
     #[must_use]
     pub fn killed(trace: &DirectoryTrace, many: usize) -> Self {
         let mut state = RecordedState::default();
@@ -195,7 +195,7 @@ impl RecordingDirectory {
         Self { state }
     }
 
-    /// What has been done to it.
+    /// The recorded operations.
     #[must_use]
     pub fn trace(&self) -> DirectoryTrace {
         self.lock().trace.clone()
@@ -215,33 +215,34 @@ impl RecordingDirectory {
         self.record(DirectoryOperation::Mark(value));
     }
 
-    /// From now on files that have more than `limit` bytes in all find no space; `None` lifts it.
+    /// From now on there is no space beyond `limit` bytes for all files together; `None` removes
+    /// the limit.
     pub fn limit(&self, limit: Option<u64>) {
         self.lock().limit = limit;
     }
 
-    /// The `nth` sync of a file from now (1 is the next) fails, and `more` after it; see
+    /// Makes the `nth` sync of a file from now (1 is the next) fail, and `more` after it; see
     /// [`Operation::FailedSync`].
     pub fn fail_sync(&self, nth: u64, keep: u64, more: u64) {
         self.lock().failing = Some((nth, keep, more));
     }
 
-    /// The `nth` sync of the directory from now fails; the names stay as unsure as they were.
+    /// Makes the `nth` sync of the directory from now fail; changes of names remain uncertain.
     pub fn fail_names(&self, nth: u64) {
         self.lock().failing_names = Some(nth);
     }
 
-    /// Reads of the byte at `at` of that file fail.
+    /// Makes reads of the byte at `at` of that file fail.
     pub fn make_unreadable(&self, name: &str, at: u64) {
         let mut state = self.lock();
         state.unreadable = state.names.get(name).map(|file| (*file, at));
     }
 
-    /// Maps a file, which may grow to `max` bytes. What is stored there is recorded as what is
-    /// written to the file, and nothing else writes to it meanwhile.
+    /// Maps a file, which may grow to `max` bytes. Stores there are recorded like writes to the
+    /// file, and nothing else may write to it meanwhile.
     ///
     /// # Errors
-    /// There is no such file, or it is longer; no address space.
+    /// There is no such file, or it is longer; there is no address space.
     pub fn map(&self, name: &str, max: u64) -> Result<Box<dyn Medium>, MediumError> {
         let state = self.lock();
         let file = state.find(name)?;
@@ -279,7 +280,7 @@ impl RecordedState {
         });
     }
 
-    /// Does what a trace says.
+    /// Performs the operations of a trace.
     fn replay(&mut self, operation: &DirectoryOperation) {
         self.change(operation.clone());
         match operation {
@@ -317,7 +318,7 @@ impl RecordedState {
         })
     }
 
-    /// Bytes of all files that have a name.
+    /// The number of bytes of all files that have a name.
     fn used(&self) -> u64 {
         let used = self.names.values();
         used.map(|file| self.files[*file].bytes.len() as u64).sum()
@@ -328,7 +329,7 @@ impl RecordedState {
         self.trace.operations.push(operation);
     }
 
-    /// What the medium holds of a file, as far as the kernel believes that it wrote it.
+    /// The content of a file on the medium, as far as the kernel believes that it wrote it.
     fn contents(&self, file: usize) -> CrashContents {
         let image = self.trace.files.get(file).cloned().unwrap_or_default();
         let mut contents = CrashContents::new(image, FailureModel::File);
@@ -346,7 +347,7 @@ impl RecordedState {
         contents
     }
 
-    /// Makes a file at least so long.
+    /// Makes a file at least that long.
     pub(super) fn grow(&mut self, file: usize, to: u64) -> Result<(), MediumError> {
         let len = self.files[file].bytes.len() as u64;
         if to > len {
@@ -360,7 +361,7 @@ impl RecordedState {
         Ok(())
     }
 
-    /// Stores bytes in a file that is as long as that.
+    /// Stores bytes in a file that is long enough.
     pub(super) fn store(&mut self, file: usize, at: u64, bytes: &[u8]) {
         let live = Arc::make_mut(&mut self.files[file].bytes);
         live[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! A file of a recorded directory, mapped.
+//! A mapped file of a recorded directory.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -9,7 +9,7 @@ use super::{Medium, MediumError, MemoryMedium, RecordingDirectory, inside};
 /// A page of zeros.
 static ZEROS: [u8; 4096] = [0; 4096];
 
-/// Memory whose operations are those of a file in a [`RecordingDirectory`].
+/// Memory whose operations are recorded as those of a file in a [`RecordingDirectory`].
 #[derive(Debug)]
 pub(super) struct RecordedMapping {
     directory: RecordingDirectory,
@@ -27,7 +27,7 @@ impl RecordedMapping {
     ) -> Result<Self, MediumError> {
         let memory = MemoryMedium::new(max)?;
         memory.grow(bytes.len() as u64)?;
-        // New memory is zero, and so is most of a file: what is not touched costs nothing.
+        // New memory is zero, and so is most of a file: pages that are not touched cost nothing.
         for (nth, page) in bytes.chunks(ZEROS.len()).enumerate() {
             if page != &ZEROS[..page.len()] {
                 memory.store((nth * ZEROS.len()) as u64, page);
@@ -66,7 +66,7 @@ impl Medium for RecordedMapping {
         self.directory.lock().store(self.file, at, &bytes);
     }
 
-    // Files need neither.
+    // Files need neither flush nor fence.
     fn flush(&self, _: Range<u64>) {}
 
     fn fence(&self) {}
@@ -103,14 +103,14 @@ mod tests {
 
     fn read(mapped: &dyn Medium, at: usize) -> u64 {
         let mut word = [0; 8];
-        // SAFETY: the test looks only at words inside the mapping, which lives as long.
+        // SAFETY: the test reads only words inside the mapping, which lives long enough.
         unsafe { crate::racy::load(mapped.base().as_ptr().add(at), &mut word) };
         u64::from_le_bytes(word)
     }
 
-    /// Pages of zeros among others are where they were, and so are the others.
+    /// Both zero pages and others appear at their places.
     #[test]
-    fn a_mapping_holds_what_the_file_holds() {
+    fn a_mapping_has_the_files_content() {
         let directory = RecordingDirectory::new();
         let file = directory.create("a").unwrap();
         let len = 5 * 4096 + 16;
@@ -126,7 +126,7 @@ mod tests {
 
     /// What is stored in a mapping is found in the file, and is durable once the mapping is synced.
     #[test]
-    fn a_mapping_is_its_file() {
+    fn stores_to_a_mapping_change_the_file() {
         let directory = RecordingDirectory::new();
         let file = directory.create("a").unwrap();
         file.write(0, &[1; 16]).unwrap();
@@ -151,7 +151,7 @@ mod tests {
             (&bytes[..9], &bytes[100..106]),
             (&[1, 1, 1, 1, 1, 1, 1, 1, 255][..], &b"stored"[..])
         );
-        // Space and syncs are those of the directory.
+        // Limits of space and failing syncs are those of the directory.
         directory.limit(Some(4096));
         assert!(matches!(
             mapped.grow(8192),

@@ -1,4 +1,4 @@
-//! A medium that keeps every operation in order, for [`CrashStates`](super::CrashStates).
+//! A medium that records every operation in order, for [`CrashStates`](super::CrashStates).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,7 +14,7 @@ use crate::racy;
 pub enum Operation {
     /// Bytes were stored or written.
     Store {
-        /// Where they begin.
+        /// The offset of the first byte.
         at: u64,
         /// The bytes.
         bytes: Vec<u8>,
@@ -28,18 +28,19 @@ pub enum Operation {
     /// A sync that failed and left every `keep`-th dirty page dirty; the others became clean
     /// without having been written.
     FailedSync {
-        /// 0: every dirty page is lost.
+        /// 0 means that every dirty page is lost.
         keep: u64,
     },
-    /// Clean pages left the cache: what a failed sync lost is lost for the program, too.
+    /// Clean pages were dropped from the cache: data that a failed sync lost are now lost for the
+    /// program, too.
     DropCached,
     /// The length changed to this.
     Grow(u64),
-    /// The test noted something, such as "commit n was reported durable".
+    /// A mark set by the test, such as "commit n was reported durable".
     Mark(u64),
 }
 
-/// What happened to a medium since it held `image`.
+/// The history of a medium since it contained `image`.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
     /// The bytes that were durable at the start.
@@ -49,7 +50,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// This trace without its `index`-th operation: a program that forgot it.
+    /// This trace without its `index`-th operation, like a program that omitted it.
     #[must_use]
     pub fn without(&self, index: usize) -> Self {
         let mut twin = self.clone();
@@ -57,7 +58,7 @@ impl Trace {
         twin
     }
 
-    /// The positions of the operations that `wanted` accepts.
+    /// The positions of the operations for which `wanted` returns true.
     pub fn positions(&self, wanted: impl Fn(&Operation) -> bool) -> Vec<usize> {
         let each = self.operations.iter().enumerate();
         each.filter(|(_, op)| wanted(op)).map(|(i, _)| i).collect()
@@ -84,9 +85,9 @@ pub struct RecordingMedium {
 #[derive(Debug, Default)]
 struct State {
     trace: Trace,
-    /// The file system ends here.
+    /// The limit of the simulated file system in bytes.
     limit: Option<u64>,
-    /// Syncs until one fails, and what that one loses.
+    /// The number of syncs until one fails, and what that one loses.
     failing: Option<(u64, u64)>,
     poisoned: bool,
 }
@@ -115,13 +116,13 @@ impl RecordingMedium {
         Ok(medium)
     }
 
-    /// What has been done to it.
+    /// The recorded operations.
     #[must_use]
     pub fn trace(&self) -> Trace {
         self.lock().trace.clone()
     }
 
-    /// How many operations have been recorded.
+    /// The number of recorded operations.
     #[must_use]
     pub fn recorded(&self) -> usize {
         self.lock().trace.operations.len()
@@ -132,12 +133,12 @@ impl RecordingMedium {
         self.record(Operation::Mark(value));
     }
 
-    /// From now on growth beyond `limit` bytes finds no space; `None` lifts it.
+    /// From now on there is no space beyond `limit` bytes; `None` removes the limit.
     pub fn limit(&self, limit: Option<u64>) {
         self.lock().limit = limit;
     }
 
-    /// The `nth` sync from now (1 is the next) fails; see [`Operation::FailedSync`].
+    /// Makes the `nth` sync from now (1 is the next) fail; see [`Operation::FailedSync`].
     pub fn fail_sync(&self, nth: u64, keep: u64) {
         self.lock().failing = Some((nth, keep));
     }
@@ -151,12 +152,12 @@ impl RecordingMedium {
         bytes
     }
 
-    /// Makes this medium what a crash left behind: `state`, over the image of its trace, is what
-    /// the next program finds, and recording begins anew. The medium may have held the same
-    /// image before, changed by anything that was recorded: only what differs is copied.
+    /// Makes this medium the result of a crash: the next program finds `state`, on the image of its
+    /// trace, and recording starts again. If the medium already has that image, changed only by
+    /// recorded operations, only the differences are copied.
     ///
     /// # Errors
-    /// [`MediumError::Region`]: no memory.
+    /// [`MediumError::Region`]: there is not enough memory.
     pub fn become_crashed(
         &self,
         states: &super::CrashStates,
@@ -204,7 +205,7 @@ impl RecordingMedium {
         Ok(())
     }
 
-    /// Copies `bytes` bytes at `at` from `image`, zeros where it has ended.
+    /// Copies `bytes` bytes at `at` from `image`, and zeros after its end.
     fn lay(&self, image: &[u8], at: u64, bytes: u64) {
         let (from, to) = (
             at.min(image.len() as u64),

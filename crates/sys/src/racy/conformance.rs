@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 type Load = unsafe fn(*const u8, &mut [u8]);
 type Store = unsafe fn(&[u8], *mut u8);
 
-/// A buffer of aligned words, shared as the bytes of a region are.
+/// A buffer of aligned words that is shared like the bytes of a region.
 struct Shared(Vec<AtomicU64>);
 
 impl Shared {
@@ -24,8 +24,8 @@ impl Shared {
     }
 }
 
-/// Every length and alignment around the places where an implementation changes its stride
-/// arrives whole, and nothing beside the range changes.
+/// Copies of every length and alignment around the places where an implementation changes its
+/// stride are complete, and change nothing outside the range.
 fn copies_exactly_the_range(load: Load, store: Store) {
     let lengths: Vec<usize> = if cfg!(miri) {
         vec![0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 65]
@@ -56,8 +56,8 @@ fn copies_exactly_the_range(load: Load, store: Store) {
     }
 }
 
-/// A reader that validates by a sequence number never accepts a torn copy, though it sees some
-/// or none; and a writer of neighbouring bytes loses nothing.
+/// A reader that validates by a sequence number never accepts a torn copy, and a writer of
+/// neighbouring bytes loses nothing.
 fn races_are_caught_by_a_sequence_lock(load: Load, store: Store) {
     const LEN: usize = 61;
     const OFFSET: usize = 3;
@@ -79,7 +79,7 @@ fn races_are_caught_by_a_sequence_lock(load: Load, store: Store) {
             stop.store(true, Ordering::Relaxed);
         });
         scope.spawn(|| {
-            // The byte just before and just behind the writer's range, in the same words.
+            // The byte just before and just after the writer's range, in the same words.
             for i in 0..rounds {
                 // SAFETY: as above.
                 unsafe {
@@ -131,19 +131,19 @@ fn the_assembly_copy_conforms() {
     races_are_caught_by_a_sequence_lock(x86_64::load, x86_64::store);
 }
 
-/// The public functions are one of the two, and work across a whole page.
+/// The public functions are one of the two implementations, and work across a page border.
 #[test]
 fn the_chosen_copy_conforms() {
     copies_exactly_the_range(super::load, super::store);
 }
 
 #[test]
-fn words_are_transferred_whole() {
+fn transferred_words_are_not_torn() {
     let words: Vec<u64> = (0..600).map(|i| i * 0x0101_0101_0101).collect();
     for count in [0, 1, 2, 7, 8, 9, 64, 600] {
         let mut copies = [[0u64; 601]; 2];
         let [first, second] = &mut copies;
-        // SAFETY: both have so many words, and nobody else accesses the copies.
+        // SAFETY: both have that many words, and nobody else accesses the copies.
         unsafe {
             portable::transfer(words.as_ptr(), first.as_mut_ptr(), count);
             super::transfer(words.as_ptr(), second.as_mut_ptr(), count);

@@ -16,7 +16,7 @@ fn word(ptr: *const u8) -> (*const AtomicU64, usize) {
 /// # Safety
 /// As [`super::load`].
 pub unsafe fn load(src: *const u8, dst: &mut [u8]) {
-    // SAFETY: the same bytes, to which only initialised ones are written.
+    // SAFETY: the same bytes; only initialised ones are written to them.
     let dst = unsafe { &mut *(std::ptr::from_mut(dst) as *mut [MaybeUninit<u8>]) };
     // SAFETY: the caller's promise.
     unsafe { load_uninit(src, dst) }
@@ -35,7 +35,7 @@ pub unsafe fn load_uninit(src: *const u8, dst: &mut [MaybeUninit<u8>]) {
         // only by atomic accesses of this size.
         let bytes = unsafe { (*at).load(Ordering::Relaxed) }.to_ne_bytes();
         if inside == 0 && rest.len() >= WORD {
-            // SAFETY: the rest has as many bytes.
+            // SAFETY: the rest has that many bytes.
             unsafe { rest.as_mut_ptr().cast::<[u8; WORD]>().write(bytes) };
             rest = &mut rest[WORD..];
             at = at.wrapping_add(1);
@@ -88,7 +88,7 @@ pub unsafe fn store(src: &[u8], dst: *mut u8) {
         if n == WORD {
             place.store(insert(0), Ordering::Relaxed);
         } else {
-            // The other bytes are somebody else's: put back what is there at that moment.
+            // The other bytes belong to somebody else: their current values are written back.
             let mut old = place.load(Ordering::Relaxed);
             while let Err(now) =
                 place.compare_exchange_weak(old, insert(old), Ordering::Relaxed, Ordering::Relaxed)

@@ -1,16 +1,16 @@
 //! Racing copies at the speed of `memcpy`, by inline assembly. See [`super`] for why it is sound.
 //!
-//! From [`STRING`] bytes on: the CPU's own string copy, where it is announced as fast. From 16 on:
-//! blocks of 64 and of 16 bytes, then the last 16 bytes once more with overlap.
-//! Below: two overlapping pieces of 8, of 4 or of 2 bytes, or one byte. Unlike `portable`, bytes
-//! outside the range are not touched at all.
+//! From [`STRING`] bytes on, it uses the CPU's own string copy if that is reported to be fast. From
+//! 16 on, it copies blocks of 64 and of 16 bytes, then the last 16 bytes once more with overlap.
+//! Below that, it copies two overlapping pieces of 8, of 4 or of 2 bytes, or one byte. Unlike
+//! `portable`, it does not touch bytes outside the range at all.
 
 use std::arch::asm;
 use std::mem::MaybeUninit;
 
-/// From how many bytes on `rep movsb` is used. Measured against the loop on a Xeon with FSRM, 3
-/// bytes off alignment: 16.6 to 11.5 ns at 1 KiB, 21 to 21 at 2 KiB, 31 to 45 at 4 KiB, 98 to 189
-/// at 16 KiB (`memcpy`: 9.6, 14, 32, 97).
+/// The length in bytes from which on `rep movsb` is used. Measured against the loop on a Xeon with
+/// FSRM, 3 bytes off alignment: 16.6 to 11.5 ns at 1 KiB, 21 to 21 at 2 KiB, 31 to 45 at 4 KiB, 98
+/// to 189 at 16 KiB (`memcpy`: 9.6, 14, 32, 97).
 const STRING: usize = 2048;
 
 /// See [`super::load`].
@@ -19,7 +19,7 @@ const STRING: usize = 2048;
 /// `src..src + dst.len()` must be readable.
 #[inline]
 pub unsafe fn load(src: *const u8, dst: &mut [u8]) {
-    // SAFETY: the caller vouches for `src`; `dst` is a valid slice.
+    // SAFETY: by the caller's promise for `src`; `dst` is a valid slice.
     unsafe { copy(src, dst.as_mut_ptr(), dst.len()) }
 }
 
@@ -29,17 +29,17 @@ pub unsafe fn load(src: *const u8, dst: &mut [u8]) {
 /// `src..src + dst.len()` must be readable.
 #[inline(always)]
 pub unsafe fn load_uninit(src: *const u8, dst: &mut [MaybeUninit<u8>]) {
-    // SAFETY: the caller vouches for `src`; `dst` is a valid slice, all of which is written.
+    // SAFETY: by the caller's promise for `src`; `dst` is a valid slice, all of which is written.
     unsafe { copy(src, dst.as_mut_ptr().cast(), dst.len()) }
 }
 
 /// See [`super::transfer`].
 ///
 /// # Safety
-/// The words at `src` must be readable, those at `dst` writable, and they may not overlap.
+/// The words at `src` must be readable, those at `dst` writable, and they must not overlap.
 #[inline]
 pub unsafe fn transfer(src: *const u64, dst: *mut u64, words: usize) {
-    // SAFETY: the caller vouches for both.
+    // SAFETY: by the caller's promise for both.
     unsafe { copy(src.cast(), dst.cast(), 8 * words) }
 }
 
@@ -49,14 +49,14 @@ pub unsafe fn transfer(src: *const u64, dst: *mut u64, words: usize) {
 /// `dst..dst + src.len()` must be writable.
 #[inline]
 pub unsafe fn store(src: &[u8], dst: *mut u8) {
-    // SAFETY: the caller vouches for `dst`; `src` is a valid slice.
+    // SAFETY: by the caller's promise for `dst`; `src` is a valid slice.
     unsafe { copy(src.as_ptr(), dst, src.len()) }
 }
 
-/// What is short costs fewer instructions than a call, and is copied in place.
+/// Short copies are inlined, because they take fewer instructions than a call.
 ///
 /// # Safety
-/// `n` bytes readable at `src` and writable at `dst`, which do not overlap.
+/// `n` bytes must be readable at `src` and writable at `dst`, and must not overlap.
 #[inline(always)]
 unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
     // SAFETY: each branch touches only bytes below `n`.
@@ -106,14 +106,14 @@ unsafe fn copy(src: *const u8, dst: *mut u8, n: usize) {
 }
 
 /// # Safety
-/// As [`copy`], and `n >= 16`.
+/// As for [`copy`], and `n >= 16`.
 #[inline(never)]
 unsafe fn long(src: *const u8, dst: *mut u8, n: usize) {
     // SAFETY: both touch only bytes below `n`.
     unsafe {
         if n >= STRING && std::is_x86_feature_detected!("ermsb") {
-            // The stores of one string copy may become visible in any order, but before any
-            // later store: no more than `store` promises.
+            // The stores of one string copy may become visible in any order, but before any later
+            // store; `store` promises no more.
             asm!(
                 "rep movsb",
                 inout("rcx") n => _, inout("rsi") src => _, inout("rdi") dst => _,
@@ -126,7 +126,7 @@ unsafe fn long(src: *const u8, dst: *mut u8, n: usize) {
 }
 
 /// # Safety
-/// As [`copy`], and `n >= 16`.
+/// As for [`copy`], and `n >= 16`.
 #[inline]
 unsafe fn bulk(src: *const u8, dst: *mut u8, n: usize) {
     // SAFETY: the loops stop before `n`; the tail is the last 16 bytes of `n >= 16`.

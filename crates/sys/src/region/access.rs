@@ -6,19 +6,19 @@ use std::sync::atomic::{
 
 use super::{Access, Region, RegionError};
 
-/// Types that may be referred to in memory which other threads and processes write, whatever
-/// bytes are there.
+/// Types that may be referenced in memory which other threads and processes write, whatever its
+/// bytes are.
 ///
 /// # Safety
-/// The implementor must be `#[repr(C)]` or `#[repr(transparent)]`, consist of atomics (or arrays
-/// or such structures of them) *only*, without padding, and need no `Drop`. Then every bit
-/// pattern is valid, all access through `&T` is atomic, and none of its bytes is plain memory.
+/// The type must be `#[repr(C)]` or `#[repr(transparent)]`, consist *only* of atomics (or arrays or
+/// such structures of them), without padding, and need no `Drop`. Then every bit pattern is valid,
+/// all access through `&T` is atomic, and none of its bytes is plain memory.
 pub unsafe trait InRegion: Sized + Sync {}
 
 macro_rules! shared {
     ($($atomic:ty),*) => {
         $(
-            // SAFETY: an atomic integer: any bits, no padding, no drop.
+            // SAFETY: an atomic integer: any bits are valid, no padding, no drop.
             unsafe impl InRegion for $atomic {}
         )*
     };
@@ -35,7 +35,7 @@ impl Region {
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`] unless all lie in the committed part,
-    /// [`RegionError::Misaligned`] if `offset` does not suit `T`, [`RegionError::ReadOnly`] if
+    /// [`RegionError::Misaligned`] if `offset` is not aligned for `T`, [`RegionError::ReadOnly`] if
     /// the region may not be written (a store through the reference would be fatal; see
     /// [`view_slice_at`](Self::view_slice_at)).
     #[inline]
@@ -44,8 +44,8 @@ impl Region {
         self.view_slice_at(offset, count)
     }
 
-    /// [`slice_at`](Self::slice_at) for a region that may be mapped read-only. The result may only
-    /// be loaded from, 8 bytes at most at a time: a store would end the process.
+    /// As [`slice_at`](Self::slice_at), for a region that may be mapped read-only. The result may
+    /// only be loaded from, at most 8 bytes at a time: a store would kill the process.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`], [`RegionError::Misaligned`].
@@ -57,10 +57,10 @@ impl Region {
     ) -> Result<&[T], RegionError> {
         let bytes = size_of::<T>().checked_mul(count);
         let place = self.checked(offset, bytes, align_of::<T>())?;
-        // SAFETY: the range is committed, and stays so as long as the region lives, which the
-        // returned lifetime guarantees; it is aligned (the base is aligned to 2 MiB, which no
-        // `InRegion` type exceeds); `T: InRegion` makes any content valid and any concurrent access
-        // by others that keep the same rule defined.
+        // SAFETY: the range is committed, and stays so as long as the region, which the returned
+        // lifetime guarantees. It is aligned (the base is aligned to 2 MiB, which no `InRegion`
+        // type exceeds). `T: InRegion` makes any content valid, and any concurrent access by others
+        // that follow the same rule defined.
         Ok(unsafe { std::slice::from_raw_parts(place.cast::<T>(), count) })
     }
 
@@ -74,7 +74,7 @@ impl Region {
         self.view_at(offset)
     }
 
-    /// [`at`](Self::at) for a region that may be mapped read-only, as
+    /// As [`at`](Self::at), for a region that may be mapped read-only, like
     /// [`view_slice_at`](Self::view_slice_at).
     ///
     /// # Errors
@@ -101,13 +101,13 @@ impl Region {
     #[inline]
     pub fn load_u64(&self, offset: u64) -> Result<u64, RegionError> {
         let place = self.checked(offset, Some(8), 8)?;
-        // SYNC: pairs with whatever Release store published the word.
-        // SAFETY: as in `slice_at`; an atomic load of this size is allowed on read-only memory.
+        // SYNC: pairs with the Release store that published the word. SAFETY: as in `slice_at`; an
+        // atomic load of this size is allowed on read-only memory.
         Ok(unsafe { (*place.cast::<AtomicU64>()).load(std::sync::atomic::Ordering::Acquire) })
     }
 
     /// The address of `bytes` bytes at `offset`, all of them committed. For raw copies
-    /// ([`crate::racy`]), for which the caller proves the rest.
+    /// ([`crate::racy`]), whose other conditions the caller must ensure.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`].
@@ -128,12 +128,12 @@ impl Region {
         if !inside || !offset.is_multiple_of(align as u64) {
             return Err(refusal(offset, bytes, align, len));
         }
-        // In bounds, thus it fits.
+        // In bounds, so it fits.
         Ok(self.base().wrapping_add(offset as usize))
     }
 }
 
-/// Apart from the path of calls that are in bounds.
+/// Separate from the path of calls that are in bounds.
 #[cold]
 #[inline(never)]
 fn refusal(offset: u64, bytes: Option<usize>, align: usize, len: usize) -> RegionError {

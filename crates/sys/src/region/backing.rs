@@ -1,11 +1,11 @@
-//! What stands behind a region on Linux: the reservation and the system calls that fill it.
+//! A region on Linux: the reservation and the system calls that fill it.
 //!
-//! Ordinary private memory is committed by `mprotect` of the reserved range behind the old end;
-//! files and hugetlb pages by `mmap(MAP_FIXED)` over it. Neither touches what is committed.
+//! Ordinary private memory is committed by `mprotect` of the reserved range after the old end,
+//! files and hugetlb pages by `mmap(MAP_FIXED)` over it. Neither touches what is already committed.
 //!
-//! The reservation is `PROT_NONE`, which the kernel does not account as memory, yet it is not
-//! `MAP_NORESERVE`: what is committed *is* accounted then, so that an obvious overcommit is an
-//! error of `grow()`, and any at all under strict accounting (`vm.overcommit_memory=2`).
+//! The reservation is `PROT_NONE`, which the kernel does not account as memory, but not
+//! `MAP_NORESERVE`. So committed memory *is* accounted, and an obvious overcommit is an error of
+//! `grow()`; under strict accounting (`vm.overcommit_memory=2`), any overcommit is.
 
 mod file;
 mod mapping;
@@ -44,7 +44,7 @@ pub(super) struct RegionBacking {
     /// Set once: children of `fork` do not get the region.
     private_to_process: AtomicBool,
     syncs: Syncs,
-    /// How a file is mapped: `MAP_SHARED`, or what adds `MAP_SYNC` to that.
+    /// How a file is mapped: `MAP_SHARED`, possibly with `MAP_SYNC`.
     flags: libc::c_int,
 }
 
@@ -54,7 +54,7 @@ enum Source {
         file: File,
         kind: FsKind,
         reserve: Reserve,
-        /// The kernel refuses to shorten the file.
+        /// Whether the kernel refuses to shorten the file.
         sealed: bool,
     },
 }
@@ -69,7 +69,7 @@ impl RegionBacking {
         }
     }
 
-    /// A file on whose medium stores are as soon as the CPU's cache is written back.
+    /// A file whose medium has stores as soon as the CPU's cache is written back.
     pub(super) fn direct(mut self) -> Result<Self, RegionError> {
         let Source::File { file, kind, .. } = &self.source else {
             return Ok(self);
@@ -104,7 +104,7 @@ impl RegionBacking {
         *kind == FsKind::Other
     }
 
-    /// A memfd of length 0. It is of the hugetlb kind only if the pool could hold all of `max`:
+    /// A memfd of length 0. It is of the hugetlb kind only if the pool could provide all of `max`:
     /// a file cannot change its kind when it grows.
     pub(super) fn memfd(name: &str, max: usize, policy: PagePolicy) -> Result<Self, RegionError> {
         let huge = policy == PagePolicy::Huge && settings::hugetlb_free() >= max;
@@ -159,7 +159,7 @@ impl RegionBacking {
         Ok(Some(len / page_size() * page_size()))
     }
 
-    /// Makes the file at least `to` bytes long, with its space if that is wanted.
+    /// Makes the file at least `to` bytes long, with its space allocated if requested.
     pub(super) fn extend(&self, from: usize, to: usize) -> Result<(), RegionError> {
         let Source::File {
             file,
@@ -172,29 +172,29 @@ impl RegionBacking {
         };
         let bytes = to - from;
         match (kind, reserve) {
-            // A shared hugetlb mapping reserves its pages in the pool or fails, and lengthens
-            // the file itself after that: see `commit`. Space for it is thus never missing.
+            // A shared hugetlb mapping reserves its pages in the pool or fails, and only then
+            // extends the file itself: see `commit`. So it never lacks space.
             (FsKind::HugePages { .. }, _) => Ok(()),
             (_, Reserve::AtGrowth) => allocate(file, from..to),
             (_, Reserve::Lazy) if *sealed => {
                 // SAFETY: a valid descriptor and a length that fits.
                 let done = unsafe { libc::ftruncate(file.as_raw_fd(), file::offset(to)) } == 0;
-                // The seal refuses to shorten: then another participant was faster.
+                // The seal refuses to shorten: another participant was faster.
                 if done || file::length(file)? >= to {
                     Ok(())
                 } else {
                     Err(os("lengthen the file", bytes))
                 }
             }
-            // `ftruncate` could shorten what another participant has just lengthened;
+            // `ftruncate` could shorten the file that another participant has just extended;
             // allocating the last page never does.
             (_, Reserve::Lazy) => allocate(file, to - page_size()..to),
         }
     }
 
-    /// A file whose space is taken as it is used, and may be missing then. That of hugetlbfs
-    /// is taken by the mapping, and memory without a name (which alone can be sealed) has no limit
-    /// of its own.
+    /// Whether the file's space is allocated on use, and may be missing then. For hugetlbfs the
+    /// mapping allocates it, and memory without a name (which alone can be sealed) has no limit of
+    /// its own.
     pub(super) fn is_lazy(&self) -> bool {
         matches!(
             &self.source,
@@ -207,8 +207,8 @@ impl RegionBacking {
         )
     }
 
-    /// Whether it is memory alone that comes as it is touched or reserved. Pages of the pool are
-    /// for the region to know, where it is anonymous.
+    /// Whether it is only in memory that is allocated as it is touched or reserved. For anonymous
+    /// memory, the region knows whether pages come from the pool.
     pub(super) fn gives_back(&self) -> bool {
         matches!(
             &self.source,
@@ -221,7 +221,7 @@ impl RegionBacking {
         )
     }
 
-    /// Gives back the memory of `range`, which begins and ends with pages.
+    /// Returns the memory of `range`, which begins and ends at page borders.
     pub(super) fn give_back(
         &self,
         place: &Reservation,
@@ -243,7 +243,7 @@ impl RegionBacking {
         }
     }
 
-    /// Takes the space of `range`.
+    /// Allocates the space of `range`.
     pub(super) fn reserve(&self, range: Range<usize>) -> Result<(), RegionError> {
         match &self.source {
             Source::File { file, .. } if !range.is_empty() => allocate(file, range),
@@ -286,8 +286,8 @@ impl RegionBacking {
         Ok(kind)
     }
 
-    /// Bytes that are mapped where `len` are committed. More than those where all of a place is
-    /// mapped at once; but pages of hugetlbfs would be taken from the pool for that.
+    /// The number of bytes that are mapped when `len` are committed. It is larger if the whole
+    /// place is mapped at once; but not for hugetlbfs, where that would take pages from the pool.
     pub(super) fn mapped(&self, place: &Reservation, len: usize) -> usize {
         match (&self.source, place.whole()) {
             (Source::File { kind, .. }, Some(whole)) if len > 0 => match kind {
@@ -298,12 +298,12 @@ impl RegionBacking {
         }
     }
 
-    /// Moves the `len` bytes mapped in `from` to the same offsets in `to`, pages and page tables.
-    /// What remains in `from` is the same file's mapping without a page: neither range has a hole
-    /// at any moment.
+    /// Moves the `len` bytes mapped in `from` to the same offsets in `to`, with pages and page
+    /// tables. What remains in `from` is a mapping of the same file without pages: neither range
+    /// has a hole at any moment.
     ///
     /// # Safety
-    /// Both ranges are the caller's, and nobody refers to anything in them.
+    /// Both ranges must belong to the caller, and nobody may refer to anything in them.
     pub(super) unsafe fn relocate(
         from: &Reservation,
         to: &Reservation,
@@ -320,7 +320,7 @@ impl RegionBacking {
         // reserved again.
         unsafe { window::refill(to.base(), len) };
         Err(match source.raw_os_error() {
-            // Before Linux 5.13 for shared memory; pages of hugetlbfs still.
+            // For shared memory before Linux 5.13; for hugetlbfs pages still.
             Some(libc::EINVAL) => RegionError::Unsupported {
                 what: "moving this mapping to other addresses",
             },
@@ -332,18 +332,19 @@ impl RegionBacking {
     pub(super) fn permit_writes(&self, place: &Reservation, len: usize) -> Result<(), RegionError> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let mapped = self.mapped(place, len);
-        // SAFETY: the range is mapped and ours; more is allowed than before, nothing less.
+        // SAFETY: the range is mapped and belongs to this region; the change only allows more than
+        // before.
         if len > 0 && unsafe { libc::mprotect(place.at(0), mapped, protection) } != 0 {
             return Err(os("make the region writable", len));
         }
         Ok(())
     }
 
-    /// Makes the committed `len` bytes readable only. Nobody stores there by Rust references.
+    /// Makes the committed `len` bytes read-only. Nobody may store there through Rust references.
     pub(super) fn forbid_writes(&self, place: &Reservation, len: usize) -> Result<(), RegionError> {
         let mapped = self.mapped(place, len);
-        // SAFETY: the range is mapped and ours. Less is allowed than before: a store ends the
-        // process, which is what is asked for.
+        // SAFETY: the range is mapped and belongs to this region. The change allows less than
+        // before: a store kills the process, as intended.
         if len > 0 && unsafe { libc::mprotect(place.at(0), mapped, libc::PROT_READ) } != 0 {
             return Err(os("make the region readable only", len));
         }
@@ -362,7 +363,7 @@ impl RegionBacking {
             if unsafe { libc::msync(place.at(range.start), range.len(), libc::MS_SYNC) } != 0 {
                 return Err(os("write the region to its medium", range.len()));
             }
-            // The length and the allocation too.
+            // Also writes the length and the allocation.
             file.sync_data().map_err(|source| RegionError::Os {
                 what: "write the file to its medium",
                 source,
@@ -395,7 +396,7 @@ impl RegionBacking {
             Access::ReadWrite,
         ) = (&self.source, access)
         {
-            // In one piece, rather than page by page as the touches come.
+            // In one piece, instead of page by page on touch.
             match allocate(file, range.clone()) {
                 Ok(()) | Err(RegionError::Unsupported { .. }) => {}
                 Err(e) => return Err(e),
@@ -428,10 +429,10 @@ impl RegionBacking {
         self.populate_small(place, whole.end * FRAME..range.end, access)
     }
 
-    /// Brings a frame of shared memory in, as a huge page if it can be one.
+    /// Allocates a frame of shared memory, as a huge page if possible.
     ///
-    /// With one page in it the frame is not refused, and the kernel clears the rest as a part of
-    /// the huge page. Only a frame that it does not collapse is populated page by page.
+    /// If it contains one page, the frame is not refused, and the kernel clears the rest as a part
+    /// of the huge page. Only a frame that the kernel does not collapse is populated page by page.
     fn populate_frame(
         &self,
         place: &Reservation,
@@ -440,7 +441,7 @@ impl RegionBacking {
     ) -> Result<(), RegionError> {
         self.populate(place, &(frame.start..frame.start + page_size()), access)?;
         if mapping::collapse(place, frame) {
-            // It may be a part of a larger huge page, which the kernel does not collapse then.
+            // It may be a part of a larger huge page, which the kernel then does not collapse.
             return self.populate(place, frame, access);
         }
         self.populate_small(place, frame.clone(), access)?;
@@ -448,7 +449,7 @@ impl RegionBacking {
         Ok(())
     }
 
-    /// Brings small pages in, with all of their space or none of it.
+    /// Allocates small pages, with all of their space or none of it.
     fn populate_small(
         &self,
         place: &Reservation,
@@ -464,8 +465,8 @@ impl RegionBacking {
         self.populate(place, &range, access)
     }
 
-    /// Brings every page in, or says why not, without SIGBUS where the kernel is 5.14 or newer
-    /// or the file system can reserve space.
+    /// Allocates every page, or returns the reason why not; without a SIGBUS if the kernel is 5.14
+    /// or newer or the file system can reserve space.
     fn populate(
         &self,
         place: &Reservation,
@@ -486,7 +487,7 @@ impl RegionBacking {
             match (source.raw_os_error(), &self.source) {
                 (Some(libc::EINTR | libc::EAGAIN), _) => {}
                 (Some(libc::EINVAL), _) => break,
-                // What a touch would have answered with SIGBUS.
+                // A touch would have caused a SIGBUS here.
                 (Some(libc::EFAULT), Source::File { .. }) => {
                     return Err(RegionError::NoSpace {
                         bytes: range.len(),
@@ -511,8 +512,8 @@ impl RegionBacking {
         range: Range<usize>,
         node: NodeId,
     ) -> Result<(), RegionError> {
-        /// `MPOL_PREFERRED`: `MPOL_BIND` would let the OOM killer, or SIGBUS for hugetlb, answer
-        /// for a full node.
+        /// `MPOL_PREFERRED`: with `MPOL_BIND`, a full node would lead to the OOM killer, or to a
+        /// SIGBUS for hugetlb.
         const MPOL_PREFERRED: libc::c_int = 1;
         const BITS: usize = libc::c_ulong::BITS as usize;
         let bit = usize::from(node.0);
@@ -527,8 +528,8 @@ impl RegionBacking {
         if range.is_empty() {
             return Ok(());
         }
-        // SAFETY: the range is mapped and ours; `mask` has the 1024 bits announced (the kernel
-        // takes one off the count).
+        // SAFETY: the range is mapped and belongs to this region; `mask` has the 1024 bits
+        // announced (the kernel subtracts one from the count).
         let result = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -545,7 +546,7 @@ impl RegionBacking {
         }
         let source = io::Error::last_os_error();
         match source.raw_os_error() {
-            // No NUMA in the kernel, or a sandbox forbids it: of no consequence with one node.
+            // The kernel has no NUMA support, or a sandbox forbids it: irrelevant with one node.
             Some(libc::ENOSYS | libc::EPERM) if single_node() && node == NodeId(0) => Ok(()),
             _ => Err(RegionError::from_os(
                 "bind memory to a node",

@@ -1,64 +1,64 @@
-//! Why a region could not be made, grown or accessed.
+//! Why a region could not be created, grown or accessed.
 
 use std::io;
 
 /// What went wrong with a region. Nothing changed, unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum RegionError {
-    /// The sizes make no sense: zero, or more than the address space can hold.
+    /// The sizes are impossible: zero, or more than the address space can hold.
     #[error("a region of {len} bytes growing to {max} is impossible")]
     Size {
-        /// Bytes to commit.
+        /// The number of bytes to commit.
         len: usize,
-        /// Bytes to reserve.
+        /// The number of bytes to reserve.
         max: usize,
     },
     /// The address space for the region could not be reserved.
     #[error("cannot reserve {bytes} bytes of address space (is there a limit, `ulimit -v`?)")]
     Reserve {
-        /// Bytes asked for.
+        /// The number of bytes.
         bytes: usize,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
     /// The kernel has no memory left for this, or may not give it to this process.
     #[error("no memory for {bytes} more bytes")]
     NoMemory {
-        /// Bytes asked for.
+        /// The number of bytes.
         bytes: usize,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
     /// The file system is full, or the quota is used up.
     #[error("no space in the file system for {bytes} more bytes")]
     NoSpace {
-        /// Bytes asked for.
+        /// The number of bytes.
         bytes: usize,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// More was asked for than was declared when the region was opened.
+    /// The request exceeds the maximum declared when the region was opened.
     #[error("{wanted} bytes exceed the region's maximum of {max}")]
     BeyondMax {
-        /// Bytes asked for.
+        /// The number of bytes requested.
         wanted: usize,
-        /// Bytes reserved.
+        /// The number of bytes reserved.
         max: usize,
     },
     /// The range is not inside the committed part.
     #[error("{bytes} bytes at offset {offset} lie outside the region of {len} bytes")]
     OutOfBounds {
-        /// Where the range begins, in bytes from the base.
+        /// The offset of the range from the base, in bytes.
         offset: u64,
-        /// Its length in bytes; `u64::MAX` where that overflows.
+        /// Its length in bytes; `u64::MAX` if that overflows.
         bytes: u64,
         /// The committed length in bytes.
         len: usize,
     },
-    /// The offset does not suit the type.
+    /// The offset is not aligned for the type.
     #[error("offset {offset} is not a multiple of {align}")]
     Misaligned {
         /// The offset, in bytes from the base.
@@ -69,11 +69,11 @@ pub enum RegionError {
     /// The region may not lie at that address.
     #[error("no place for {bytes} bytes at {address:#x}: {why}")]
     Place {
-        /// The first address asked for.
+        /// The requested address.
         address: usize,
-        /// Bytes to reserve.
+        /// The number of bytes to reserve.
         bytes: usize,
-        /// What forbids it.
+        /// The reason.
         why: &'static str,
     },
     /// The region is parked: none of it is at its addresses.
@@ -82,7 +82,7 @@ pub enum RegionError {
     /// The region was opened for reading only.
     #[error("the region is mapped read-only")]
     ReadOnly,
-    /// The file has become shorter than what is mapped: touching the rest would be fatal.
+    /// The file has become shorter than the mapping: touching the rest would be fatal.
     #[error("the file behind the region shrank from {was} to {now} bytes")]
     Shrunk {
         /// The committed length.
@@ -90,30 +90,30 @@ pub enum RegionError {
         /// The file's length.
         now: usize,
     },
-    /// This kernel, file system or interpreter cannot do it.
+    /// This kernel, file system or interpreter does not support it.
     #[error("not supported here: {what}")]
     Unsupported {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
     },
     /// The kernel refused for another reason.
     #[error("cannot {what}")]
     Os {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl RegionError {
-    /// Sorts the kernel's answer to a request for `bytes` bytes.
+    /// Converts the kernel's error for a request of `bytes` bytes.
     #[cfg(not(miri))]
     pub(super) fn from_os(what: &'static str, bytes: usize, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::ENOMEM | libc::EAGAIN) => Self::NoMemory { bytes, source },
-            // `madvise(POPULATE)` says EFAULT where a touch would raise SIGBUS, EHWPOISON for a
+            // `madvise(POPULATE)` returns EFAULT where a touch would raise SIGBUS, EHWPOISON for a
             // broken page.
             Some(libc::EFAULT | libc::EHWPOISON) => Self::NoMemory { bytes, source },
             Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Self::NoSpace { bytes, source },

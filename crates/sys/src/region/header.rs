@@ -7,8 +7,8 @@
 //!  16  layout_hash    u64                       120  checksum       u64, of bytes 0..48
 //!  24  uuid           16 bytes
 //! ```
-//! All integers little-endian by decree of the targets. Every access is atomic by 8-byte words;
-//! the magic is written last, so that a header whose writer died is no header.
+//! All integers are little-endian, as all supported targets are. Every access is atomic by 8-byte
+//! words; the magic number is written last, so an incomplete header is not valid.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,11 +16,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Region, RegionError};
 
-/// Bytes that the header takes at offset 0 of a region.
+/// The length of the header in bytes, at offset 0 of a region.
 pub const HEADER_LEN: usize = 128;
 
 const WORDS: usize = HEADER_LEN / 8;
-/// The words that the checksum covers: all that never changes.
+/// The number of words covered by the checksum, which never change.
 const FIXED_WORDS: usize = 6;
 const COMMITTED_WORD: usize = 6;
 const CLIENT_WORD: usize = 7;
@@ -29,29 +29,27 @@ const CHECKSUM_WORD: usize = 15;
 #[cfg(target_endian = "big")]
 compile_error!("the formats are little-endian");
 
-/// A region's header, as a value. See the module's picture.
+/// The content of a region's header. The module has a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct RegionHeader {
-    /// Which kind of region this is, in eight characters.
+    /// The kind of the region, in eight characters.
     pub magic: [u8; 8],
     /// The version of the tenant's format.
     pub format: u32,
     /// The length of this header in bytes.
     pub header_len: u32,
-    /// A hash over the tenant's layout (sizes, constants), so that two builds that disagree
-    /// notice.
+    /// A hash of the tenant's layout (sizes, constants), so that two builds that differ notice it.
     pub layout_hash: u64,
     /// The region's identity, random at creation.
     pub uuid: [u8; 16],
     /// The size in bytes to which the region may grow.
     pub max_len: u64,
-    /// The committed size in bytes that the tenant recorded last
-    /// ([`RegionHeader::set_committed`]).
+    /// The committed size in bytes that the tenant recorded last ([`RegionHeader::set_committed`]).
     pub committed_len: u64,
-    /// The tenant's words, live: [`RegionHeader::client`].
+    /// The tenant's words; [`RegionHeader::client`] returns the words in the region.
     pub client: [u64; 8],
-    /// Over the fields up to `max_len`.
+    /// The checksum of the fields up to `max_len`.
     pub checksum: u64,
 }
 
@@ -63,10 +61,11 @@ const _: () = assert!(std::mem::offset_of!(RegionHeader, checksum) == CHECKSUM_W
 /// Why a region's header was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum HeaderError {
-    /// There is no header, or that of another kind of region, or its writer died before the end.
+    /// There is no header, it is that of another kind of region, or its writer died before it was
+    /// complete.
     #[error("this is no {} region: it begins with {found:?}", text(expected))]
     Magic {
-        /// The magic asked for.
+        /// The expected magic number.
         expected: [u8; 8],
         /// The bytes found.
         found: [u8; 8],
@@ -74,33 +73,33 @@ pub enum HeaderError {
     /// The region was written by another version of the format.
     #[error("the region has format {found}, this build reads format {expected}")]
     Format {
-        /// The version asked for.
+        /// The expected version.
         expected: u32,
-        /// The version found.
+        /// The actual version.
         found: u32,
     },
-    /// The format's version agrees, but the layouts of the two builds do not.
+    /// The format's version agrees, but the layouts of the two builds differ.
     #[error("the region has layout {found:#018x}, this build has {expected:#018x}")]
     Layout {
-        /// The hash asked for.
+        /// The expected hash.
         expected: u64,
-        /// The hash found.
+        /// The actual hash.
         found: u64,
     },
     /// The header is damaged.
     #[error("the region's header is damaged: {what}")]
     Damaged {
-        /// Which part contradicts which.
+        /// The contradiction.
         what: &'static str,
     },
-    /// The region is too small to hold a header, or may not be accessed so.
+    /// The region is too small to hold a header, or may not be accessed that way.
     #[error(transparent)]
     Region(#[from] RegionError),
 }
 
 impl HeaderError {
-    /// Whether there is no such header, or it contradicts itself, as opposed to being of another
-    /// version, or unreadable.
+    /// Whether there is no such header, or it contradicts itself, as opposed to having another
+    /// version or being unreadable.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
@@ -142,8 +141,8 @@ impl RegionHeader {
         })
     }
 
-    /// Writes the header to the region's start, the magic last. `header_len` and `checksum` are
-    /// filled in.
+    /// Writes the header to the region's start, the magic number last. `header_len` and `checksum`
+    /// are filled in.
     ///
     /// Other openings of the region must not rely on it yet.
     ///
@@ -156,7 +155,8 @@ impl RegionHeader {
         let mut values: [u64; WORDS] = zerocopy::transmute!(header);
         values[CHECKSUM_WORD] = checksum(&values);
         words[0].store(0, Ordering::Relaxed);
-        // SYNC: pairs with the Acquire load of word 0 in `read`: the old magic goes first.
+        // SYNC: pairs with the Acquire load of word 0 in `read`: the old magic number is cleared
+        // first.
         std::sync::atomic::fence(Ordering::SeqCst);
         for i in 1..WORDS {
             words[i].store(values[i], Ordering::Relaxed);
@@ -166,8 +166,8 @@ impl RegionHeader {
         Ok(())
     }
 
-    /// Reads and checks a header: the magic, the format, the layout, the checksum, in this
-    /// order, and that the recorded sizes are possible.
+    /// Reads and checks a header: the magic number, the format, the layout and the checksum, in
+    /// this order, and that the recorded sizes are possible.
     ///
     /// # Errors
     /// One variant for each of these; both versions are named.
@@ -182,7 +182,7 @@ impl RegionHeader {
         Ok(header)
     }
 
-    /// Reads whatever is there.
+    /// Reads the header without checking it.
     ///
     /// # Errors
     /// The region is shorter than a header.
@@ -195,13 +195,13 @@ impl RegionHeader {
         Ok(zerocopy::transmute!(values))
     }
 
-    /// The header that the first bytes of a file are, unchecked.
+    /// Decodes the header in the first bytes of a file, unchecked.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Self {
         zerocopy::transmute!(*bytes)
     }
 
-    /// Checks a header's fields against what the caller can read.
+    /// Checks a header's fields against the caller's format.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -253,8 +253,8 @@ impl RegionHeader {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn set_committed(region: &Region, len: u64) -> Result<(), RegionError> {
-        // SYNC: pairs with the Acquire load in `read_unchecked`; only ever grows, so that two
-        // threads that grow at once leave the larger.
+        // SYNC: pairs with the Acquire load in `read_unchecked`; only ever grows, so that of two
+        // concurrent growths the larger remains.
         region
             .at::<AtomicU64>(COMMITTED_WORD as u64 * 8)?
             .fetch_max(len, Ordering::AcqRel);
@@ -270,7 +270,7 @@ impl RegionHeader {
         region.load_u64(COMMITTED_WORD as u64 * 8)
     }
 
-    /// The tenant's words as they are now, for processes that may only read.
+    /// The current values of the tenant's words, for processes that may only read.
     ///
     /// # Errors
     /// As [`committed`](Self::committed).
@@ -282,11 +282,11 @@ impl RegionHeader {
         Ok(words)
     }
 
-    /// One of them, below 8.
+    /// The current value of one of the tenant's words, below 8.
     ///
     /// # Errors
-    /// As [`committed`](Self::committed); [`RegionError::OutOfBounds`] for a word that there is
-    /// not.
+    /// As [`committed`](Self::committed); [`RegionError::OutOfBounds`] for a word that does not
+    /// exist.
     #[inline]
     pub fn client_word(region: &Region, i: usize) -> Result<u64, RegionError> {
         if i >= 8 {
@@ -299,7 +299,7 @@ impl RegionHeader {
         region.load_u64((CLIENT_WORD + i) as u64 * 8)
     }
 
-    /// The tenant's words in the region, live.
+    /// The tenant's words in the region.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -308,7 +308,7 @@ impl RegionHeader {
     }
 }
 
-/// FNV-1a by words over what never changes: finds accidents, not malice.
+/// FNV-1a of the words that never change, which detects accidents, not attacks.
 fn checksum(values: &[u64; WORDS]) -> u64 {
     values[..FIXED_WORDS]
         .iter()

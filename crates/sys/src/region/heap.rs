@@ -1,6 +1,6 @@
-//! What stands behind a region under Miri: one aligned allocation of the maximum's size.
+//! A region under Miri: one aligned allocation of the maximum size.
 //!
-//! Miri knows neither `MAP_FIXED` nor `memfd_create`. Growth then only moves the committed end;
+//! Miri supports neither `MAP_FIXED` nor `memfd_create`. Growth then only moves the committed end;
 //! a second opening of the same memory is not supported.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -30,7 +30,7 @@ pub(super) struct Reservation {
     layout: Layout,
 }
 
-// SAFETY: owned memory, freed by the one owner.
+// SAFETY: owned memory, freed by its only owner.
 unsafe impl Send for Reservation {}
 // SAFETY: as above; no method changes it.
 unsafe impl Sync for Reservation {}
@@ -50,7 +50,7 @@ impl Reservation {
         Ok(Self { base, layout })
     }
 
-    /// Never called: no window can be reserved. The place is the claim's, without memory.
+    /// Never called: no window can be reserved. The place is the claimed one, without memory.
     pub(super) fn inside(claim: WindowClaim) -> Self {
         Self {
             base: claim.start(),
@@ -124,7 +124,7 @@ impl RegionBacking {
         false
     }
 
-    /// The heap gives all of it at once.
+    /// The heap allocates everything at once.
     pub(super) fn is_lazy(&self) -> bool {
         false
     }
@@ -133,7 +133,7 @@ impl RegionBacking {
         Ok(())
     }
 
-    /// The heap has it all until the region ends.
+    /// The heap keeps everything until the region ends.
     pub(super) fn gives_back(&self) -> bool {
         false
     }

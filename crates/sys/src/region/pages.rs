@@ -1,23 +1,23 @@
-//! Which pages a region asked for, and which it really has.
+//! The pages that a region requested, and those that it really has.
 
 #[cfg(any(test, not(miri)))]
 use std::ops::Range;
 
-/// The pages that a region would like to be backed by.
+/// The kind of pages that a region prefers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PagePolicy {
-    /// The hugetlb pool if it has enough free pages, else as [`Thp`](Self::Thp). Private memory
-    /// asks the pool for each piece that it grows by; a memfd is of one kind for ever and takes
-    /// the pool only if that could hold its maximum.
+    /// The hugetlb pool if it has enough free pages, otherwise as [`Thp`](Self::Thp). Private
+    /// memory uses the pool for each piece by which it grows; a memfd never changes its kind and
+    /// uses the pool only if that can provide its maximum.
     #[default]
     Huge,
-    /// Transparent huge pages where the kernel gives them, else 4 KiB.
+    /// Transparent huge pages if the kernel provides them, otherwise 4 KiB.
     Thp,
-    /// 4 KiB pages, even where the kernel would give huge ones unasked.
+    /// 4 KiB pages, even where the kernel would provide huge ones by default.
     Small,
 }
 
-/// The pages that back a region.
+/// The kind of pages that back a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PageKind {
     /// 4 KiB.
@@ -28,23 +28,23 @@ pub enum PageKind {
     HugeTlb,
 }
 
-/// What a region was given, at the moment of the question.
+/// The pages of a region at the time of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageReport {
-    /// What was asked for.
+    /// The requested policy.
     pub policy: PagePolicy,
-    /// What was obtained; of several the weakest. Before the first touch, what the kernel's
-    /// settings promise; later, what is found in memory.
+    /// The kind that was obtained; the weakest if there are several. Before the first touch, what
+    /// the kernel's settings promise; later, the actual kind.
     pub kind: PageKind,
-    /// Bytes of the region in memory and mapped by this process.
+    /// The number of bytes of the region that are in memory and mapped by this process.
     pub resident_bytes: usize,
-    /// Of these, bytes in pages of 2 MiB (or more).
+    /// The number of these bytes in pages of 2 MiB or more.
     pub huge_bytes: usize,
-    /// Set when less was obtained than asked for: why, and what to set.
+    /// Set when less was obtained than requested: the reason, and what to change.
     pub warning: Option<String>,
 }
 
-/// Bytes in memory, as `/proc/self/smaps` counts them.
+/// The numbers of bytes in memory, from `/proc/self/smaps`.
 #[cfg(any(test, not(miri)))]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Resident {
@@ -52,7 +52,7 @@ pub(super) struct Resident {
     pub huge: usize,
 }
 
-/// Sums what `smaps` says of the mappings that begin inside `range`.
+/// Sums the `smaps` entries of the mappings that begin inside `range`.
 #[cfg(any(test, not(miri)))]
 pub(super) fn parse_smaps(text: &str, range: &Range<usize>) -> Resident {
     let mut sum = Resident::default();
@@ -114,7 +114,7 @@ Shared_Hugetlb:     4096 kB\n\
 Rss:                4096 kB\n";
 
     #[test]
-    fn smaps_is_summed_over_the_range_alone() {
+    fn smaps_is_summed_only_over_the_range() {
         let range = 0x7f00_0000_0000..0x7f00_0080_0000;
         let mib = 1 << 20;
         assert_eq!(

@@ -1,14 +1,14 @@
-//! A region of a window may be put aside, so that another can have its addresses for a while.
+//! A region in a window may be parked, so that another can use its addresses for a while.
 //!
-//! **Parking keeps the content and the page tables**: no page is touched anew afterwards. The
-//! mapping is moved by `mremap` to address space of its own, at the same offset within a GiB so
-//! that whole page tables are moved, and back: in a window of units of 1 GiB that is one entry a
-//! GiB, 3 us for both ways and whatever size up to that, 50 us where other threads of the process
-//! run, which the kernel must interrupt; against 128 ms to unmap 1 GiB and touch it again. The
-//! range in the window has no hole at any moment.
+//! **Parking keeps the content and the page tables**: no page has to be touched again afterwards.
+//! `mremap` moves the mapping to separate address space, at the same offset within a GiB so that
+//! whole page tables are moved, and back. In a window with units of 1 GiB that is one entry a GiB:
+//! 3 us for both directions for any size up to that, or 50 us if other threads of the process are
+//! running, because the kernel must interrupt them. Unmapping 1 GiB and touching it again takes 128
+//! ms. The range in the window has no hole at any moment.
 //!
-//! While a region is parked, its length is 0, so that safe code gets an error instead of another's
-//! bytes.
+//! While a region is parked, its length is 0, so that safe code gets an error instead of another
+//! region's bytes.
 //!
 //! After SpaceJMP (§5.2), where the windows of a table too large for one address space are switched
 //! by changing the root of the page tables.
@@ -21,7 +21,7 @@ use super::{Access, PagePolicy, Region, RegionError, Reserve, Window, sizes};
 
 impl Region {
     /// Maps an existing file as [`Region::map_at`] does, but parked: another region may have the
-    /// place now. [`unpark`](Self::unpark) brings it there.
+    /// place now. [`unpark`](Self::unpark) moves it there.
     ///
     /// # Errors
     /// As [`Region::map_at`].
@@ -47,18 +47,18 @@ impl Region {
         Ok(region)
     }
 
-    /// Puts the region aside: its place in the window is inaccessible afterwards, and free for
-    /// another. Other openings of the same file notice nothing. Its length is 0 until it is
-    /// back. Does nothing if it is parked already.
+    /// Parks the region: its place in the window is inaccessible afterwards, and free for another.
+    /// Other openings of the same file are not affected. Its length is 0 until it is unparked. Does
+    /// nothing if it is parked already.
     ///
     /// # Errors
-    /// [`RegionError::Unsupported`] if it lies in no window, before Linux 5.13, and for hugetlbfs;
+    /// [`RegionError::Unsupported`] if it is not in a window, before Linux 5.13, and for hugetlbfs;
     /// [`RegionError::Reserve`] without address space for it; `Os` or `NoMemory` from the kernel.
-    /// The region is where it was then.
+    /// The region is then not moved.
     ///
     /// # Safety
-    /// Until [`unpark`](Self::unpark) has succeeded nobody uses a pointer or reference into the
-    /// region: what is at its addresses meanwhile is somebody else's.
+    /// Until [`unpark`](Self::unpark) has succeeded, nobody may use a pointer or reference into the
+    /// region: something else may be at its addresses.
     pub unsafe fn park(&self) -> Result<(), RegionError> {
         let mut laid = self.lock();
         if laid.parked.is_some() {
@@ -76,7 +76,7 @@ impl Region {
         let len = self.len();
         let mapped = self.backing.mapped(&self.place, len);
         if mapped > 0 {
-            // SAFETY: both ranges are ours, and nobody refers to the region's bytes.
+            // SAFETY: both ranges belong to this region, and nobody refers to its bytes.
             unsafe { RegionBacking::relocate(&self.place, &aside, mapped) }?;
         }
         // SYNC: pairs with the Acquire load in `len`.
@@ -88,11 +88,11 @@ impl Region {
         Ok(())
     }
 
-    /// Puts the region back to its place. Does nothing if it is there.
+    /// Moves the region back to its place. Does nothing if it is there.
     ///
     /// # Errors
     /// [`RegionError::Place`] if another region is there now; `Os` or `NoMemory` from the kernel.
-    /// The region stays parked then.
+    /// The region then stays parked.
     pub fn unpark(&self) -> Result<(), RegionError> {
         let mut laid = self.lock();
         let (Some(len), Some(aside), Some(claim)) = (laid.parked, &laid.aside, self.place.claim())
@@ -102,8 +102,8 @@ impl Region {
         claim.take()?;
         let mapped = self.backing.mapped(&self.place, len);
         if mapped > 0 {
-            // SAFETY: both ranges are ours: the place is claimed, and nobody refers to a parked
-            // region's bytes.
+            // SAFETY: both ranges belong to this region: the place is claimed, and nobody refers to
+            // a parked region's bytes.
             unsafe { RegionBacking::relocate(aside, &self.place, mapped) }
                 .inspect_err(|_| claim.give_up())?;
         }
@@ -113,7 +113,7 @@ impl Region {
         Ok(())
     }
 
-    /// Whether the region is put aside now.
+    /// Whether the region is parked now.
     #[must_use]
     pub fn is_parked(&self) -> bool {
         self.lock().parked.is_some()

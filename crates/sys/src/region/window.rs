@@ -1,10 +1,10 @@
 //! A range of fixed addresses that a process keeps free, and regions mapped at places inside it.
 //!
-//! **Nothing but regions mapped by [`Region::map_at`] ever lies in a window, and no two of them
-//! overlap.** The range is reserved in one piece without memory (`PROT_NONE`), so that neither the
-//! allocator nor a library's `mmap` falls into it; a region that is dropped leaves the reservation
-//! behind, never a hole. SpaceJMP keeps its segments in address ranges disjoint from the process'
-//! own in the same way (§4.1).
+//! **Only regions mapped by [`Region::map_at`] ever lie in a window, and no two of them overlap.**
+//! The range is reserved in one piece without memory (`PROT_NONE`), so that neither the allocator
+//! nor a library's `mmap` uses it. A region that is dropped leaves the reservation behind, never a
+//! hole. SpaceJMP keeps its segments in address ranges disjoint from the process's own in the same
+//! way (§4.1).
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -17,23 +17,23 @@ use super::{Access, FRAME, PagePolicy, Region, RegionError, Reserve, backing, si
 /// Why a window could not be reserved. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum WindowError {
-    /// The bounds are not whole frames of 2 MiB, or empty, or beyond what user space has.
+    /// The bounds are not multiples of 2 MiB, or empty, or beyond user space.
     #[error("a window of {len:#x} bytes at {base:#x} is impossible")]
     Bounds {
-        /// The first address.
+        /// The window's first address.
         base: usize,
-        /// Bytes.
+        /// The window's length in bytes.
         len: usize,
     },
-    /// Something of this process lies in the range already: a window reserved before, or a library,
-    /// a sanitizer's shadow, a mapping at a fixed address.
+    /// Something of this process is already mapped in the range: another window, a library, a
+    /// sanitizer's shadow, or a mapping at a fixed address.
     #[error("the addresses {base:#x} to {end:#x} are not free in this process: {what}", end = base + len)]
     Conflict {
         /// The first address of the window.
         base: usize,
-        /// Bytes of the window.
+        /// The window's length in bytes.
         len: usize,
-        /// The line of `/proc/self/maps` that is in the way.
+        /// The conflicting line of `/proc/self/maps`.
         what: String,
     },
     /// The kernel refused the address space.
@@ -41,11 +41,11 @@ pub enum WindowError {
         "cannot reserve {len} bytes of address space at {base:#x} (is there a limit, `ulimit -v`?)"
     )]
     Reserve {
-        /// The first address.
+        /// The window's first address.
         base: usize,
-        /// Bytes.
+        /// The window's length in bytes.
         len: usize,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -54,7 +54,7 @@ pub enum WindowError {
     Unsupported,
 }
 
-/// A process' reservation of the addresses `base..base + len`, for [`Region::map_at`].
+/// A process's reservation of the addresses `base..base + len`, for [`Region::map_at`].
 ///
 /// A clone is another handle to the same reservation, which ends when the last handle and the last
 /// region inside are gone. `Send + Sync`. A forked child has the reservation too.
@@ -65,12 +65,12 @@ struct Held {
     range: backing::WindowRange,
     /// Places begin and end at multiples of this.
     unit: usize,
-    /// What is taken: a place's first address and its bytes.
+    /// The places that are taken: first address and length.
     taken: Mutex<BTreeMap<usize, usize>>,
 }
 
 impl Held {
-    /// Each change of the table is one step: a panic cannot leave it half done.
+    /// Each change of the table is one step, so a panic cannot leave it half done.
     fn taken(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,20 +86,21 @@ impl fmt::Debug for Window {
 }
 
 impl Window {
-    /// Reserves the `len` bytes from `base`, both multiples of 2 MiB, `len` at most 2^46. Takes no
-    /// memory; microseconds.
+    /// Reserves `len` bytes from `base`, both multiples of 2 MiB, `len` at most 2^46. Allocates no
+    /// memory; takes microseconds.
     ///
     /// # Errors
-    /// [`WindowError::Conflict`] if anything of this process lies there, another window included.
+    /// [`WindowError::Conflict`] if anything of this process is mapped there, including another
+    /// window.
     pub fn reserve(base: usize, len: usize) -> Result<Self, WindowError> {
         Self::reserve_units(base, len, FRAME)
     }
 
-    /// Reserves a window whose places are whole units: `unit` bytes, a multiple of 2 MiB of which
-    /// `base` and `len` are multiples. A region that needs less has all of its last unit, and its
-    /// file is mapped over all of them at once (touching what the file does not have is fatal
-    /// there, as it is beyond any region's length). With units of 1 GiB a region is
-    /// [parked](Region::park) by the GiB.
+    /// Reserves a window whose places consist of whole units: `unit` bytes, a multiple of 2 MiB of
+    /// which `base` and `len` are multiples. A region that needs less gets all of its last unit,
+    /// and its file is mapped over the whole place at once (touching a part that the file does not
+    /// have is fatal, as it is beyond any region's length). With units of 1 GiB, whole GiB are
+    /// moved when a region is [parked](Region::park).
     ///
     /// # Errors
     /// As [`reserve`](Self::reserve).
@@ -119,27 +120,27 @@ impl Window {
         })))
     }
 
-    /// Whether this machine's user space has the frame at `address`, a multiple of 2 MiB, whatever
-    /// lies there. Kernels differ in the bits of their addresses.
+    /// Whether this machine's user space includes the frame at `address`, a multiple of 2 MiB,
+    /// whatever is mapped there. Kernels differ in the number of address bits.
     #[must_use]
     pub fn is_in_user_space(address: usize) -> bool {
         backing::WindowRange::exists(address, FRAME)
     }
 
-    /// The first address.
+    /// The window's first address.
     #[must_use]
     pub fn base(&self) -> usize {
         self.0.range.start().addr()
     }
 
-    /// Bytes reserved.
+    /// The window's length in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a window is never empty")]
     pub fn len(&self) -> usize {
         self.0.range.len()
     }
 
-    /// A place inside, which nobody has claimed by that.
+    /// A place inside the window, which is not claimed by this call.
     pub(super) fn place(&self, address: usize, bytes: usize) -> Result<WindowClaim, RegionError> {
         let refused = |why| RegionError::Place {
             address,
@@ -156,7 +157,7 @@ impl Window {
         }
         Ok(WindowClaim {
             start: self.0.range.start().wrapping_add(offset),
-            // Not beyond the window, which is a number of units too.
+            // Not beyond the window, whose length is a number of units too.
             bytes: bytes.next_multiple_of(self.0.unit),
             window: Arc::clone(&self.0),
             held: AtomicBool::new(false),
@@ -164,7 +165,7 @@ impl Window {
     }
 }
 
-/// A place inside a window, which one region has at a time. Dropping it gives the place back.
+/// A place inside a window, which one region at a time can have. Dropping it releases the place.
 pub(super) struct WindowClaim {
     window: Arc<Held>,
     start: *mut u8,
@@ -183,7 +184,7 @@ impl WindowClaim {
         self.start
     }
 
-    /// Bytes of the place.
+    /// The place's length in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -201,7 +202,7 @@ impl WindowClaim {
     pub(super) fn take(&self) -> Result<(), RegionError> {
         let address = self.start.addr();
         let mut taken = self.window.taken();
-        // Places do not overlap one another, so that the last before the end tells.
+        // Places do not overlap, so only the last one before the end matters.
         let before = taken.range(..address + self.bytes).next_back();
         if before.is_some_and(|(start, len)| start + len > address) {
             return Err(RegionError::Place {
@@ -215,7 +216,7 @@ impl WindowClaim {
         Ok(())
     }
 
-    /// Leaves the place, which is reserved and empty, to whoever wants it.
+    /// Releases the place, which is reserved and empty, for others.
     pub(super) fn give_up(&self) {
         let mut taken = self.window.taken();
         if self.held.swap(false, Ordering::Relaxed) {
@@ -233,11 +234,11 @@ impl Drop for WindowClaim {
 impl Region {
     /// Maps an existing file as [`Region::map_with`] does, with its first byte at `address`, a
     /// multiple of 2 MiB, and the `max` bytes reserved for it inside `window`. There is no guard
-    /// page behind them. Dropping the region leaves the range reserved.
+    /// page after them. Dropping the region leaves the range reserved.
     ///
     /// # Errors
-    /// [`RegionError::Place`] if the range leaves the window or another region lies there; as
-    /// [`Region::map_with`].
+    /// [`RegionError::Place`] if the range leaves the window or another region lies there;
+    /// otherwise as [`Region::map_with`].
     pub fn map_at(
         file: OwnedFd,
         access: Access,

@@ -1,4 +1,4 @@
-//! A machine of any shape, on which a test says where each thread runs.
+//! A simulated machine of any shape, on which a test chooses where each thread runs.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,13 +24,13 @@ pub struct SyntheticTopology {
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// For each topology that this thread was placed on: its id and the CPU.
+    /// For each topology on which this thread was placed: its id and the CPU.
     static PLACES: RefCell<Vec<(u64, CpuId)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl SyntheticTopology {
-    /// `nodes` nodes of `cpus_per_node` CPUs each, numbered node by node. Zero counts as one.
-    /// Nodes lie on a ring: distance 10 to itself, 20 to a neighbour, 30 to the next, and so on.
+    /// `nodes` nodes of `cpus_per_node` CPUs each, numbered node by node. Zero counts as one. Nodes
+    /// form a ring: distance 10 to itself, 20 to a neighbour, 30 to the next, and so on.
     pub fn new(nodes: u16, cpus_per_node: u32) -> Self {
         Self {
             // Relaxed: only uniqueness matters.

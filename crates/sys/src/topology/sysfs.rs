@@ -6,12 +6,12 @@ use std::path::Path;
 use super::{LOCAL, NOWHERE, NodeId, REMOTE, Topology};
 use crate::CpuId;
 
-/// CPU numbers beyond this are taken for nonsense (Linux allows 8192 on x86-64).
+/// Larger CPU numbers are considered invalid (Linux allows 8192 on x86-64).
 const MAX_CPUS: u32 = 1 << 16;
-/// Node numbers beyond this are taken for nonsense (Linux allows 1024).
+/// Larger node numbers are considered invalid (Linux allows 1024).
 const MAX_NODES: u16 = 1 << 12;
 
-/// The machine at hand, as it was when [`detect`](SysfsTopology::detect) looked.
+/// The actual machine, at the time of [`detect`](SysfsTopology::detect).
 #[derive(Debug, Clone)]
 pub struct SysfsTopology {
     node_of: Vec<NodeId>,
@@ -21,8 +21,8 @@ pub struct SysfsTopology {
 }
 
 impl SysfsTopology {
-    /// Reads the kernel's description. Where there is none (no `/sys`, no NUMA), one node has
-    /// all CPUs.
+    /// Reads the kernel's description. If there is none (no `/sys`, no NUMA), one node has all
+    /// CPUs.
     pub fn detect() -> Self {
         #[cfg(miri)]
         return Self::flat(1);
@@ -30,8 +30,8 @@ impl SysfsTopology {
         Self::read(Path::new("/sys/devices/system"))
     }
 
-    /// Reads a description laid out as `/sys/devices/system` from `root`: a copy of another
-    /// machine's, for instance. What is missing or malformed is filled in as `detect` does.
+    /// Reads a description laid out as `/sys/devices/system` from `root`, for instance a copy from
+    /// another machine. Missing or malformed parts are replaced as in `detect`.
     pub fn read(root: &Path) -> Self {
         let possible = fs::read_to_string(root.join("cpu/possible"))
             .ok()
@@ -144,8 +144,8 @@ impl Topology for SysfsTopology {
     }
 }
 
-/// Parses the kernel's list format, `0-3,8,10-11`, into ascending numbers; `None` if it is not
-/// one or names a number of `MAX_CPUS` or more. An empty list is a list.
+/// Parses the kernel's list format, `0-3,8,10-11`, into ascending numbers; `None` if it is invalid
+/// or contains a number of `MAX_CPUS` or more. An empty list is valid.
 fn parse_list(text: &str) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_s_list_format_is_understood_and_nonsense_refused() {
+    fn the_kernels_list_format_is_parsed_and_invalid_lists_refused() {
         assert_eq!(parse_list("0-2,5\n"), Some(vec![0, 1, 2, 5]));
         assert_eq!(parse_list("7"), Some(vec![7]));
         assert_eq!(parse_list("\n"), Some(vec![]));

@@ -1,4 +1,5 @@
-//! A byte of a file that any number of processes hold together, also those that may only read it.
+//! A byte of a file that any number of processes hold together, including those that may only read
+//! the file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,7 +13,7 @@ use super::{Descriptor, LivenessError, Registry, fork, lock_bytes, pid};
 use crate::files;
 
 /// A shared lock on one byte of a file, until it is dropped or the process ends. It has a
-/// description of its own, which a forked child closes; the child has no part in it.
+/// description of its own, which a forked child closes: the child does not hold the byte.
 #[derive(Debug)]
 pub struct SharedByte {
     fd: Arc<Descriptor>,
@@ -22,11 +23,11 @@ pub struct SharedByte {
 }
 
 impl SharedByte {
-    /// Takes a byte of the file behind a descriptor, which is left alone. Bytes beyond the file's
-    /// end will do.
+    /// Locks a byte of the file of a descriptor, which is not affected. The byte may lie beyond the
+    /// file's end.
     ///
     /// # Errors
-    /// [`LivenessError::Held`] if another opening holds the byte exclusively; the kernel's.
+    /// [`LivenessError::Held`] if another opening holds the byte exclusively; errors of the kernel.
     pub fn take(file: impl AsFd, byte: u64) -> Result<Self, LivenessError> {
         fork::watch();
         let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
@@ -38,7 +39,7 @@ impl SharedByte {
             pid: pid(),
             generation: fork::generation(),
         };
-        // Its drop locks the list, too.
+        // Dropping it locks the list, too.
         drop(registry);
         take_shared(taken.fd(), byte).map(|()| taken)
     }
@@ -46,7 +47,7 @@ impl SharedByte {
     /// Whether anybody else holds one of these bytes, in this process or another.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Errors of the kernel.
     pub fn others_hold(&self, bytes: RangeInclusive<u64>) -> Result<bool, LivenessError> {
         is_held(self.fd(), &bytes)
     }
@@ -54,7 +55,7 @@ impl SharedByte {
     /// Whether anybody holds one of these bytes of a file.
     ///
     /// # Errors
-    /// The kernel's; it is no file.
+    /// Errors of the kernel; the path is not a file.
     pub fn is_any_held(path: &Path, bytes: RangeInclusive<u64>) -> Result<bool, LivenessError> {
         let file = files::open_linked(path, OpenOptions::new().read(true))
             .map_err(failed("open the file of"))?;
@@ -62,15 +63,15 @@ impl SharedByte {
     }
 
     fn fd(&self) -> RawFd {
-        // SYNC: pairs with the Release store of whoever closes it.
+        // SYNC: pairs with the Release store of the thread that closes it.
         self.fd.0.load(Ordering::Acquire)
     }
 }
 
 impl Drop for SharedByte {
     fn drop(&mut self) {
-        // As `OfdLiveness`: in a forked child it is closed; here, unlocking works through a child
-        // that is being made.
+        // As in `OfdLiveness`: in a forked child it is closed; here, unlocking also affects a child
+        // that is just being forked.
         if self.generation == fork::generation() && self.pid == pid() {
             let _ = lock_bytes(self.fd(), libc::F_OFD_SETLK, libc::F_UNLCK, self.byte, 1);
             Registry::lock().remove(&self.fd);
@@ -78,42 +79,42 @@ impl Drop for SharedByte {
     }
 }
 
-/// A byte of a file that forked children of this process hold, and this process does not.
+/// A byte of a file that forked children of this process hold, but not this process.
 ///
-/// Around a fork, [`before_fork`](Self::before_fork) takes it by an open file that the child
-/// inherits, and [`in_parent`](Self::in_parent) closes that. The kernel lets go of the byte when
+/// Around a fork, [`before_fork`](Self::before_fork) locks it through an open file that the child
+/// inherits, and [`in_parent`](Self::in_parent) closes that file. The kernel releases the byte when
 /// the child and its own children have ended or executed other programs.
 #[derive(Debug)]
 pub struct ChildrensByte {
     path: PathBuf,
     byte: u64,
-    /// For the next child.
+    /// The open file for the next child.
     file: Mutex<File>,
 }
 
 impl ChildrensByte {
-    /// Prepares a byte of the file at `path`, which no link leads to.
+    /// Prepares a byte of the file at `path`, which must not be a link.
     ///
     /// # Errors
-    /// The kernel's; it is no plain file.
+    /// Errors of the kernel; the path is not a regular file.
     pub fn of(path: PathBuf, byte: u64) -> Result<Self, LivenessError> {
         let file = Mutex::new(open(&path)?);
         Ok(Self { path, byte, file })
     }
 
-    /// Takes the byte for the child that the calling thread is about to make.
+    /// Locks the byte for the child that the calling thread is about to fork.
     ///
     /// # Errors
-    /// The kernel's: it has no memory for a lock, and as little for a child.
+    /// Errors of the kernel: it has no memory for a lock, and so none for a child.
     pub fn before_fork(&self) -> Result<(), LivenessError> {
         take_shared(self.file().as_raw_fd(), self.byte)
     }
 
-    /// Leaves the byte to the child.
+    /// Leaves the lock to the child.
     ///
     /// # Errors
-    /// The file cannot be opened for the next child. This process keeps the byte with its children
-    /// then, until this is called again or `self` is dropped.
+    /// The file cannot be opened for the next child. This process then holds the byte together with
+    /// its children, until this is called again or `self` is dropped.
     pub fn in_parent(&self) -> Result<(), LivenessError> {
         let fresh = open(&self.path)?;
         *self.file() = fresh;
@@ -140,7 +141,7 @@ fn take_shared(fd: RawFd, byte: u64) -> Result<(), LivenessError> {
 }
 
 fn is_held(fd: RawFd, bytes: &RangeInclusive<u64>) -> Result<bool, LivenessError> {
-    // No bytes would mean all to the end of the file.
+    // A length of 0 would mean all bytes up to the end of the file.
     if bytes.is_empty() {
         return Ok(false);
     }

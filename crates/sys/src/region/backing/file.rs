@@ -1,4 +1,4 @@
-//! The file behind a region: a memfd or another, its length and its space.
+//! The file behind a region, a memfd or another: its length and its space.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use super::super::{FRAME, RegionError};
 use super::os;
 use crate::files::{self, FsKind};
 
-/// What a file is made of, if a region can be.
+/// The kind of a file, if a region can be mapped from it.
 pub(super) fn fs_kind(file: &File) -> Result<FsKind, RegionError> {
     let kind = files::fs_kind_of(file).map_err(|source| RegionError::Os {
         what: "examine the file",
@@ -23,7 +23,7 @@ pub(super) fn fs_kind(file: &File) -> Result<FsKind, RegionError> {
     }
 }
 
-/// Gives back the space of `range`, whose bytes are zeros afterwards. The file stays as long.
+/// Frees the space of `range`, whose bytes are zeros afterwards. The file keeps its length.
 pub(super) fn punch(file: &File, range: Range<usize>) -> Result<(), RegionError> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     loop {
@@ -51,10 +51,10 @@ pub(super) fn punch(file: &File, range: Range<usize>) -> Result<(), RegionError>
     }
 }
 
-/// Allocates the file's space in `range`, lengthening it if need be; content is kept.
+/// Allocates the file's space in `range`, extending it if necessary; the content is kept.
 pub(super) fn allocate(file: &File, range: Range<usize>) -> Result<(), RegionError> {
-    // An interrupted call starts from scratch on tmpfs. Under a steady fire of signals (a
-    // profiler's timer) only small steps ever end.
+    // On tmpfs, an interrupted call starts from scratch. If signals arrive continuously (from a
+    // profiler's timer), only small steps ever finish.
     let mut step = range.len();
     let mut at = range.start;
     while at < range.end {
@@ -79,7 +79,7 @@ pub(super) fn allocate(file: &File, range: Range<usize>) -> Result<(), RegionErr
 }
 
 pub(super) fn create_memfd(name: &str, flags: libc::c_uint) -> Result<File, RegionError> {
-    // The kernel takes 249 bytes and no NUL; the name is for the eye only.
+    // The kernel accepts 249 bytes without NUL; the name is only informative.
     let mut bytes: Vec<u8> = name.bytes().filter(|b| *b != 0).take(200).collect();
     bytes.push(0);
     let flags = flags | libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
@@ -88,11 +88,12 @@ pub(super) fn create_memfd(name: &str, flags: libc::c_uint) -> Result<File, Regi
     if fd < 0 {
         return Err(os("create a memfd", 0));
     }
-    // SAFETY: the descriptor is new and ours.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// Seals against shrinking; says whether that holds now. Other files than memfds refuse.
+/// Seals the file against shrinking; returns whether it is sealed now. Files other than memfds
+/// refuse.
 pub(super) fn seal(file: &File) -> bool {
     let fd = file.as_raw_fd();
     // SAFETY: a valid descriptor and an integer.

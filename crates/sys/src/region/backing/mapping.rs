@@ -1,4 +1,4 @@
-//! The calls that fill a part of the reservation and say which pages it shall have.
+//! The calls that fill a part of the reservation and choose its pages.
 
 use std::io;
 use std::ops::Range;
@@ -10,7 +10,8 @@ use super::file::offset;
 use super::reservation::Reservation;
 use super::{os, page_size, settings};
 
-/// The pool if it has pages, else ordinary memory with the advice that the policy implies.
+/// Uses the pool if it has pages, otherwise ordinary memory with the advice that the policy
+/// implies.
 pub(super) fn commit_anonymous(
     place: &Reservation,
     range: &Range<usize>,
@@ -34,14 +35,14 @@ pub(super) fn commit_anonymous(
         }
     }
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the range lies in our reservation behind the committed part: nobody refers to it.
+    // SAFETY: the range lies in our reservation after the committed part, so nobody refers to it.
     if unsafe { libc::mprotect(place.at(range.start), range.len(), protection) } != 0 {
         return Err(os("commit memory", range.len()));
     }
     Ok(advise_pages(place, range, policy))
 }
 
-/// Maps something over a part of the reservation that is not committed.
+/// Maps a file or memory over a part of the reservation that is not committed.
 pub(super) fn map_fixed(
     place: &Reservation,
     range: &Range<usize>,
@@ -56,7 +57,7 @@ pub(super) fn map_fixed(
     };
     let from = if fd >= 0 { offset(range.start) } else { 0 };
     let map = |protection, flags, fd, from| {
-        // SAFETY: the range lies in our reservation behind the committed part: nobody refers to
+        // SAFETY: the range lies in our reservation after the committed part, so nobody refers to
         // it.
         let mapped = unsafe {
             libc::mmap(
@@ -74,21 +75,21 @@ pub(super) fn map_fixed(
         Ok(())
     };
     map(protection, flags, fd, from).map_err(|source| {
-        // Before Linux 6.12 a failure may leave a hole where the reservation was. Close it before
-        // somebody else's mapping falls into it; if even that fails, nothing can be done.
+        // Before Linux 6.12 a failure may leave a hole in the reservation. This closes it before
+        // another mapping is placed there; if even that fails, nothing can be done.
         let reserved = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let _ = map(libc::PROT_NONE, reserved, -1, 0);
         RegionError::from_os(what, range.len(), source)
     })
 }
 
-/// Tells the kernel which pages to use on touch; says what it is likely to give.
+/// Advises the kernel which pages to use on touch; returns what it will probably provide.
 pub(super) fn advise_pages(
     place: &Reservation,
     range: &Range<usize>,
     policy: PagePolicy,
 ) -> PageKind {
-    // A kernel without THP refuses the advice, and a refusal changes nothing.
+    // A kernel without THP refuses the advice, which changes nothing.
     match policy {
         PagePolicy::Small => {
             advise(place, range, libc::MADV_NOHUGEPAGE);
@@ -109,21 +110,22 @@ pub(super) fn advise(place: &Reservation, range: &Range<usize>, advice: libc::c_
     unsafe { libc::madvise(place.at(range.start), range.len(), advice) == 0 }
 }
 
-/// Takes the pages of private memory away; whether the kernel did. It reads as zeros afterwards.
+/// Frees the pages of private memory; returns whether the kernel did. It reads as zeros afterwards.
 pub(super) fn discard(place: &Reservation, range: &Range<usize>) -> bool {
-    // SAFETY: the range is ours, and the caller has it to itself: the bytes become zeros.
+    // SAFETY: the range belongs to the caller alone; its bytes become zeros.
     unsafe { libc::madvise(place.at(range.start), range.len(), libc::MADV_DONTNEED) == 0 }
 }
 
 const MADV_COLLAPSE: libc::c_int = 25;
 
-/// Makes a frame a huge page by `MADV_COLLAPSE`; whether it is one now. A frame that is huge
-/// already costs nothing. One that cannot be collapsed stays as it is (an older kernel than 6.1
-/// refuses all): so the caller collapses frame by frame, and one keeps no other from it.
+/// Makes a frame a huge page by `MADV_COLLAPSE`; returns whether it is one now. If it is huge
+/// already, this costs nothing. If it cannot be collapsed, it is unchanged (kernels older than 6.1
+/// refuse all). So the caller collapses frame by frame, and one that fails does not affect the
+/// others.
 ///
-/// An empty frame is refused too, and one page in it is enough. Measured on Linux 6.18 with huge
-/// pages off for shared memory, a GiB that the machine had just had: 0.15 s so, 1.2 s if all pages
-/// are allocated and populated first, 0.75 s if they are allocated alone.
+/// An empty frame is refused too; one page in it is enough. Measured on Linux 6.18 with huge pages
+/// off for shared memory, for a GiB that the machine had just freed: 0.15 s this way, 1.2 s if all
+/// pages are first allocated and populated, 0.75 s if they are only allocated.
 pub(super) fn collapse(place: &Reservation, frame: &Range<usize>) -> bool {
     let collapses = || advise(place, frame, MADV_COLLAPSE);
     // A page was busy for a moment.
@@ -131,8 +133,8 @@ pub(super) fn collapse(place: &Reservation, frame: &Range<usize>) -> bool {
     collapses() || (is_busy() && collapses())
 }
 
-/// Whether the kernel collapses shared memory that came in small pages: tried on two frames of it,
-/// for some milliseconds.
+/// Whether the kernel collapses shared memory that was allocated in small pages: tried on two
+/// frames, which takes some milliseconds.
 pub(super) fn can_collapse() -> bool {
     let tried = || -> Result<bool, RegionError> {
         let file = super::file::create_memfd("mneme-collapse", 0)?;

@@ -1,4 +1,4 @@
-//! The address range that a region owns from its first moment, without any memory.
+//! The address range that a region owns from the beginning, without any memory.
 
 use std::{io, ptr};
 
@@ -6,23 +6,24 @@ use super::super::window::WindowClaim;
 use super::super::{FRAME, RegionError};
 use super::window::{RESERVED, refill};
 
-/// An inaccessible address range: where the kernel likes, with a guard of at least a page on either
-/// side so that it never merges with a neighbour and an overrun is caught, or a place in a window.
+/// An inaccessible address range. Either the kernel chose the address, with a guard of at least a
+/// page on either side, so that it never merges with a neighbour and overruns are caught; or it is
+/// a place in a window.
 pub(in super::super) struct Reservation {
     base: *mut u8,
     home: Home,
-    /// Bytes from the base on, if files are mapped over all of them at once.
+    /// The length in bytes from the base, if files are mapped over all of it at once.
     whole: Option<usize>,
 }
 
 enum Home {
-    /// A mapping of its own, guards included.
+    /// A separate mapping, including its guards.
     Own { start: *mut u8, total: usize },
-    /// A place in a window; `None` once it is to be given back no more.
+    /// A place in a window; `None` if it must not be released any more.
     Window { claim: Option<WindowClaim> },
 }
 
-// SAFETY: an address range, unmapped by the one owner; the pointers are never dereferenced here.
+// SAFETY: an address range that its only owner unmaps; the pointers are never dereferenced here.
 unsafe impl Send for Reservation {}
 // SAFETY: as above; no method changes it.
 unsafe impl Sync for Reservation {}
@@ -48,8 +49,8 @@ impl Reservation {
             });
         }
         let start = start.cast::<u8>();
-        // The first frame boundary at least one page in; less than a frame and a page of the
-        // two frames of slack, so that some is left behind `max` as well.
+        // The first multiple of 2 MiB at least one page after the start. This skips less than a
+        // frame and a page of the two frames of slack, so some is left after `max` as well.
         let skip = FRAME - start.addr() % FRAME;
         Ok(Self {
             base: start.wrapping_add(skip),
@@ -58,8 +59,8 @@ impl Reservation {
         })
     }
 
-    /// Address space for as many bytes as `like`, which is for `max` bytes, and at the same offset
-    /// in their GiB: between two such places page tables are moved, not entries.
+    /// Address space for as many bytes as `like`, which is for `max` bytes, at the same offset
+    /// within a GiB: between two such places whole page tables are moved instead of entries.
     pub(in super::super) fn congruent(max: usize, like: &Self) -> Result<Self, RegionError> {
         const UNIT: usize = 1 << 30;
         let bytes = like.whole.unwrap_or(max);
@@ -81,12 +82,12 @@ impl Reservation {
         })
     }
 
-    /// Bytes from the base on, if files are mapped over all of them at once.
+    /// The length in bytes from the base, if files are mapped over all of it at once.
     pub(super) fn whole(&self) -> Option<usize> {
         self.whole
     }
 
-    /// The place in a window that the range is, if it is one.
+    /// The place in a window, if the range is one.
     pub(in super::super) fn claim(&self) -> Option<&WindowClaim> {
         match &self.home {
             Home::Own { .. } => None,
@@ -94,7 +95,7 @@ impl Reservation {
         }
     }
 
-    /// The place that the claim is for.
+    /// A reservation of the claimed place.
     pub(in super::super) fn inside(claim: WindowClaim) -> Self {
         Self {
             base: claim.start(),
@@ -108,11 +109,11 @@ impl Reservation {
         self.base
     }
 
-    /// Makes the first `len` bytes inaccessible, in which nobody has any business. Where the kernel
-    /// has no mapping left for that, what is there stays.
+    /// Makes the first `len` bytes inaccessible; nobody may use them. If the kernel has no mapping
+    /// left for that, they are left unchanged.
     pub(in super::super) fn clear(&self, len: usize) {
         if len > 0 {
-            // SAFETY: the range is ours, and nobody refers to it.
+            // SAFETY: the range belongs to this reservation, and nobody refers to it.
             unsafe { refill(self.base, len) };
         }
     }
@@ -127,16 +128,18 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         match &mut self.home {
             Home::Own { start, total } => {
-                // SAFETY: the range is ours, and the region that lent references into it is gone.
+                // SAFETY: the range belongs to this reservation, and the region that lent
+                // references into it is gone.
                 unsafe { libc::munmap(start.cast(), *total) };
             }
             Home::Window { claim } => {
                 let Some(held) = claim.as_ref().filter(|claim| claim.is_held()) else {
                     return;
                 };
-                // SAFETY: as above; the claim says that the range is ours.
+                // SAFETY: as above; the claim proves that the range belongs to this reservation.
                 if !unsafe { refill(self.base, held.bytes()) } {
-                    // Too many mappings: what was mapped stays, and nobody else gets the place.
+                    // There are too many mappings: what was mapped stays, and nobody else gets the
+                    // place.
                     std::mem::forget(claim.take());
                 }
             }

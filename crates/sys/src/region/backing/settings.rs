@@ -1,4 +1,4 @@
-//! What the kernel's settings promise about huge pages, and what to set if it is too little.
+//! What the kernel's settings promise about huge pages, and what to change if that is too little.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use super::mapping;
 use crate::files;
 use crate::memory::{MemoryLimit, huge_page_setting, memory_info, memory_limit};
 
-/// Bytes that the hugetlb pool of 2 MiB pages could still promise.
+/// The number of bytes that the hugetlb pool of 2 MiB pages can still provide.
 pub(in super::super) fn hugetlb_free() -> usize {
     let read = |name: &str| -> usize {
         fs::read_to_string(format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}"))
@@ -25,10 +25,10 @@ pub(in super::super) fn hugetlb_free() -> usize {
         .saturating_mul(FRAME)
 }
 
-/// Whether memory will come in transparent huge pages on touch.
+/// Whether memory will be allocated in transparent huge pages on touch.
 pub(super) enum Promise {
     Huge,
-    /// Not, unless this is done.
+    /// No, unless this is done.
     Unless(String),
 }
 
@@ -43,15 +43,14 @@ pub(super) fn memfd() -> Promise {
     brought_in(judge("shmem_enabled", &good, "advise"))
 }
 
-/// Whether the kernel collapses shared memory into huge pages. It is tried once.
+/// Whether the kernel collapses shared memory into huge pages. Tried once.
 pub(crate) fn collapses_shared_memory() -> bool {
     static COLLAPSES: OnceLock<bool> = OnceLock::new();
     *COLLAPSES.get_or_init(mapping::can_collapse)
 }
 
-/// Where shared memory does not become huge on touch, [prefaulting](super::super::Region::prefault)
-/// collapses it all the same, if the kernel is 6.1 or newer: that is as good for programs that
-/// bring memory in ahead of its use.
+/// If shared memory does not become huge on touch, [prefaulting](super::super::Region::prefault)
+/// collapses it all the same on kernels from 6.1 on, which is as good for programs that prefault.
 fn brought_in(on_touch: Promise) -> Promise {
     match on_touch {
         Promise::Huge => Promise::Huge,
@@ -60,7 +59,7 @@ fn brought_in(on_touch: Promise) -> Promise {
     }
 }
 
-/// For a file on a mounted tmpfs, whose mount option rules.
+/// For a file on a mounted tmpfs, whose mount option decides.
 pub(super) fn tmpfs(file: &File) -> Promise {
     let device = file.metadata().map_or(0, |meta| meta.dev());
     let device = format!("{}:{}", libc::major(device), libc::minor(device));
@@ -89,12 +88,12 @@ fn judge(name: &str, good: &[&str], wish: &str) -> Promise {
     }
 }
 
-/// The least memory of which can be said whether it comes in huge pages. Of less, most may be
-/// tables that were touched here and there, before they were prefaulted or collapsed.
+/// The smallest amount of memory for which the actual pages are conclusive. Of less, most may be
+/// tables that were touched here and there before they were prefaulted or collapsed.
 const SEEN: usize = 8 * FRAME;
 
-/// The kind to report for memory without a pool, and the warning if it is not huge: what is
-/// found in memory, once there is enough to look at; before that, what is promised.
+/// The kind to report for memory without a pool, and a warning if it is not huge: the actual pages
+/// once there is enough memory in use, and the promised ones before that.
 pub(super) fn report(promise: Promise, resident: Resident) -> (PageKind, Option<String>) {
     let seen = resident.total >= SEEN;
     let huge = if seen {
@@ -107,7 +106,7 @@ pub(super) fn report(promise: Promise, resident: Resident) -> (PageKind, Option<
     }
     let remedy = match promise {
         Promise::Unless(remedy) => remedy,
-        // They were promised and did not come.
+        // Huge pages were promised and not provided.
         Promise::Huge => {
             let root = Path::new("/");
             let machine = memory_info(root, "MemTotal").unwrap_or(u64::MAX);
@@ -131,8 +130,8 @@ pub(super) fn report(promise: Promise, resident: Resident) -> (PageKind, Option<
     (PageKind::Small, Some(warning))
 }
 
-/// What to do where huge pages are promised and do not come: a group that is at its limit gets
-/// small pages, too.
+/// What to do if huge pages are promised and not provided: one reason is that a group at its limit
+/// gets small pages.
 fn unkept(limit: Option<&MemoryLimit>) -> String {
     let mut remedy = "memory may be fragmented: `sysctl vm.compact_memory=1`".to_owned();
     if let Some(MemoryLimit { bytes, file }) = limit {
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_memory_overrules_what_was_promised() {
+    fn the_actual_pages_overrule_the_promised_ones() {
         let half = Resident {
             total: SEEN,
             huge: SEEN / 4,

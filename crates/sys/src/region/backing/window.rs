@@ -4,18 +4,18 @@ use std::{fs, io, ptr};
 
 use super::super::WindowError;
 
-/// An inaccessible range at an address of the caller's choice.
+/// An inaccessible range at an address chosen by the caller.
 pub(in super::super) struct WindowRange {
     start: *mut u8,
     len: usize,
 }
 
-// SAFETY: an address range, unmapped by the one owner; the pointer is never dereferenced here.
+// SAFETY: an address range that its only owner unmaps; the pointer is never dereferenced here.
 unsafe impl Send for WindowRange {}
 // SAFETY: as above; no method changes it.
 unsafe impl Sync for WindowRange {}
 
-/// Reserved: no memory, no accounting, no access.
+/// Reserved: without memory, accounting or access.
 pub(super) const RESERVED: libc::c_int =
     libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
@@ -32,7 +32,7 @@ impl WindowRange {
         }
     }
 
-    /// Whether user space has the addresses, whatever lies there.
+    /// Whether these addresses belong to user space, whatever is mapped there.
     pub(in super::super) fn exists(base: usize, len: usize) -> bool {
         match Self::reserve(base, len) {
             Ok(range) => range.is_some(),
@@ -40,10 +40,10 @@ impl WindowRange {
         }
     }
 
-    /// `None`: the kernel takes the address for a hint.
+    /// `None` if the kernel treats the address as a hint.
     fn reserve(base: usize, len: usize) -> io::Result<Option<Self>> {
         let wanted = ptr::without_provenance_mut(base);
-        // SAFETY: MAP_FIXED_NOREPLACE replaces nothing, and an older kernel takes the address for a
+        // SAFETY: MAP_FIXED_NOREPLACE replaces nothing, and an older kernel treats the address as a
         // hint.
         let got = unsafe {
             libc::mmap(
@@ -59,7 +59,7 @@ impl WindowRange {
             return Err(io::Error::last_os_error());
         }
         if got != wanted {
-            // SAFETY: made by the call above, and nobody knows of it.
+            // SAFETY: the mapping was created by the call above, and nobody else knows it.
             unsafe { libc::munmap(got, len) };
             return Ok(None);
         }
@@ -80,17 +80,17 @@ impl WindowRange {
 
 impl Drop for WindowRange {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and every region inside kept the window alive.
+        // SAFETY: the range belongs to this window, which every region inside kept alive.
         unsafe { libc::munmap(self.start.cast(), self.len) };
     }
 }
 
-/// Puts the reservation back over a place of a window; says whether that was possible.
+/// Restores the reservation at a place of a window; returns whether that was possible.
 ///
 /// # Safety
-/// The range lies in a window, belongs to the caller, and nobody refers to it any more.
+/// The range must lie in a window and belong to the caller, and nobody may refer to it any more.
 pub(super) unsafe fn refill(start: *mut u8, len: usize) -> bool {
-    // SAFETY: as above; one call, so that there is no moment with a hole.
+    // SAFETY: as above; one call, so there is no moment with a hole.
     let got = unsafe {
         libc::mmap(
             start.cast(),
@@ -104,12 +104,12 @@ pub(super) unsafe fn refill(start: *mut u8, len: usize) -> bool {
     got != libc::MAP_FAILED
 }
 
-/// Whether something of this process lies there.
+/// Whether something of this process is mapped there.
 fn is_conflict(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EEXIST)
 }
 
-/// What lies between the two addresses, as the kernel words it.
+/// The mapping between the two addresses, as the kernel describes it.
 fn in_the_way(start: usize, end: usize) -> String {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     maps.lines()
