@@ -1,7 +1,6 @@
 //! `cargo xtask ci`: everything that must hold before a change lands.
 
 use crate::api;
-use crate::built;
 use crate::check_c;
 use crate::files;
 use crate::layering;
@@ -13,9 +12,6 @@ use crate::redis_suite;
 use crate::steps::{Outcome, Steps, all, run, run_side_by_side, run_together, skipped, succeeds};
 use crate::workspace::Workspace;
 use clap::builder::PossibleValuesParser;
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
 /// The other architecture that the published crates and libmneme must compile for.
@@ -40,11 +36,9 @@ const STEPS: &[Step] = &[
     ("test", test),
     ("python", python::check),
     ("check-c", check_c::check),
-    ("test-fault", test_fault),
     ("redis-suite", redis),
     ("deny", deny),
     ("interleavings", interleavings),
-    ("storms", storms),
     ("miri", miri),
     ("fuzz", fuzz),
     ("doc", doc),
@@ -127,11 +121,10 @@ fn fmt(workspace: &Workspace) -> Outcome {
     run(&mut cargo(workspace, &["fmt", "--all", "--check"]))
 }
 
-/// With the fault points, and so with all code: what is left out then is in the libraries that
-/// `features` looks at.
+/// With the fault points, as tests are built. `features` looks at a library without them.
 fn clippy(workspace: &Workspace) -> Outcome {
     let mut command = cargo(workspace, &["clippy", "--workspace", "--all-targets"]);
-    run(command.args(["--features", "fault", "--", "-D", "warnings"]))
+    run(command.args(["--", "-D", "warnings"]))
 }
 
 /// Redis' own tests against our server.
@@ -152,53 +145,6 @@ fn tests(workspace: &Workspace) -> Command {
 
 fn test(workspace: &Workspace) -> Outcome {
     run(&mut tests(workspace))
-}
-
-/// The tests that arm points: all others are the same without. Of the storm that arms points only
-/// that part runs, as a step of its own: `test` has run the others.
-fn test_fault(workspace: &Workspace) -> Outcome {
-    let proof = Proof::read(&workspace.root)?;
-    let mut command = tests(workspace);
-    command.args(["--features", "fault"]);
-    let is_storm = |name: &String| proof.storms.iter().any(|item| arms_in(item, name));
-    for name in arming(workspace).iter().filter(|name| !is_storm(name)) {
-        command.args(["--test", name]);
-    }
-    run(&mut command)
-}
-
-/// Whether an item runs with fault points.
-fn arms(item: &Item) -> bool {
-    item.arguments[1].contains("--features fault")
-}
-
-/// Whether an item runs the integration test of that name with fault points.
-fn arms_in(item: &Item, name: &str) -> bool {
-    arms(item) && parts_of(&item.arguments[1]).0.last() == Some(&name)
-}
-
-/// The integration tests that mention fault points, by name.
-fn arming(workspace: &Workspace) -> BTreeSet<String> {
-    let with_points = workspace.with_feature("fault");
-    let tests = with_points.flat_map(|package| &package.tests);
-    let arms = |text: &str| {
-        [
-            "feature = \"fault\"",
-            "mneme_sys::fault",
-            "mneme_tree::breakage",
-        ]
-        .iter()
-        .any(|said| text.contains(said))
-    };
-    let mention = |file: &PathBuf| fs::read_to_string(file).is_ok_and(|text| arms(&text));
-    let named = tests.filter(|(_, main)| {
-        let files = match main.parent().filter(|_| main.ends_with("main.rs")) {
-            Some(folder) => files::below(folder, &["rs"]),
-            None => vec![main.clone()],
-        };
-        files.iter().any(mention)
-    });
-    named.map(|(name, _)| name.clone()).collect()
 }
 
 fn doc(workspace: &Workspace) -> Outcome {
@@ -259,40 +205,6 @@ fn interleavings(workspace: &Workspace) -> Outcome {
         |item| item.test(&workspace.root),
         one_by_one,
     )
-}
-
-/// The storms that arm points. The others are among the tests, as short as here.
-fn storms(workspace: &Workspace) -> Outcome {
-    let proof = Proof::read(&workspace.root)?;
-    let storm = |item: &Item| run(&mut storm(workspace, item)?);
-    all(proof.storms.iter().filter(|item| arms(item)).map(storm))
-}
-
-/// The test of a storm's item, built and to be run in its short form.
-fn storm(workspace: &Workspace, item: &Item) -> Result<Command, String> {
-    let (building, running) = parts_of(&item.arguments[1]);
-    let built = built::tests(workspace, &building)?;
-    let package = workspace.package(&item.package)?;
-    let test = building
-        .last()
-        .and_then(|name| built::test_of(&built, package, name));
-    let program = test.ok_or_else(|| format!("there is no such test: {item:?}"))?;
-    let directory = &package.directory;
-    let mut command = Command::new(program);
-    command
-        .args(running)
-        .args(["--nocapture", "--test-threads=1"]);
-    command.env("CARGO_MANIFEST_DIR", directory);
-    command.current_dir(directory);
-    Ok(command)
-}
-
-/// The arguments of `cargo test` up to the test's name, and those of the test itself.
-fn parts_of(arguments: &str) -> (Vec<&str>, Vec<&str>) {
-    let mut building: Vec<_> = arguments.split_whitespace().collect();
-    let named = building.iter().position(|word| *word == "--test");
-    let running = building.split_off(named.map_or(0, |at| at + 2).min(building.len()));
-    (building, running)
 }
 
 fn miri(workspace: &Workspace) -> Outcome {
@@ -387,56 +299,5 @@ mod tests {
         assert!(!options.wants("clippy"));
         assert!(parse("").unwrap().wants("clippy"));
         assert!(parse("--only clipy").is_err());
-    }
-
-    #[test]
-    fn fault_points_are_compiled_where_they_are_declared() {
-        let workspace = Workspace::load().unwrap();
-        for package in ["mneme-sys", "mneme-sync", "mneme-arena", "mneme-log"] {
-            let mut declaring = workspace.with_feature("fault");
-            assert!(declaring.any(|found| found.name == package), "{package}");
-        }
-        let tests = arming(&workspace);
-        for (name, arms) in [
-            ("deaths", true),
-            ("stops", true),
-            ("storm", true),
-            ("notifications", true),
-            ("broken", true),
-            ("golden", false),
-        ] {
-            assert_eq!(tests.contains(name), arms, "{name}");
-        }
-        // Of these, the storm is left to its step.
-        let storms = Proof::read(&workspace.root).unwrap().storms;
-        let left = tests
-            .iter()
-            .filter(|name| storms.iter().any(|item| arms_in(item, name)));
-        assert!(left.eq(["storm"]));
-    }
-
-    /// The step `test-fault` runs no tests of libraries.
-    #[test]
-    fn no_test_within_a_library_arms_points() {
-        let workspace = Workspace::load().unwrap();
-        for package in &workspace.packages {
-            let files = files::below(&package.directory.join("src"), &["rs"]);
-            let arms = |file: &&PathBuf| {
-                let text = fs::read_to_string(file).unwrap_or_default();
-                // Spelt so that this file is not found.
-                text.contains(concat!("all(test, feature = ", "\"fault\")"))
-            };
-            let found = files.iter().find(arms);
-            assert_eq!(found, None, "to be moved to `tests`");
-        }
-    }
-
-    #[test]
-    fn a_storm_is_built_up_to_its_name_and_run_with_the_rest() {
-        let (building, running) = parts_of("--features fault --test storm points");
-        assert_eq!(building, ["--features", "fault", "--test", "storm"]);
-        assert_eq!(running, ["points"]);
-        assert_eq!(parts_of("--test storm"), (vec!["--test", "storm"], vec![]));
-        assert_eq!(parts_of("--test").0, ["--test"]);
     }
 }

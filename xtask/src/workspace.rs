@@ -28,12 +28,8 @@ pub struct Package {
     pub dependencies: Vec<String>,
     /// Names of those that only its tests, examples and benches depend on.
     pub dev_dependencies: Vec<String>,
-    /// Names of its features.
-    pub features: Vec<String>,
     /// Whether it may be published.
     pub is_published: bool,
-    /// The names of its integration tests and the file that each begins with.
-    pub tests: Vec<(String, PathBuf)>,
 }
 
 impl Workspace {
@@ -68,12 +64,6 @@ impl Workspace {
         self.packages.iter().filter(|package| package.is_published)
     }
 
-    /// The packages that have the feature.
-    pub fn with_feature(&self, feature: &str) -> impl Iterator<Item = &Package> {
-        let has = move |package: &&Package| package.features.iter().any(|known| known == feature);
-        self.packages.iter().filter(has)
-    }
-
     /// Whether the workspace's toolchain can build for that target.
     pub fn has_target(&self, target: &str) -> bool {
         let mut rustup = Command::new("rustup");
@@ -96,33 +86,26 @@ impl Package {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let manifest = PathBuf::from(text(&package["manifest_path"]));
-        let targets = list(&package["targets"]);
-        let is =
-            |target: &Value, kind: &str| list(&target["kind"]).iter().any(|known| known == kind);
+        // A package asks itself for features that its tests need.
+        let dependencies: Vec<_> = list(&package["dependencies"])
+            .into_iter()
+            .filter(|dependency| dependency["name"] != package["name"])
+            .collect();
         Self {
             name: text(&package["name"]),
             version: text(&package["version"]),
             directory: manifest.parent().unwrap_or(Path::new(".")).to_path_buf(),
-            dependencies: list(&package["dependencies"])
+            dependencies: dependencies
                 .iter()
                 .map(|dependency| text(&dependency["name"]))
                 .collect(),
-            dev_dependencies: list(&package["dependencies"])
+            dev_dependencies: dependencies
                 .iter()
                 .filter(|dependency| dependency["kind"] == "dev")
                 .map(|dependency| text(&dependency["name"]))
                 .collect(),
-            features: package["features"]
-                .as_object()
-                .map(|features| features.keys().cloned().collect())
-                .unwrap_or_default(),
             // No list is every registry, an empty one is none.
             is_published: package["publish"] != Value::Array(Vec::new()),
-            tests: targets
-                .iter()
-                .filter(|target| is(target, "test"))
-                .map(|target| (text(&target["name"]), text(&target["src_path"]).into()))
-                .collect(),
         }
     }
 }

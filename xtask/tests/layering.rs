@@ -86,9 +86,7 @@ fn the_tests_kit_is_for_tests_only() {
             .iter()
             .map(|&name| name.to_owned())
             .collect(),
-        features: Vec::new(),
         is_published: false,
-        tests: Vec::new(),
     };
     let kit = "mneme-testkit";
     assert!(arrows::check("mneme-log", &[kit.to_owned()]).is_empty());

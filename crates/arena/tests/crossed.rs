@@ -4,7 +4,6 @@
 //!
 //! They run in the first operation's thread, so one that waited for the first would never end, and
 //! the frames that a claim may take are counted, not timed.
-#![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -5,7 +5,6 @@
 //! process declared dead. What a survivor then sees, before and after reaping it, must be
 //! consistent; what the victim held must be there, and what it had claimed without adopting must be
 //! free.
-#![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used)]
 
 mod support;

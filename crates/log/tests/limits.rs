@@ -240,7 +240,6 @@ fn an_update_that_stores_nothing_makes_no_index() {
 
 /// Space comes back in one database while another is cleared again and again, faster than what that
 /// leaves can be swept.
-#[cfg(feature = "fault")]
 #[test]
 fn a_database_that_is_always_being_cleared_holds_up_no_other() {
     use mneme_sys::fault::{Action, arm, disarm};
@@ -275,7 +274,6 @@ fn a_database_that_is_always_being_cleared_holds_up_no_other() {
 }
 
 /// Nor while at every sweep somebody is still reading since before the last clearing.
-#[cfg(feature = "fault")]
 #[test]
 fn a_database_that_is_cleared_beside_readers_holds_up_no_other() {
     use std::sync::Mutex;

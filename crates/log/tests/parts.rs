@@ -8,15 +8,12 @@ mod memory;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-#[cfg(feature = "fault")]
 use std::sync::{Arc, Mutex};
 
-#[cfg(feature = "fault")]
 use memory::stopped::Stopped;
 use memory::{CAPACITY, Memory, POLICIES};
 use mneme_log::{Cursor, Evict, Expiry, LogStore, Part, Patch, ReadError, Updated, WriteError};
 use mneme_sys::Access;
-#[cfg(feature = "fault")]
 use mneme_sys::fault::{self, Action};
 
 /// Bytes of a block, all of which are always the same.
@@ -511,7 +508,6 @@ fn no_reader_sees_half_a_change() {
 }
 
 /// A copy that compaction makes of a value while somebody patches it is not what is led to.
-#[cfg(feature = "fault")]
 #[test]
 fn a_copy_that_was_overtaken_is_made_again() {
     for policy in POLICIES {
@@ -546,7 +542,6 @@ fn a_copy_that_was_overtaken_is_made_again() {
 
 /// What a record that is damaged says of its length after it was copied is not believed of the
 /// copy.
-#[cfg(feature = "fault")]
 #[test]
 fn a_record_that_is_damaged_while_it_moves_is_written_nowhere_else() {
     for policy in POLICIES {

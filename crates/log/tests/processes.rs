@@ -58,7 +58,6 @@ fn openings_are_listed_with_what_they_hold() {
     std::mem::forget(one);
 }
 
-#[cfg(feature = "fault")]
 #[test]
 fn operations_under_way_are_described_in_words() {
     use memory::stopped::Stopped;

@@ -79,7 +79,6 @@ fn an_opening_that_may_only_read_asks_for_one_that_may_write() {
     filled(&memory.open_to_read(2), "opened once for writing");
 }
 
-#[cfg(feature = "fault")]
 mod deaths {
     use super::*;
 

@@ -281,7 +281,6 @@ fn a_withdrawn_start_does_not_count_as_failed() {
     drop(served);
 }
 
-#[cfg(feature = "fault")]
 #[test]
 fn writes_during_the_copy_are_not_lost() {
     use mneme_sys::fault::{self, Action};
@@ -319,7 +318,6 @@ fn writes_during_the_copy_are_not_lost() {
 }
 
 /// An upgrade that dies before it could see that a process came is not completed by the next one.
-#[cfg(feature = "fault")]
 #[test]
 fn writes_before_an_upgrade_dies_are_not_lost() {
     use mneme_sys::fault::{self, Action, Outcome};
@@ -369,7 +367,6 @@ fn an_upgrade_evicts_nothing() {
     assert_eq!((store.records(), store.eviction()), (800, Evict::Lru));
 }
 
-#[cfg(feature = "fault")]
 #[test]
 fn a_server_that_waited_serves_the_store_that_has_the_name_by_then() {
     use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! Real processes die at every fault point of serving and of upgrading a store: no record is lost,
 //! and the next process can do the same under the same name. What they leave in the log when they
 //! die during a change is not mistaken for damage.
-#![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used, reason = "a test that panics fails")]
 
 mod common;

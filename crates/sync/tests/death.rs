@@ -2,7 +2,6 @@
 //!
 //! Needs the feature `fault`. Liveness is scripted: a thread is abandoned at the fault point, then
 //! its "process" is declared dead.
-#![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;

@@ -268,16 +268,3 @@ mod armed {
         receive.recv().unwrap_or(Outcome::Panicked)
     }
 }
-
-#[cfg(all(test, not(feature = "fault")))]
-mod tests {
-    #[test]
-    fn without_the_feature_a_fault_point_does_not_even_evaluate_its_name() {
-        let evaluated = std::cell::Cell::new(false);
-        crate::fault!({
-            evaluated.set(true);
-            "sys.test.off"
-        });
-        assert!(!evaluated.get());
-    }
-}

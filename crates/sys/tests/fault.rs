@@ -1,6 +1,5 @@
 //! Places that tests arm: what happens there, to which thread, and how often.
 
-#![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;

@@ -3,7 +3,6 @@
 //!
 //! Needs the feature `fault`. Liveness is scripted: a thread is abandoned at the point, then its
 //! "process" is declared dead.
-#![cfg(feature = "fault")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../../../crates/sync/tests/common/mod.rs"]

@@ -339,7 +339,6 @@ fn an_update_within_a_guard_is_refused_and_changes_nothing() {
     assert_eq!(ranges(&map), [(10, 20, 1)]);
 }
 
-#[cfg(feature = "fault")]
 mod interrupted {
     use super::*;
     use mneme_sync::Holding;

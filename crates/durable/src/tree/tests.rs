@@ -253,7 +253,6 @@ fn entries_change_what_is_committed_and_what_is_not() {
 }
 
 /// The tests notice each step that is left out.
-#[cfg(feature = "fault")]
 #[test]
 fn every_step_is_needed() {
     use mneme_sys::fault::leave_out;

@@ -152,7 +152,6 @@ fn a_tree_that_goes_keeps_nothing_waiting() {
 
 /// While a change is entered in pieces a base file would begin where the last one did, and nothing
 /// of the journal could go for it: none is begun by the journal's length.
-#[cfg(feature = "fault")]
 #[test]
 fn no_checkpoint_is_begun_again_where_the_last_one_began() {
     use mneme_sys::fault::{Action, arm};

@@ -66,7 +66,6 @@ fn a_comparison_ends_when_the_store_is_to_be_closed() {
 /// A process that dies in the middle, for want of memory say, leaves a segment that evicts as
 /// before.
 #[test]
-#[cfg(feature = "fault")]
 fn a_comparison_leaves_the_eviction_policy_as_it_is() {
     use mneme_sys::fault::{Action, arm};
     use std::sync::Mutex;

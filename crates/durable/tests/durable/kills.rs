@@ -270,7 +270,6 @@ fn storm(mode: DurabilityMode) {
 }
 
 /// A local program is killed within a change while another one stands still that is attaching.
-#[cfg(feature = "fault")]
 mod repairs {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -342,7 +341,6 @@ mod repairs {
 
 /// What stands behind a change that another program does not make is in no file, and an end does
 /// not say that it is.
-#[cfg(feature = "fault")]
 #[test]
 fn an_end_beside_a_program_that_stands_still_says_what_is_not_durable() {
     use mneme_sys::fault::{Action, arm};
@@ -377,7 +375,6 @@ fn an_end_beside_a_program_that_stands_still_says_what_is_not_durable() {
 }
 
 /// Deaths at the fault points of opening, recovering and checkpoints.
-#[cfg(feature = "fault")]
 mod points {
     use mneme_sys::fault::{Action, arm};
     use mneme_testkit::is_killed;

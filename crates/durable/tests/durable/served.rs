@@ -171,7 +171,6 @@ fn the_ring_of_a_damaged_segment_is_made_durable() {
 }
 
 /// A try that was cut off is made again.
-#[cfg(feature = "fault")]
 #[test]
 fn a_death_while_a_ring_is_made_durable_loses_nothing() {
     use mneme_sys::fault::{Action, arm, disarm};
@@ -243,7 +242,6 @@ fn a_load_refuses_to_remove_what_no_load_has_made() {
 }
 
 /// A program that looks at every segment for a moment, this one too, costs no load.
-#[cfg(feature = "fault")]
 #[test]
 fn a_visitor_of_what_is_being_loaded_is_waited_for() {
     use mneme_sys::fault::{Action, arm};
@@ -268,7 +266,6 @@ fn a_visitor_of_what_is_being_loaded_is_waited_for() {
 }
 
 /// A segment that cannot be attached for now is tried again by the next start.
-#[cfg(feature = "fault")]
 #[test]
 fn a_ring_that_cannot_be_had_for_now_is_not_given_up() {
     use mneme_sys::fault::{Action, arm, disarm};
@@ -571,13 +568,11 @@ fn a_full_segment_that_was_extended_is_attached() {
 
 /// A local program is in the middle of a long value while a server begins another directory for its
 /// segment, as after a disk that has failed.
-#[cfg(feature = "fault")]
 #[test]
 fn a_directory_is_begun_beside_a_change_in_pieces() {
     BOTH.into_iter().for_each(begun_beside_pieces);
 }
 
-#[cfg(feature = "fault")]
 fn begun_beside_pieces(mode: DurabilityMode) {
     use mneme_sys::fault::{Action, arm};
     use mneme_testkit::wait_until;
@@ -630,13 +625,11 @@ fn begun_beside_pieces(mode: DurabilityMode) {
 
 /// What was cut with a segment that is gone stays away, though the process dies when the next
 /// segment has its name and the directory does not know of it yet.
-#[cfg(feature = "fault")]
 #[test]
 fn what_was_cut_does_not_come_back() {
     BOTH.into_iter().for_each(cut_stays_away);
 }
 
-#[cfg(feature = "fault")]
 fn cut_stays_away(mode: DurabilityMode) {
     use mneme_sys::fault::{Action, arm, disarm};
 

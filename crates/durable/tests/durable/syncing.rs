@@ -212,7 +212,6 @@ fn waits_for_groups(mode: DurabilityMode) {
 
 /// A program that stands still within a change keeps what follows it from becoming durable, and
 /// nobody waits for it for ever.
-#[cfg(feature = "fault")]
 #[test]
 fn nothing_waits_for_ever_for_a_thread_that_stands_still_within_a_change() {
     use mneme_sys::fault::{Action, arm};

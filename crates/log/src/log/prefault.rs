@@ -35,6 +35,9 @@ const SHARE: u32 = 64;
 /// The pause after a frame could not be populated: a refused frame costs as much time as a
 /// populated one.
 const AGAIN_NS: u64 = 100_000_000;
+/// The longest pause. Each further refusal doubles it, so that a store on a full file system costs
+/// no CPU time; a claim that lacks the space asks for it itself.
+const LONGEST_PAUSE_NS: u64 = 64 * AGAIN_NS;
 
 /// How long the maintainer may gather pages in each of its rounds: a 20th of its time.
 const GATHERING_NS: u64 = 500_000;
@@ -61,6 +64,8 @@ pub(crate) struct Populated {
     idle: bool,
     /// When to try again where there was no space, in nanoseconds.
     again_ns: u64,
+    /// The pause before that, in nanoseconds; 0 after a success.
+    pause_ns: u64,
 }
 
 /// How far a maintainer has gathered the pages of its node's frames.
@@ -114,6 +119,7 @@ impl Populated {
             surplus: 0,
             idle: false,
             again_ns: 0,
+            pause_ns: 0,
         }
     }
 }
@@ -122,12 +128,15 @@ impl Log {
     /// Populates fresh frames of the node up to the number kept ahead, one at a time, until
     /// `stopped`.
     pub(crate) fn populate(&self, populated: &mut Populated, stopped: &dyn Fn() -> bool) {
-        if self.clock.now_ns() >= populated.again_ns
-            && self.populate_now(populated, stopped).is_err()
-        {
-            // No memory: a claim that needs it reports that.
-            populated.again_ns = self.clock.now_ns().saturating_add(AGAIN_NS);
+        if self.clock.now_ns() < populated.again_ns {
+            return;
         }
+        populated.pause_ns = match self.populate_now(populated, stopped) {
+            Ok(()) => 0,
+            // No memory: a claim that needs it reports that.
+            Err(_) => (2 * populated.pause_ns).clamp(AGAIN_NS, LONGEST_PAUSE_NS),
+        };
+        populated.again_ns = self.clock.now_ns().saturating_add(populated.pause_ns);
     }
 
     fn populate_now(

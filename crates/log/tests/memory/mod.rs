@@ -14,7 +14,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use mneme_log::{Builder, LogStore, UpdatePolicy, control_bytes};
 use mneme_sys::{Access, ManualClock, PagePolicy, Region, ScriptedLiveness};
 
-#[cfg(feature = "fault")]
 pub mod stopped;
 
 pub const CAPACITY: usize = 64 << 20;
@@ -59,7 +58,6 @@ pub fn sound(store: &LogStore, context: &str) {
 
 impl Memory {
     /// Has a thread of `process` run `work` and die at `name`, and the process with it.
-    #[cfg(feature = "fault")]
     #[track_caller]
     pub fn abandon<T: Send + 'static>(
         &self,
@@ -206,7 +204,6 @@ impl Memory {
     }
 }
 
-#[cfg(feature = "fault")]
 impl Drop for Memory {
     fn drop(&mut self) {
         if self.is_kept {

@@ -3,10 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[cfg(feature = "fault")]
 mod deaths;
 mod feed;
-#[cfg(feature = "fault")]
 mod feed_deaths;
 #[path = "../memory/mod.rs"]
 mod memory;
@@ -24,7 +22,6 @@ use mneme_log::{Decision, Evict, Expiry, LogStore, Part, Patch, UpdatePolicy, Wr
 /// Changes that the store holds for a listener.
 const CAPACITY: usize = 4096;
 
-#[cfg(feature = "fault")]
 fn fill(store: &LogStore) {
     for i in 0..20 {
         store.put(&key(i), b"value").unwrap();
@@ -37,7 +34,6 @@ fn fill(store: &LogStore) {
 }
 
 /// The places of this crate that `work` leads through.
-#[cfg(feature = "fault")]
 fn passed_by(store: LogStore, work: fn(&LogStore)) -> std::collections::BTreeSet<&'static str> {
     use mneme_sys::fault::passed;
     let is_ours = |name: &&str| {

@@ -21,7 +21,6 @@ mod listener;
 mod look;
 mod names;
 mod place;
-#[cfg(feature = "fault")]
 mod points;
 mod reader;
 mod roles;

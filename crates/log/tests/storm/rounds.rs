@@ -110,7 +110,6 @@ impl Part {
     }
 
     /// Waits until it has killed itself.
-    #[cfg(feature = "fault")]
     pub fn end(&mut self) -> Result<(), String> {
         // To wait for it would close what it reads, by which it sees that its parent is gone.
         while self.process.is_running() {

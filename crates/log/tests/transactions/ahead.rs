@@ -384,7 +384,6 @@ fn one_that_makes_the_first_bucket_of_what_it_has_read_runs_once() {
 }
 
 /// The notes on a hundred keys of one database fit the thread's own space: no frame is claimed.
-#[cfg(feature = "fault")]
 #[test]
 fn one_of_a_hundred_named_keys_claims_no_frame_for_its_notes() {
     let store = open();

@@ -16,6 +16,7 @@ mod vocabulary;
 
 pub(crate) use file::{AclFileError, Table};
 pub(crate) use log::{Context, DenialReason, Event};
+pub(crate) use rules::password_hash;
 pub(crate) use user::{Denied, Judged, KeyAccess, Selector, User};
 pub(crate) use users::Users;
 pub(crate) use vocabulary::{NamedCommand, Vocabulary};

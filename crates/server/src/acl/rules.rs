@@ -45,7 +45,7 @@ pub(crate) enum RuleRefusal {
 }
 
 /// SHA-256 of a password, in hexadecimal digits.
-pub(super) fn hashed(password: &[u8]) -> String {
+pub(crate) fn password_hash(password: &[u8]) -> String {
     let digest = Sha256::digest(password);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -231,7 +231,7 @@ impl Reading<'_> {
 fn hash_of(rule: &[u8], plain: u8) -> Result<String, RuleRefusal> {
     let (sign, text) = (rule[0], &rule[1..]);
     if sign == plain {
-        return Ok(hashed(text));
+        return Ok(password_hash(text));
     }
     let is_hash = text.len() == 64 && text.iter().all(|b| matches!(b, b'a'..=b'f' | b'0'..=b'9'));
     match std::str::from_utf8(text) {

@@ -250,7 +250,6 @@ fn role() {
     };
     let registry = Registry::open(std::env::var_os(ROOT).unwrap()).unwrap();
     let space = Space::open(&registry, "w").unwrap();
-    #[cfg(feature = "fault")]
     if let Ok(point) = std::env::var(DEATH) {
         mneme_sys::fault::arm(&point, mneme_sys::fault::Action::Kill, 1);
     }
@@ -298,7 +297,6 @@ fn a_killed_or_stopped_resident_is_reported_and_another_serves() {
     space.remove().unwrap();
 }
 
-#[cfg(feature = "fault")]
 mod deaths {
     use super::*;
     use std::collections::BTreeSet;

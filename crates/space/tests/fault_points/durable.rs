@@ -160,7 +160,6 @@ fn a_segment_in_memory_is_not_recorded_as_unsynced() {
     assert_eq!(unsynced(&segment.info().unwrap().data), 0);
 }
 
-#[cfg(feature = "fault")]
 mod deaths {
     use super::*;
     use crate::common::visitor;

@@ -47,7 +47,6 @@ fn a_section_begins_with_memory_to_spare() {
 }
 
 /// A process that is killed while it grows a segment ahead of need has changed nothing.
-#[cfg(feature = "fault")]
 mod deaths {
     use super::*;
 

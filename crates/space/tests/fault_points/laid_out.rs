@@ -612,7 +612,6 @@ mod durable {
         assert_eq!(unsynced(&segment.info().unwrap().data), 0);
     }
 
-    #[cfg(feature = "fault")]
     mod deaths {
         use super::*;
         use mneme_sys::fault::{self, Action};

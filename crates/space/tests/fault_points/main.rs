@@ -7,12 +7,9 @@
 mod common;
 
 mod calls;
-#[cfg(feature = "fault")]
 mod deaths;
 mod durable;
 mod growth;
 mod laid_out;
-#[cfg(feature = "fault")]
 mod lock_takeover;
-#[cfg(feature = "fault")]
 mod restoring;

@@ -5,7 +5,6 @@ use mneme_rcx::{LANE_ITEMS, LaneSet, NodeLane, Rcx, TakeLanes};
 use mneme_sys::{NodeId, SyntheticTopology};
 use mneme_testkit::in_threads;
 use std::sync::Arc;
-#[cfg(feature = "fault")]
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
@@ -106,7 +105,6 @@ fn lanes_may_lie_in_memory_that_others_share() {
 
 /// A leader that is stopped at any step. Whatever shares its lanes, and not its items, is had
 /// meanwhile; what it has itself is had afterwards.
-#[cfg(feature = "fault")]
 #[test]
 fn a_leader_that_is_stopped_anywhere_keeps_only_its_own_items() {
     use mneme_sys::fault::{self, Action};

@@ -1,6 +1,6 @@
 //! `AUTH [username] password`: authenticates the client.
 
-use crate::acl::{Context, DenialReason};
+use crate::acl::{Context, DenialReason, password_hash};
 use crate::command::*;
 use crate::denial;
 
@@ -44,8 +44,10 @@ const ATTEMPTS: u32 = 20;
 
 /// Lets the client in if there is such a user, which is on, with this password.
 pub(super) fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
+    // Whether there is such a user or not: the time that a refusal takes does not tell.
+    let hash = password_hash(password);
     let found = call.server.users.find(user);
-    match found.filter(|user| user.accepts(password)) {
+    match found.filter(|user| user.accepts(&hash)) {
         Some(user) => {
             call.client.become_user(user);
             call.client.failed_attempts = 0;
