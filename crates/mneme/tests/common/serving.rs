@@ -24,7 +24,15 @@ pub struct Serving {
 }
 
 impl Serving {
-    pub fn start(mut command: Command) -> Self {
+    pub fn start(command: Command) -> Self {
+        match Self::try_start(command) {
+            Ok(serving) => serving,
+            Err(said) => panic!("it ended: {said}"),
+        }
+    }
+
+    /// What it said, if it has ended instead.
+    pub fn try_start(mut command: Command) -> Result<Self, String> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut serving = Self {
             process: Process::of(&mut command).unwrap(),
@@ -33,11 +41,11 @@ impl Serving {
         while !serving.banner.contains("Stop it:") {
             let Some(line) = serving.process.line() else {
                 let banner = serving.banner.clone();
-                panic!("it ended: {banner}{:?}", serving.end());
+                return Err(format!("{banner}{:?}", serving.end()));
             };
             serving.banner += &format!("{line}\n");
         }
-        serving
+        Ok(serving)
     }
 
     pub fn port(&self) -> u16 {

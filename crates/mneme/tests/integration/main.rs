@@ -11,6 +11,7 @@ mod common;
 mod check;
 mod command;
 mod durable;
+mod encryption;
 mod lent;
 mod network_mount;
 mod open_files;
