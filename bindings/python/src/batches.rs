@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::arguments;
+use crate::copies::{append, object};
 use crate::errors::Failure;
 use crate::store::Opened;
 
@@ -47,18 +48,20 @@ pub(crate) fn get<'py>(
     let (bytes, places) = py.detach(|| {
         let mut bytes: Vec<u8> = Vec::new();
         let mut places = vec![None; keys.len()];
+        let mut copied = Ok(());
         opened.database(number)?.get_many(&keys, |i, value| {
-            if let Some(value) = value {
+            if let (Some(value), Ok(())) = (value, &copied) {
                 let start = bytes.len();
-                bytes.extend_from_slice(value);
+                copied = append(&mut bytes, value);
                 places[i] = Some(start..bytes.len());
             }
         })?;
+        copied?;
         Ok::<_, Failure>((bytes, places))
     })?;
-    let value = |place| PyBytes::new(py, &bytes[place]);
-    let values = places.into_iter().map(|place| place.map(value));
-    PyList::new(py, values.collect::<Vec<_>>())
+    let value = |place| object(py, &bytes[place]);
+    let values = places.into_iter().map(|place| place.map(value).transpose());
+    PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)
 }
 
 pub(crate) fn put(

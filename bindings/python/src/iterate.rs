@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use mneme_log::Cursor;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::PyTuple;
 
+use crate::copies::{copied, object};
 use crate::errors::Failure;
 use crate::store::{Handle, Opened};
 
@@ -26,22 +27,26 @@ pub(crate) fn step(
 ) -> Result<(Cursor, Vec<Found>), Failure> {
     let database = opened.store.database(number)?;
     let mut found = Vec::new();
+    let mut refused = Ok(());
     let next = if values {
-        database.scan(from, count, |key, value| {
-            found.push((key.to_vec(), Some(value.to_vec())));
+        database.scan(from, count, |key, value| match copied(value) {
+            _ if refused.is_err() => {}
+            Ok(value) => found.push((key.to_vec(), Some(value))),
+            Err(failure) => refused = Err(failure),
         })?
     } else {
         database.scan_keys(from, count, |key| found.push((key.to_vec(), None)))?
     };
+    refused?;
     Ok((next, found))
 }
 
 /// The key, or the pair of key and value.
 pub(crate) fn shown(py: Python<'_>, (key, value): Found) -> PyResult<Bound<'_, PyAny>> {
-    let key = PyBytes::new(py, &key);
+    let key = object(py, &key)?;
     match value {
         None => Ok(key.into_any()),
-        Some(value) => Ok(PyTuple::new(py, [key, PyBytes::new(py, &value)])?.into_any()),
+        Some(value) => Ok(PyTuple::new(py, [key, object(py, &value)?])?.into_any()),
     }
 }
 

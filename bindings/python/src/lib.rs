@@ -17,6 +17,7 @@
 mod arguments;
 mod batches;
 mod buffer;
+mod copies;
 mod current;
 mod directory;
 mod errors;

@@ -14,6 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PyTuple};
 use crate::arguments::{self, evict_name, expiry, seconds_left};
 use crate::batches;
 use crate::buffer::view_of;
+use crate::copies::object;
 use crate::errors::{Failure, Reason, failure};
 use crate::hash::Hash;
 use crate::iterate::{Records, shown, step};
@@ -171,7 +172,7 @@ impl Store {
         let value = opened.database(self.number)?.get(key.as_bytes());
         let value = value.map_err(Failure::from)?;
         Ok(match value {
-            Some(value) => Some(PyBytes::new(py, &value).into_any()),
+            Some(value) => Some(object(py, &value)?.into_any()),
             None => default,
         })
     }

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::arguments::{self, expiry, seconds_left};
+use crate::copies::{copied, object};
 use crate::errors::{Failure, Reason, failure};
 use crate::process::Origin;
 use crate::store::{Handle, missing};
@@ -185,11 +186,14 @@ impl Transaction {
         let looked = opened.store.transaction(|attempt| {
             let mut database = attempt.database(self.number)?;
             database.read(key.as_bytes(), |stored| {
-                stored.map(|stored| (stored.value.to_vec(), stored.expiry))
+                stored.map(|stored| (copied(stored.value), stored.expiry))
             })
         });
         let found = looked.map_err(Failure::from)?;
-        let seen: Record = found.map(|(value, expiry)| (PyBytes::new(py, &value).unbind(), expiry));
+        let shown = |(value, expiry): (Result<Vec<u8>, Failure>, Expiry)| {
+            PyResult::Ok((object(py, &value?)?.unbind(), expiry))
+        };
+        let seen: Record = found.map(shown).transpose()?;
         let noted = self.shared.keys(|keys| {
             // Another thread of the block may have been faster: all see the same.
             let known = match keys.entry(place()) {

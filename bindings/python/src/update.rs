@@ -10,6 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::arguments;
+use crate::copies::{copied, object};
+use crate::errors::Failure;
 use crate::store::Store;
 
 /// What stands under a key: value and expiry.
@@ -36,14 +38,17 @@ pub(crate) fn update<'py>(
         return Err(PyTypeError::new_err(text));
     }
     loop {
-        let mut seen: Seen = None;
+        let mut seen: Result<Seen, Failure> = Ok(None);
         store.with(|database| {
             Ok(database.update_stored(key, |stored| {
-                seen = stored.map(|stored| (stored.value.to_vec(), stored.expiry));
+                let copy = |stored: Stored<'_>| Ok((copied(stored.value)?, stored.expiry));
+                seen = stored.map(copy).transpose();
                 Decision::Keep
             })?)
         })?;
-        let old = seen.as_ref().map(|(value, _)| PyBytes::new(py, value));
+        let seen = seen?;
+        let old = seen.as_ref().map(|(value, _)| object(py, value));
+        let old = old.transpose()?;
         let wanted = function.call1((old,))?;
         let wanted = match wanted.is_none() {
             true => None,
@@ -51,16 +56,22 @@ pub(crate) fn update<'py>(
         };
         let expiry = seen.as_ref().map_or(Expiry::Never, |(_, expiry)| *expiry);
         let mut same = true;
+        let mut refused = Ok(());
         store.with(|database| {
             Ok(database.update_stored(key, |stored| {
-                same = is_as_seen(&seen, stored);
-                match &wanted {
+                (same, refused) = (is_as_seen(&seen, stored), Ok(()));
+                match wanted.as_ref().map(|value| copied(value.as_bytes())) {
                     _ if !same => Decision::Keep,
                     None => Decision::Remove,
-                    Some(value) => Decision::ReplaceUntil(value.as_bytes().to_vec(), expiry),
+                    Some(Ok(value)) => Decision::ReplaceUntil(value, expiry),
+                    Some(Err(failure)) => {
+                        refused = Err(failure);
+                        Decision::Keep
+                    }
                 }
             })?)
         })?;
+        refused?;
         if same {
             return Ok(wanted);
         }

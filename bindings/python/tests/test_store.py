@@ -566,6 +566,31 @@ class Named(WithRegistry):
         again = pickle.loads(pickle.dumps(store.database(5)))
         self.assertEqual((again["k"], again.number, again.writable), (b"v", 5, True))
 
+    def test_a_process_without_memory_for_a_long_value_is_told(self):
+        """Nothing ends the process, and what needs no copy goes on."""
+        for make in ("mneme.create('it', '128MiB')", "mneme.Store('128MiB')"):
+            said = python(
+                "import ctypes, mneme, resource, sys\n"
+                f"s, long = {make}, bytes(20 << 20)\n"
+                "s['long'], s['short'] = long, b's'\n"
+                "ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX: others have memory in reserve\n"
+                "pages = int(open('/proc/self/statm').read().split()[0])\n"
+                "limit = pages * resource.getpagesize() + (4 << 20)\n"
+                "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
+                "def block():\n"
+                "    with s.transaction() as t:\n"
+                "        t['long']\n"
+                "for call in (lambda: s['long'], lambda: s.get_many(['long']), s.scan, block,\n"
+                "             lambda: list(s.items()), lambda: s.update('long', len),\n"
+                "             lambda: s.update('short', lambda old: long)):\n"
+                "    try:\n"
+                "        call()\n"
+                "    except mneme.Full:\n"
+                "        print('full')\n"
+                "print(s['short'].decode(), sorted(s) == [b'long', b'short'], s.check())\n"
+            )
+            self.assertEqual(said.split(), ["full"] * 7 + ["s", "True", "[]"], make)
+
     def test_a_killed_writer_leaves_a_store_that_works(self):
         store = mneme.create("it", "64MiB")
         done = python(

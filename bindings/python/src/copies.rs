@@ -1,0 +1,41 @@
+//! Copies of values, for which this process may get no memory.
+//!
+//! **That is `Full`, never the end of the process**: a value may have a GiB.
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors::{Failure, Reason, failure};
+
+fn no_memory(bytes: usize) -> Failure {
+    let text = format!("this process has no memory for {bytes} bytes more");
+    failure(Reason::Full, text)
+}
+
+/// Appends the bytes.
+pub(crate) fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Failure> {
+    to.try_reserve(bytes.len())
+        .map_err(|_| no_memory(bytes.len()))?;
+    to.extend_from_slice(bytes);
+    Ok(())
+}
+
+/// A copy.
+pub(crate) fn copied(bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+    let mut copy = Vec::new();
+    append(&mut copy, bytes)?;
+    Ok(copy)
+}
+
+/// A copy that is an object of Python.
+pub(crate) fn object<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    // No slice is longer than that.
+    let length = bytes.len() as ffi::Py_ssize_t;
+    // SAFETY: so many bytes; what is returned is a new reference, or none and an exception.
+    let made = unsafe { ffi::PyBytes_FromStringAndSize(bytes.as_ptr().cast(), length) };
+    // SAFETY: as above.
+    let made = unsafe { Bound::from_owned_ptr_or_err(py, made) };
+    let made = made.map_err(|_| no_memory(bytes.len()))?;
+    Ok(made.cast_into()?)
+}
