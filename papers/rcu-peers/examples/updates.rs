@@ -1,5 +1,5 @@
 //! What an operation on a set costs each mechanism that meets nobody, to be counted:
-//! `valgrind --tool=callgrind target/release/examples/operations rcx 128 8 40 1000000`.
+//! `valgrind --tool=callgrind target/release/examples/updates rcx 128 8 40 1000000`.
 //!
 //! Mechanism, buckets, keys in each, updates in 100 operations, operations. Two counts of
 //! instructions with so many operations and twice as many differ by those of so many.
