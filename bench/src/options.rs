@@ -24,7 +24,7 @@ pub struct Options {
 
 /// The workloads that answer a paper's figure. They are the program `mneme-paper-bench`, which this
 /// one runs.
-pub const PAPERS: [&str; 17] = [
+pub const PAPERS: [&str; 18] = [
     "compaction",
     "contig",
     "file-overhead",
@@ -33,6 +33,7 @@ pub const PAPERS: [&str; 17] = [
     "hugepages",
     "parts",
     "postmark",
+    "protect",
     "rangemap",
     "rcu",
     "redisjmp",

@@ -15,6 +15,7 @@ mod hugepages;
 mod options;
 mod parts;
 mod postmark;
+mod protect;
 mod rangemap;
 mod rcu;
 mod redisjmp;
@@ -54,6 +55,7 @@ fn run(Options { common, workload }: &Options) -> Result<(), BenchError> {
         Workload::Tenant(o) => measure("tenant", common, |c| tenant::Scale::of(c, o), tenant::run),
         Workload::Rcu => measure("rcu", common, rcu::scale, rcu::run),
         Workload::Simulate => measure("simulate", common, simulate::Scale::of, simulate::run),
+        Workload::Protect => measure("protect", common, protect::scale, protect::run),
         Workload::Rangemap => measure("rangemap", common, rangemap::scale, rangemap::run),
         Workload::Parts => measure("parts", common, parts::Scale::of, parts::run),
         Workload::Postmark(o) => measure(
