@@ -44,8 +44,8 @@ pub enum Workload {
     /// An address space's ranges under faults, protection and mapping by several threads, against
     /// one lock and a reader-writer lock.
     Rangemap,
-    /// Ranges of memory that several threads protect from writes and open again: by userfaultfd and a
-    /// map of ranges, by userfaultfd alone, by mprotect.
+    /// Ranges of memory that several threads protect from writes and open again: by userfaultfd and
+    /// a map of ranges, by userfaultfd alone, by mprotect.
     Protect,
     /// What each part of the design is worth: epochs, heads, and what a PUT costs by policy and
     /// size.

@@ -91,7 +91,7 @@ pub fn scale(options: &Common) -> Span {
 /// Measures and reports.
 ///
 /// # Errors
-/// A system that answers wrongly, or is not to be had here; a file that cannot be written.
+/// A system that answers wrongly, or does not exist here; a file that cannot be written.
 pub fn run(span: &Span, options: &Common) -> Result<Report, BenchError> {
     let mut ledger = Ledger::default();
     let mut jobs = Vec::new();

@@ -280,8 +280,8 @@ impl User {
         Err(lacking)
     }
 
-    /// Whether a password with this [hash](super::password_hash) is one of its own. How long it takes
-    /// does not tell where the first difference lies.
+    /// Whether a password with this [hash](super::password_hash) is one of its own. How long it
+    /// takes does not tell where the first difference lies.
     pub fn accepts(&self, hash: &str) -> bool {
         if !self.is_on {
             return false;
