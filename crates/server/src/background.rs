@@ -1,10 +1,10 @@
-//! Work that takes too long for a thread that serves clients: **one thread does it, one piece after
-//! the other, and a client that asks is answered at once with the latest result**.
+//! Work that takes too long for a thread that serves clients: **one thread does it, one task after
+//! another, and a client that asks gets the latest result at once**.
 //!
 //! The pages behind the store are counted again when a client asks and the last count is older than
 //! a second, and every ten seconds while clients send commands, but never for more than a
-//! two-hundredth of the time. The store is checked on `MNEME CHECK`. Every ten seconds it looks for
-//! what keeps memory from following what lives.
+//! two-hundredth of the time. `MNEME CHECK` starts a check of the store. Every ten seconds the
+//! thread checks what keeps the store's memory from shrinking with its data.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,16 +14,16 @@ use mneme_log::{CompactionWait, LogStore, Report};
 use crate::memory_watch::MemoryWatch;
 use crate::statistics::Pages;
 
-/// Nanoseconds after which a count of the pages is made again when a client asks.
+/// The age in nanoseconds from which a count of the pages is renewed when a client asks.
 const YOUNG_NS: u64 = 1_000_000_000;
 
 /// The shortest time between two counts of the pages while no client asks.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// The part of the time that counting them may take then.
+/// Counting takes at most one part in this many of the thread's time.
 const SHARE: u64 = 200;
 
-/// What the thread has to do.
+/// The thread's tasks.
 #[derive(Default)]
 pub(crate) struct Background {
     todo: Mutex<Todo>,
@@ -37,26 +37,26 @@ struct Todo {
     check: Check,
 }
 
-/// The last check of the store, or the one that goes on.
+/// The last or the current check of the store.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Check {
-    /// Counted from 1; 0: there was none.
+    /// Counted from 1; 0 if there was none.
     pub number: u64,
     pub state: TaskState<Report>,
-    /// Milliseconds that it took.
+    /// Its duration in milliseconds.
     pub took_ms: u64,
 }
 
-/// What has become of the last task of a kind that a client asked for.
+/// The state of the last task of a kind that a client requested.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum TaskState<R> {
     /// There was none.
     #[default]
     None,
-    /// It has not begun, or goes on.
+    /// It has not begun, or is running.
     Running,
     Done(R),
-    /// It could not be done, for this reason.
+    /// It failed, for this reason.
     Failed(String),
 }
 
@@ -65,7 +65,7 @@ impl<R> TaskState<R> {
         matches!(self, Self::Running)
     }
 
-    /// A word for it, and the reason if it failed.
+    /// The state as a word, and the reason if it failed.
     pub fn words(&self) -> (&'static str, &str) {
         match self {
             Self::None => ("none", ""),
@@ -88,7 +88,7 @@ impl Background {
         self.more.notify_all();
     }
 
-    /// Has the pages counted again, of which the last count is `age_ns` old, unless it is young.
+    /// Requests a new count of the pages, whose last count is `age_ns` old, unless that is recent.
     pub fn want_pages(&self, age_ns: u64) {
         if age_ns >= YOUNG_NS {
             self.todo().pages = true;
@@ -96,7 +96,7 @@ impl Background {
         }
     }
 
-    /// Has the store checked, unless that goes on already; the check's number.
+    /// Requests a check of the store, unless one is running; returns the check's number.
     pub fn check(&self) -> u64 {
         let mut todo = self.todo();
         if !todo.check.state.is_running() {
@@ -115,8 +115,9 @@ impl Background {
         self.todo().check.clone()
     }
 
-    /// Does what is to be done with `store` and the counts of its `pages`, until the server stops.
-    /// `commands` is how many commands clients have sent, and `wait` what compaction waits for.
+    /// Performs the tasks with `store` and the counts of its `pages`, until the server stops.
+    /// `commands` returns how many commands clients have sent, and `wait` what compaction waits
+    /// for.
     pub fn work(
         &self,
         store: &LogStore,

@@ -1,4 +1,4 @@
-//! The store that a server serves: its own, one that the embedding program gave it, or one in a
+//! The store that a server serves: its own, one given by the embedding program, or one in a
 //! segment.
 
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use crate::server::StartError;
 
 /// The store behind the clients.
 pub(crate) enum ServedStore {
-    /// Memory of this process, or what the embedding program gave.
+    /// Memory of this process, or a store given by the embedding program.
     Process(Arc<LogStore>),
     /// A segment, which outlives the server and which local programs attach.
     Segment(Box<Served>),
@@ -33,7 +33,7 @@ impl ServedStore {
         }
     }
 
-    /// What makes it durable, if it is kept in a directory.
+    /// The durability of a store that is kept in a directory.
     pub fn durability(&self) -> Option<&Durability> {
         match self {
             ServedStore::Process(_) | ServedStore::Segment(_) => None,
@@ -42,7 +42,7 @@ impl ServedStore {
         }
     }
 
-    /// See [`Served::drain_changes`]; nothing, of a store that no local program can attach.
+    /// As [`Served::drain_changes`]; does nothing for a store that no local program can attach.
     pub fn drain_changes(
         &self,
         most: usize,
@@ -55,7 +55,7 @@ impl ServedStore {
         }
     }
 
-    /// See [`Served::settle`].
+    /// As [`Served::settle`].
     pub fn settle(&self) -> Result<(), ServeError> {
         match self {
             ServedStore::Process(_) | ServedStore::Kept(_) => Ok(()),
@@ -79,16 +79,16 @@ impl Deref for ServedStore {
     }
 }
 
-/// The store as the threads of a server have it: one that is still being loaded is empty until it
-/// is [opened](Self::open), and no command reads or writes it.
+/// The store as the server's threads see it. While it is being loaded, it is empty until it is
+/// [opened](Self::open), and no command reads or writes it.
 pub(crate) struct LateStore {
     opened: OnceLock<ServedStore>,
-    /// What stands for it until then.
+    /// An empty store in its place until then.
     empty: Option<ServedStore>,
 }
 
 impl LateStore {
-    /// One that is there.
+    /// A store that is already open.
     pub fn opened(store: ServedStore) -> Self {
         Self {
             opened: OnceLock::from(store),
@@ -96,10 +96,10 @@ impl LateStore {
         }
     }
 
-    /// One that is to be loaded while clients connect.
+    /// A store that is to be loaded while clients connect.
     ///
     /// # Errors
-    /// There is no memory for what stands for it.
+    /// There is no memory for the empty store in its place.
     pub fn loading() -> Result<Self, StartError> {
         let bytes = mneme_log::MIN_CAPACITY;
         let empty = LogStore::builder().capacity(bytes).open_private();
@@ -110,9 +110,9 @@ impl LateStore {
         })
     }
 
-    /// From here on it is `store`.
+    /// Replaces the empty store by `store`.
     pub fn open(&self, store: ServedStore) {
-        // No other code opens it, and that once.
+        // Only this code opens it, and only once.
         let _ = self.opened.set(store);
     }
 
@@ -143,10 +143,10 @@ pub(crate) struct Wanted {
     pub opening: Opening,
 }
 
-/// Where a server's records are.
+/// Where a server's records are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreOrigin {
-    /// In memory of this process: gone when it ends.
+    /// In memory of this process: lost when it ends.
     Process,
     /// In a segment.
     Segment {
@@ -154,11 +154,11 @@ pub enum StoreOrigin {
         name: String,
         /// Its registry's directory.
         registry: PathBuf,
-        /// How it was found.
+        /// The state in which it was found.
         found: Found,
-        /// Records that it held then, in all databases.
+        /// The number of records that it had then, in all databases.
         records: u64,
-        /// Whether it is gone with the machine's boot.
+        /// Whether it is lost at a reboot.
         volatile: bool,
     },
 }
@@ -166,8 +166,8 @@ pub enum StoreOrigin {
 impl Wanted {
     /// Opens it for serving.
     pub fn open(self) -> Result<(ServedStore, StoreOrigin), StartError> {
-        // Replies are sent from where values lie. A server that is stopped cannot serve anyway, so
-        // its pins harm nobody else.
+        // Replies are sent directly from the values in the store. A server that is stopped cannot
+        // serve anyway, so its pins harm nobody else.
         let opening = self.opening.lending(true);
         let served = match opening.open(&self.registry, &self.name) {
             Err(ServeError::Fed { name }) => return Err(StartError::KeptElsewhere(name)),

@@ -1,19 +1,19 @@
-//! The memory that all clients of a server take together: **bounded by `maxmemory-clients`; beyond
-//! it the clients that take most are disconnected, the largest first**. Clients that have asked for
-//! `CLIENT NO-EVICT` are neither disconnected nor counted: what they take alone would cost all
-//! others their connections, for good and in vain. Clients that have not authenticated go before
-//! all others, so that strangers cannot have the server disconnect its users.
+//! Limits the memory of all clients together: **beyond `maxmemory-clients`, the clients that use
+//! most are disconnected, largest first**. Clients that have called `CLIENT NO-EVICT` are neither
+//! disconnected nor counted: otherwise their memory alone could cost all others their connections,
+//! permanently and without effect. Clients that have not authenticated are disconnected before all
+//! others, so that strangers cannot make the server disconnect its users.
 //!
-//! Each connection adds its memory to its thread's sum at the end of a turn: buffers, the queue of
-//! a transaction, watched keys. A turn in which a connection has grown compares the sums with the
-//! limit. The limit is thus exceeded only briefly, by what one connection of each thread takes in
-//! one turn. That is bounded too: a command whose keys would take more is refused, and those of a
+//! At the end of a turn each connection adds its memory to its thread's sum: buffers, the queue of
+//! a transaction, watched keys. If a connection has grown in a turn, the sums are compared with the
+//! limit. So the limit is exceeded only briefly, by what one connection of each thread adds in one
+//! turn. That is limited too: a command whose keys would take more is refused, and those of a
 //! transaction count while it waits.
 
 use crate::settings::Key;
 use crate::shared::Shared;
 
-/// Bytes that all clients may take together; `None` is no limit.
+/// The limit in bytes for all clients together; `None` for no limit.
 pub(crate) fn limit(server: &Shared) -> Option<usize> {
     match server.settings.number(Key::MaxMemoryClients) {
         0 => None,
@@ -26,19 +26,19 @@ pub(crate) fn limit(server: &Shared) -> Option<usize> {
     }
 }
 
-/// Whether a command may take so many bytes while it is executed.
+/// Whether a command may use that many bytes while it is executed.
 pub(crate) fn admits(server: &Shared, bytes: usize) -> bool {
     limit(server).is_none_or(|limit| bytes <= limit)
 }
 
-/// Bytes that all clients take.
+/// The number of bytes that all clients use.
 pub(crate) fn used(server: &Shared) -> usize {
     let sums = (server.threads.iter()).map(|thread| thread.client_memory.get());
     sums.sum()
 }
 
-/// Disconnects the largest clients if all together take too much. Those that have not authenticated
-/// come first.
+/// Disconnects the largest clients if all together use too much. Clients that have not
+/// authenticated come first.
 pub(crate) fn evict(server: &Shared) {
     if let Some(limit) = limit(server)
         && used(server) > limit
@@ -48,9 +48,9 @@ pub(crate) fn evict(server: &Shared) {
     }
 }
 
-/// Returns whether those that are left, and may be evicted, are within the limit.
+/// Returns whether the remaining clients that may be evicted are within the limit.
 fn evict_down_to(server: &Shared, limit: usize) -> bool {
-    // Evicted clients are not listed, although their connections may not be closed yet.
+    // Evicted clients are no longer listed, although their connections may not be closed yet.
     let mut clients: Vec<_> = (server.clients.list().into_iter())
         .filter_map(|entry| {
             let state = entry.state();

@@ -1,7 +1,7 @@
-//! Settings that change while the server runs: several at once, **all of them or none**.
+//! Changes settings while the server runs: several at once, **all of them or none**.
 //!
-//! All values are read before the first is set; then what must happen for them to hold is done, one
-//! after the other, and undone in the reverse order where a later one fails.
+//! All values are parsed before the first is set. Then the necessary actions are performed one
+//! after the other; if one fails, the earlier ones are undone in reverse order.
 
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
@@ -17,14 +17,14 @@ use crate::shared::Shared;
 use crate::tls::{self, TlsError, TlsIdentity};
 use mneme_log::{GrowError, WriteError};
 
-/// One setting and what it is to become.
+/// A setting and its new value.
 #[derive(Debug, Clone)]
 pub(crate) struct SettingChange {
     key: Key,
     value: Value,
 }
 
-/// Why nothing was changed, as Redis says it.
+/// Why nothing was changed, in Redis's words.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
     #[error("Unknown option or number of arguments for CONFIG SET - '{}'", String::from_utf8_lossy(.0))]
@@ -59,7 +59,7 @@ pub(crate) enum Reason {
 }
 
 impl SettingChange {
-    /// Reads names and values. As in Redis, a name that there is not counts before all else.
+    /// Parses names and values. As in Redis, an unknown name is reported before anything else.
     pub fn read<'a>(
         pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     ) -> Result<Vec<Self>, ChangeError> {
@@ -83,7 +83,8 @@ impl SettingChange {
         }
         let read = |((setting, spelt), (_, value)): ((&Setting, &str), (_, &[u8]))| {
             let text = String::from_utf8_lossy(value);
-            // A repaired text would be another one: a password that no client can give.
+            // Repairing invalid UTF-8 would change the text: nobody could then enter such a
+            // password.
             let is_text = matches!(setting.kind, Kind::Text | Kind::Secret);
             let value = match text {
                 Cow::Owned(_) if is_text => Err(Refused::NotUtf8),
@@ -103,8 +104,8 @@ impl SettingChange {
     }
 }
 
-/// Why a setting of the start is not changed. Redis changes port and addresses while it runs: what
-/// it would refuse of them is refused in its words.
+/// Why a setting that is fixed at the start is not changed. Redis can change port and addresses
+/// while it runs: values that it would refuse are refused in its words.
 fn immutable(setting: &Setting, value: &[u8]) -> Reason {
     let is_live_in_redis = matches!(setting.key, Key::Port | Key::Bind);
     match setting.kind.parse(&String::from_utf8_lossy(value)) {
@@ -113,22 +114,22 @@ fn immutable(setting: &Setting, value: &[u8]) -> Reason {
     }
 }
 
-/// Serialises changes of the configuration: its holder sees each change whole.
+/// Serialises changes of the configuration, so that its holder sees each change as a whole.
 static CHANGING: Mutex<()> = Mutex::new(());
 
-/// Does what depends on settings that no client changes meanwhile.
+/// Does work that depends on settings, which no client changes meanwhile.
 pub(crate) fn unchanged<T>(work: impl FnOnce() -> T) -> T {
     let _unchanged = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
     work()
 }
 
-/// Makes the file say what is set.
+/// Writes the current settings to the configuration file.
 ///
 /// # Errors
-/// It cannot be read or written.
+/// The file cannot be read or written.
 pub(crate) fn rewrite(settings: &Settings) -> Result<(), RewriteError> {
-    // One after the other, so that the last one writes what is newest. Changes do not wait for the
-    // disk.
+    // One writer after the other, so that the last one writes the newest settings. Changes do not
+    // wait for the disk.
     static WRITING: Mutex<()> = Mutex::new(());
     let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let settings = {
@@ -160,7 +161,7 @@ pub(crate) fn change(server: &Shared, changes: &[SettingChange]) -> Result<(), C
             return Err(refused(change.key, Reason::Descriptors(possible)));
         }
     }
-    // Read whole, before anything is changed. Also if a file is named that was named before.
+    // Read before anything is changed, even if the same file was named before.
     let identity = match changes.iter().find(|change| tls::is_meant(change.key)) {
         Some(first) if !server.tls_addresses.is_empty() => {
             let proposed = Settings::clone(&server.settings);
@@ -214,13 +215,12 @@ pub(crate) fn change(server: &Shared, changes: &[SettingChange]) -> Result<(), C
         .slowlog
         .trim(server.settings.count(Key::SlowlogLength));
     client_memory::evict(server);
-    // Sleeping threads have not seen the change: an idle client has to be disconnected all the
-    // same.
+    // Sleeping threads have not seen the change, and may have to disconnect idle clients.
     server.wake_all();
     Ok(())
 }
 
-/// Reads the files of TLS again, for connections from now on. What cannot be read changes nothing.
+/// Reads the TLS files again, for future connections. If they cannot be read, nothing changes.
 pub(crate) fn reload_tls(server: &Shared) {
     let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
     if server.tls_addresses.is_empty() {
@@ -237,7 +237,7 @@ pub(crate) fn reload_tls(server: &Shared) {
     }
 }
 
-/// Makes the store `bytes` large; 0 leaves it as it is.
+/// Resizes the store to `bytes`; 0 leaves its size unchanged.
 fn resize(server: &Shared, bytes: u64) -> Result<(), Reason> {
     if server.store.is_loading() {
         return Err(Reason::Loading);
@@ -263,8 +263,7 @@ mod tests {
     use super::*;
     use crate::settings::Source;
 
-    /// What `CONFIG SET` does when it has set the first of two settings, and `CONFIG REWRITE`
-    /// beside it.
+    /// `CONFIG REWRITE` runs while a `CONFIG SET` has set only the first of two settings.
     #[test]
     fn a_rewritten_file_never_has_half_of_a_change() {
         let name = format!("mneme-configure-{}.toml", std::process::id());

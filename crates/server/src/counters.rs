@@ -1,23 +1,23 @@
-//! What a thread has done, counted without sharing a cache line with another thread.
+//! Per-thread counters, which never share a cache line with another thread's.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that one thread counts and any thread may read.
+/// A number that one thread increments and any thread may read.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// Counts `more`. Only the owning thread may, which spares a locked instruction.
+    /// Adds `more`. Only the owning thread may call this, which saves a locked instruction.
     #[inline]
     pub fn add(&self, more: u64) {
-        // SYNC: pairs with nothing; a statistic, whose reader wants some recent value.
+        // SYNC: pairs with nothing; a statistic whose reader wants some recent value.
         self.0.store(
             self.0.load(Ordering::Relaxed).wrapping_add(more),
             Ordering::Relaxed,
         );
     }
 
-    /// The count, or one of a moment ago.
+    /// A recent value of the counter.
     pub fn get(&self) -> u64 {
         // SYNC: as above.
         self.0.load(Ordering::Relaxed)
@@ -26,12 +26,12 @@ impl Count {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// One thread's counts.
+        /// One thread's counters.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub(crate) struct Counters { $($(#[$doc])* pub $name: Count),* }
 
-        /// The sums over threads at one moment.
+        /// The sums over all threads at one moment.
         #[derive(Debug, Default, Clone, Copy)]
         pub(crate) struct CounterTotals { $($(#[$doc])* pub $name: u64),* }
 
@@ -43,7 +43,7 @@ macro_rules! counters {
                 })
             }
 
-            /// How much each has grown since `earlier`.
+            /// The increase of each sum since `earlier`.
             pub fn since(&self, earlier: &Self) -> Self {
                 Self { $($name: self.$name.wrapping_sub(earlier.$name)),* }
             }
@@ -52,11 +52,11 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Connections accepted, those refused afterwards included.
+    /// Connections accepted, including those refused afterwards.
     connections,
     /// Connections refused because there were too many, or because they came from outside.
     rejected,
-    /// Commands executed, those that failed included; not those that were refused, or queued by
+    /// Commands executed, including those that failed; not those that were refused, or queued by
     /// `MULTI`.
     commands,
     /// Error replies.
@@ -65,7 +65,7 @@ counters! {
     input,
     /// Bytes sent.
     output,
-    /// Reads from sockets that brought something.
+    /// Reads from sockets that returned data.
     reads,
     /// Writes to sockets.
     writes,
@@ -78,7 +78,7 @@ counters! {
 }
 
 impl Counters {
-    /// Adds the keys that `other` has counted, looked up and changed. Of its own thread alone.
+    /// Adds the keys that `other` has counted as looked up and changed. Only for the owning thread.
     pub fn take_keys(&self, other: &Counters) {
         self.hits.add(other.hits.get());
         self.misses.add(other.misses.get());

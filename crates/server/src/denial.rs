@@ -1,4 +1,4 @@
-//! The verdict on a call by its client's user, and what becomes of one that is denied.
+//! Checks a call against its client's user, and handles one that is denied.
 
 use crate::acl::{Context, DenialReason, Denied, Event, Judged, KeyAccess, User};
 use crate::client::Client;
@@ -7,10 +7,10 @@ use crate::resp::Arguments;
 use crate::settings::Key;
 use crate::shared::Shared;
 
-/// Bytes kept of a name that a client chooses, which may be long.
+/// The number of bytes kept of a name that a client chooses, which may be long.
 const BYTES: usize = 1024;
 
-/// Whether `user` may make this call, or what it lacks.
+/// Checks whether `user` may make this call; otherwise returns what is missing.
 #[inline]
 pub(crate) fn check(
     server: &Shared,
@@ -22,7 +22,7 @@ pub(crate) fn check(
         return Ok(());
     }
     let number = server.commands.place(command);
-    // Most commands have one key, at a place that does not depend on the arguments.
+    // Most commands have one key, at a position that does not depend on the arguments.
     if let [spec] = command.keys
         && let Some(position) = spec.only()
         && command.key_flags.is_none()
@@ -51,7 +51,7 @@ fn is_key(flags: &[KeyFlag]) -> bool {
     !flags.contains(&KeyFlag::NotKey)
 }
 
-/// What must be allowed for a key of which a command makes such use.
+/// The permission needed for a key that a command accesses in this way.
 #[inline]
 fn access(flags: &[KeyFlag]) -> KeyAccess {
     let mut access = KeyAccess::default();
@@ -85,7 +85,7 @@ pub(crate) fn of_queued(denied: Denied) -> Failure {
     ))
 }
 
-/// Enters a call that is denied to `user` into `ACL LOG`.
+/// Records in `ACL LOG` a call that is denied to `user`.
 #[cold]
 pub(crate) fn log(
     server: &Shared,
@@ -103,7 +103,7 @@ pub(crate) fn log(
     enter(server, client, reason, context, object, user.name());
 }
 
-/// Enters something that is denied into `ACL LOG`.
+/// Records in `ACL LOG` something else that is denied.
 pub(crate) fn enter(
     server: &Shared,
     client: &Client,

@@ -42,7 +42,7 @@ impl ReplyGate for StoreGate {
     }
 
     fn admission(&self) -> Admission {
-        // In this order: a failure ends the hold, and lets nothing out that waits.
+        // In this order: a failure ends the hold, but releases no reply that waits.
         if self.gate.holds() {
             Admission::UpTo(self.gate.durable())
         } else if self.gate.state() == GateState::Failed {
@@ -66,19 +66,19 @@ impl ReplyGate for StoreGate {
     }
 }
 
-/// What is served from a directory.
+/// The options for serving a store that is kept in a directory.
 pub(crate) struct Kept {
     pub directory: PathBuf,
-    /// The segment that it lies in; memory of this process if none.
+    /// The segment that contains it; `None` for memory of this process.
     pub segment: Option<Wanted>,
-    /// Notified of how far it is.
+    /// Receives the progress of loading.
     pub loading: Option<LoadingListener>,
     /// The directory's lock, from a predecessor.
     pub lock: Option<OwnedFd>,
 }
 
 impl Kept {
-    /// Opens it, loads it if it is not in memory, and has clients served from it.
+    /// Opens the store, loads it if it is not in memory, and starts serving clients from it.
     pub fn open(self, shared: &Arc<Shared>) -> Result<StoreOrigin, StartError> {
         let settings = &shared.settings;
         let (of, listener) = (Arc::downgrade(shared), self.loading);
@@ -116,7 +116,7 @@ impl Kept {
             }
             Some(wanted) => {
                 let mut opening = wanted.opening.lending(true);
-                // A store that is loaded may have to evict before a client is served.
+                // A loaded store may have to evict before a client is served.
                 if let Some(evict) = eviction(settings) {
                     opening.options = opening.options.evict(evict);
                 }
@@ -129,7 +129,8 @@ impl Kept {
         shared.local_changes.drain(&store);
         if let Some(durability) = store.durability() {
             let gate = durability.gate();
-            // Nothing more of the server: the journal's thread must not be the one to drop it.
+            // The closure must not hold more of the server: the journal's thread must not be the
+            // one to drop it.
             let threads = Arc::clone(&shared.threads);
             let wake = move || ThreadSide::gate_has_opened(&threads);
             let opened = gate.subscribe(Arc::new(wake));

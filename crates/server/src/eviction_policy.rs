@@ -1,10 +1,10 @@
-//! Redis' names of what a full store may forget.
+//! Redis's names for what a full store may evict.
 
 use mneme_log::Evict;
 
 use crate::settings::{Key, Kind};
 
-/// In the order of `maxmemory-policy`'s words.
+/// In the order of the values of `maxmemory-policy`.
 const POLICIES: [Evict; 8] = [
     Evict::ExpiringLru,
     Evict::ExpiringLfu,
@@ -27,7 +27,7 @@ pub(crate) fn policy(number: i64) -> Evict {
 /// The value of `maxmemory-policy` for a policy.
 pub(crate) fn number(policy: Evict) -> i64 {
     let place = POLICIES.iter().position(|one| *one == policy);
-    // Every policy stands in the list: a test goes through the words.
+    // The list contains every policy: a test checks that.
     place.unwrap_or(0) as i64
 }
 

@@ -1,21 +1,21 @@
 //! Shared and exclusive sections: **all threads execute commands, or one thread has the server to
 //! itself.**
 //!
-//! A shared section is a lock of the thread's own, so taking it costs nothing that another thread
-//! would notice. An exclusive section takes the locks of all threads.
+//! A shared section is a lock of the thread's own, so taking it costs nothing that affects other
+//! threads. An exclusive section takes the locks of all threads.
 //!
-//! Neither kind starves the other. Exclusive sections take place in the order in which they were
-//! asked for. A thread that has waited for one exclusive section enters its shared section before
-//! the next exclusive one begins, so that it waits for one of them at most. A thread in a shared
-//! section asks [`is_wanted`](Sections::is_wanted) between commands, and leaves if so.
+//! Neither kind starves the other. Exclusive sections run in the order in which they were
+//! requested. A thread that has waited for one exclusive section enters its shared section before
+//! the next exclusive one begins, so it waits for at most one. A thread in a shared section checks
+//! [`is_wanted`](Sections::is_wanted) between commands, and leaves if so.
 //!
-//! A command that takes long delays nobody but those who need its end. While an exclusive section
-//! is asked for, nobody enters a shared one; so the *attempt* to enter it is short, and if another
-//! thread is still in its shared section then, it is given up. The caller learns which section was
-//! in the way, and tries again when that is [over](Sections::are_over).
+//! A long command delays only those who need its end. While an exclusive section is requested,
+//! nobody enters a shared one; so the *attempt* is short, and is given up if another thread is
+//! still in its shared section by then. The caller learns which section was in the way, and tries
+//! again when that is [over](Sections::are_over).
 //!
-//! A command whose effect is a flag that each thread looks at in its section needs no exclusive
-//! one. It sets the flag, *announces* that to the sections that begin later
+//! A command whose effect is a flag that each thread checks in its section needs no exclusive
+//! section. It sets the flag, *announces* that to the sections that begin later
 //! ([`earlier`](Sections::earlier)), and is acknowledged once the earlier ones are over. The models
 //! in `models` run this code under a model checker.
 
@@ -26,7 +26,7 @@ mod models;
 
 pub(crate) use sections::{Earlier, ExclusiveSection, Sections, SharedSection};
 
-/// The locks and words of the product; a model checker has others.
+/// The product's locks and atomics; the model checker has its own.
 mod primitives {
     pub use std::sync::atomic::AtomicU64;
     pub use std::sync::{Condvar, Mutex, MutexGuard};
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-    /// Waits as long as it takes.
+    /// Waits as long as necessary.
     fn waits() -> bool {
         std::thread::yield_now();
         true
@@ -90,7 +90,7 @@ mod tests {
                     std::thread::yield_now();
                 }
                 drop(first);
-                // Asked for at once, long before the other thread is awake.
+                // Requested at once, long before the other thread is awake.
                 let _second = sections.exclusive(waits).unwrap();
                 assert!(has_entered.load(Ordering::Relaxed));
             });
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_is_given_up_keeps_no_other_thread_out() {
+    fn an_abandoned_attempt_keeps_no_other_thread_out() {
         let sections = Sections::new(2);
         let section = sections.shared(0);
         let mut earlier = sections.exclusive(|| false).unwrap_err();
@@ -108,7 +108,7 @@ mod tests {
         drop(section);
         assert!(sections.are_over(&mut earlier), "the thread is in none");
         drop(sections.exclusive(|| false).unwrap());
-        // It is in one again, but not in the same.
+        // The thread is in a section again, but not in that one.
         let mut earlier = sections.earlier([0, 1]);
         let _section = sections.shared(0);
         assert!(sections.are_over(&mut earlier));

@@ -1,14 +1,15 @@
-//! Redis' settings of active defragmentation, as what they mean here: how full log segments are
-//! kept, and what that may cost.
+//! Maps Redis's settings of active defragmentation to Mneme's: how full log segments are kept, and
+//! what that may cost.
 //!
-//! Redis counts fragmentation, the bytes that are not in use for each that is, in percent. Log
-//! segments have a fill: what of them lives. 25 percent of fragmentation are a fill of 0.8.
+//! Redis measures fragmentation as the number of unused bytes for each used one, in percent. A log
+//! segment has a fill: the part of it that is live. 25 percent of fragmentation correspond to a
+//! fill of 0.8.
 
 use mneme_log::FillPolicy;
 
 use crate::settings::{Key, Settings};
 
-/// The policy that the settings say.
+/// The policy that the settings ask for.
 pub(crate) fn policy(settings: &Settings) -> FillPolicy {
     let percent = |key| settings.number(key) as f64 / 100.0;
     let fill = |key| 1.0 / (1.0 + percent(key));

@@ -1,36 +1,35 @@
-//! The gate for replies of a durable store: **a reply leaves only once everything that it may tell
-//! of is durable**, if the store promises so (`appendfsync always`).
+//! The gate for replies of a durable store: **a reply is sent only once everything that it may
+//! reveal is durable**, if the store promises so (`appendfsync always`).
 //!
-//! A reply waits for the tail of the change feed as it was when the reply was complete, a reply to
-//! a read too: a client that has read a value may rely on it as much as the client that wrote it.
-//! Connections keep the positions of their replies
-//! ([`Parked`](crate::connection::Parked)); an I/O thread serves a connection again when the
-//! durable position has reached the first of them.
+//! A reply waits for the tail of the change feed at the time when the reply was complete, even a
+//! reply to a read: a client that has read a value may rely on it as much as the client that wrote
+//! it. Connections record the positions of their replies ([`Parked`](crate::connection::Parked));
+//! an I/O thread serves a connection again when the durable position has reached the first of them.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// What replies wait for.
 pub(crate) trait ReplyGate: Send + Sync {
-    /// Whether replies wait which are begun now: they may have to, when they are complete.
+    /// Whether replies begun now may have to wait when they are complete.
     fn holds(&self) -> bool;
 
-    /// The position that replies must wait for which are complete now; `None` if they need not
-    /// wait. They are `held` if the gate [held](Self::holds) replies before they were begun: they
+    /// The position that replies completed now must wait for; `None` if they need not wait. `held`
+    /// says whether the gate [held](Self::holds) replies before they were begun: such replies
     /// report changes that were accepted, and wait for ever if these can no longer become durable.
     fn awaited(&self, held: bool) -> Option<u64>;
 
-    /// Which replies that wait may leave.
+    /// Which waiting replies may be sent.
     fn admission(&self) -> Admission;
 
     /// Requests a sync soon, because replies wait.
     fn ask(&self);
 
-    /// Why writes are refused, in the system's words; `None` if they are not.
+    /// Why writes are refused, in the system's words; `None` if they are accepted.
     fn refusal(&self) -> Option<&'static str>;
 }
 
-/// Which replies that wait may leave.
+/// Which waiting replies may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// All: none need wait.
@@ -42,7 +41,7 @@ pub(crate) enum Admission {
 }
 
 impl Admission {
-    /// Whether a reply that waits for `position` may leave.
+    /// Whether a reply that waits for `position` may be sent.
     #[inline]
     pub fn admits(self, position: u64) -> bool {
         match self {
@@ -53,12 +52,13 @@ impl Admission {
     }
 }
 
-/// Whether a thread has connections that wait at the gate, and so is to be woken when it opens.
+/// Whether a thread has connections that wait at the gate, so that it must be woken when the gate
+/// opens.
 #[derive(Debug, Default)]
 pub(crate) struct AwaitsGate(AtomicBool);
 
 impl AwaitsGate {
-    /// Has the next opening of the gate wake the thread, which looks at the gate after this.
+    /// Makes the next opening of the gate wake the thread, which must check the gate after this.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
         // SYNC: pairs with the fence in `take`: either the thread sees the position that opened the
@@ -66,7 +66,7 @@ impl AwaitsGate {
         fence(Ordering::SeqCst);
     }
 
-    /// Whether the thread is to be woken for an opening that has taken place; once.
+    /// Whether to wake the thread for an opening that has happened; true only once.
     pub fn take(&self) -> bool {
         // SYNC: as in `set`.
         fence(Ordering::SeqCst);

@@ -1,18 +1,19 @@
 //! Redis' glob patterns: `*`, `?`, `[a-z]`, `[^a]` and `\` before any of them, over bytes.
 //!
-//! As in Redis, only an empty pattern matches an empty text: `*` of KEYS, SCAN and the like, which
-//! stands for all, does not come here.
+//! As in Redis, only an empty pattern matches an empty text; a plain `*` in KEYS, SCAN and the like
+//! means all keys, and is handled before this is called.
 //!
-//! Linear in the text for each `*` of the pattern: only the last `*` is ever retried, which is
-//! enough, because whatever an earlier one could still give up, the later one can skip. A client
-//! chooses both, each long, so that the steps are counted: **no pattern holds up other clients**.
+//! The time is linear in the text for each `*` of the pattern: only the last `*` is ever retried,
+//! which is enough, because whatever an earlier one could still give up, the later one can skip. A
+//! client chooses both, of any length, so the steps are counted: **no pattern delays other
+//! clients**.
 
 use std::cell::Cell;
 
 use crate::command::Failure;
 
-/// Steps of some nanoseconds that other clients may have to wait for: of keys and patterns that
-/// are in use, thousands take fewer together.
+/// The number of steps of some nanoseconds that other clients may have to wait for; with realistic
+/// keys and patterns, thousands of matches together take fewer.
 const MOST: u64 = 1 << 27;
 
 /// The steps that matching has taken while no other client of the thread was served.
@@ -25,7 +26,7 @@ impl Steps {
         self.matches_with(pattern, text, |byte| byte)
     }
 
-    /// As [`matches`](Self::matches), blind to the case of ASCII letters.
+    /// As [`matches`](Self::matches), ignoring the case of ASCII letters.
     pub fn matches_any_case(&self, pattern: &[u8], text: &[u8]) -> bool {
         self.matches_with(pattern, text, |byte| byte.to_ascii_lowercase())
     }
@@ -37,12 +38,12 @@ impl Steps {
         found
     }
 
-    /// Whether a piece of work that can be left off is to be.
+    /// Whether work that can be interrupted should be.
     pub fn are_many(&self) -> bool {
         self.0.get() > MOST / 8
     }
 
-    /// Refuses what has taken too long, of which no answer was right any more.
+    /// Refuses a match that has taken too long, whose result would not be right.
     pub fn check(&self) -> Result<(), Failure> {
         match self.0.get() > MOST {
             true => Err(Failure::other("ERR the pattern takes too long to match")),
@@ -51,14 +52,14 @@ impl Steps {
     }
 }
 
-/// Adds the steps that it takes to `steps`, and gives up when there are too many.
+/// Adds its steps to `steps`, and gives up when there are too many.
 fn matches(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8, steps: &mut u64) -> bool {
     // As in Redis, whose loop begins with a byte of the text.
     if text.is_empty() {
         return pattern.is_empty();
     }
     let (mut p, mut t) = (0, 0);
-    // The pattern behind the last `*`, and the text it has been tried against last.
+    // The pattern after the last `*`, and the text position where it was last tried.
     let mut retry: Option<(usize, usize)> = None;
     loop {
         *steps += 1;
@@ -90,7 +91,7 @@ fn matches(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8, steps: &mut u64
     }
 }
 
-/// How much of the pattern stands for `byte`, if its first element does.
+/// The length of the pattern's first element, if it matches `byte`.
 fn one(pattern: &[u8], byte: u8, fold: &impl Fn(u8) -> u8, steps: &mut u64) -> Option<usize> {
     match pattern {
         [] => None,
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_given_up() {
+    fn a_match_that_takes_too_long_is_given_up() {
         let text = b"a".repeat(1 << 16);
         for pattern in [
             [b"*[", &b"a".repeat(1 << 16)[..], b"]b"].concat(),

@@ -1,7 +1,8 @@
-//! A server hands its segment and its listening sockets to the next one, and no connection is
+//! A server hands its segment and its listening sockets over to the next one, and no connection is
 //! refused meanwhile.
 //!
-//! The serving process listens on a socket in the segment's directory. Its successor asks there:
+//! The serving process listens on a socket in the segment's directory. Its successor connects
+//! there:
 //!
 //! ```text
 //! successor                                server
@@ -14,20 +15,21 @@
 //! serving ─────────────────────────────►  ends
 //! ```
 //!
-//! From the first answer on both processes have the listening sockets, so that connections wait in
-//! their queues and are never refused. The server notices a successor that dies or gives up before
-//! it serves by the end of its connection: it takes everything back and goes on, as it does if the
-//! next word takes more than 30 s. Only if the successor has the segment by then and lives (it is
-//! stopped, for instance), neither can serve: the server waits for it to go on or to end. A server
-//! that ends by a signal before it says `yours` leaves the segment to the successor, which has the
-//! sockets. The lock is held by an open file, which is the successor's alone from `yours` on: no
-//! third process gets it in between, and a server that goes on has to take it again. Connected
+//! From the first reply on both processes have the listening sockets, so connections wait in their
+//! queues and are never refused. The server notices by the end of its connection if a successor
+//! dies or gives up before it serves: it takes everything back and continues, as it does if the
+//! next message takes more than 30 s. Only if the successor has the segment by then and is alive
+//! (it is stopped, for instance), neither can serve: the server waits for it to continue or to end.
+//! A server that ends by a signal before it says `yours` leaves the segment to the successor, which
+//! has the sockets. The lock belongs to an open file, which only the successor has from `yours` on:
+//! no third process gets it in between, and a server that continues has to take it again. Connected
 //! clients get the replies to what they have sent and are disconnected, as by a restart.
 //!
-//! Before `take`, candidates are served one after the other, for 2 s a word: a connection that says
-//! nothing delays the others no longer. **Only the process that holds the server's role touches the
-//! socket's file.** The process that is to listen replaces it, and none removes it, because by then
-//! the file might be the next server's. A file that was left behind refuses connections.
+//! Before `take`, candidates are served one after the other, for 2 s a message: a silent connection
+//! delays the others no longer. **Only the process that holds the server's role touches the
+//! socket's file.** The process that is about to listen replaces it, and none removes it, because
+//! by then the file might belong to the next server. A file that was left behind refuses
+//! connections.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -48,23 +50,24 @@ use crate::settings::Settings;
 /// The socket's name in the segment's directory.
 const SOCKET: &str = "server.sock";
 
-/// Version of the exchange.
+/// The version of the protocol.
 const VERSION: &str = "hand over 1\n";
 const TAKE: &str = "take\n";
 const YOURS: &str = "yours\n";
 const SERVING: &str = "serving\n";
 
-/// How long one side waits for the other's next word. A server may have to wait for clients to read
-/// their replies.
+/// How long one side waits for the other's next message. A server may have to wait for clients to
+/// read their replies.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a server waits for each word before `take`: other candidates wait in the queue.
+/// How long a server waits for each message before `take`: other candidates wait in the queue.
 const TIMEOUT_BEFORE_TAKE: Duration = Duration::from_secs(2);
 
-/// The longest message: as many addresses as descriptors go in one.
+/// The maximum length of a message: it contains as many addresses as descriptors can be sent at
+/// once.
 const MESSAGE: usize = 16 << 10;
 
-/// Why a server was not taken over. It goes on serving.
+/// Why a server was not taken over. It continues to serve.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
     /// No process serves the segment, or its server cannot be taken over.
@@ -72,25 +75,25 @@ pub enum HandoverError {
     NoServer {
         /// Its socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The connection to it ended, or it did not answer in time.
     #[error("the server did not hand over: {}", in_words(.0))]
     Broken(#[from] io::Error),
-    /// It speaks otherwise.
+    /// Its answer does not follow the protocol.
     #[error("the server's answer makes no sense: {0:?}; is it of another version?")]
     Nonsense(String),
 }
 
 impl HandoverError {
-    /// Whether the other side is there and has just not said its next word in time.
+    /// Whether the other side is there and was only late with its next message.
     #[must_use]
     pub fn is_late(&self) -> bool {
         matches!(self, Self::Broken(error) if is_late(error))
     }
 
-    /// Whether the other side has ended the connection, as a process that ends does.
+    /// Whether the other side has closed the connection, as a process does that ends.
     fn is_gone(&self) -> bool {
         let gone = [
             ErrorKind::UnexpectedEof,
@@ -105,7 +108,7 @@ fn is_late(error: &io::Error) -> bool {
     [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind())
 }
 
-/// What the system says, but for what it says of a wait that was long enough.
+/// The system's error, except that a timeout is described in other words.
 fn in_words(error: &io::Error) -> String {
     match is_late(error) {
         true => "it did not say its next word in time; is it stopped, or busy with others who take over?".to_owned(),
@@ -114,7 +117,7 @@ fn in_words(error: &io::Error) -> String {
 }
 
 impl Listeners {
-    /// What they listen on, a line each.
+    /// The sockets' addresses, a line each.
     fn describe(&self) -> io::Result<String> {
         let mut text = format!("{} listeners\n", self.sockets.len());
         for listener in &self.sockets {
@@ -122,7 +125,7 @@ impl Listeners {
                 Listener::Tcp(_) => text.push_str("tcp\n"),
                 Listener::Tls(_) => text.push_str("tls\n"),
                 Listener::Unix(_, path) => {
-                    // Relative ones are the old server's.
+                    // Relative paths would refer to the old server's directory.
                     let path = std::path::absolute(path)?;
                     text.push_str(&format!("unix {}\n", path.display()));
                 }
@@ -186,7 +189,7 @@ impl Listeners {
     }
 }
 
-/// Sends and receives one word after another, each within a time limit.
+/// Sends and receives messages, each within a time limit.
 struct Talk(UnixStream);
 
 impl Talk {
@@ -196,7 +199,7 @@ impl Talk {
         Ok(talk)
     }
 
-    /// How long the next words may take.
+    /// Sets how long the next messages may take.
     fn wait_for(&self, timeout: Duration) -> io::Result<()> {
         self.0.set_read_timeout(Some(timeout))?;
         self.0.set_write_timeout(Some(timeout))
@@ -206,7 +209,8 @@ impl Talk {
         self.0.write_all(word.as_bytes())
     }
 
-    /// One message: they are short, and each side waits for the other's before it sends the next.
+    /// Receives one message: they are short, and each side waits for the other's before it sends
+    /// the next.
     fn hear(&mut self) -> io::Result<(String, Vec<OwnedFd>)> {
         let mut buffer = vec![0; MESSAGE];
         let (bytes, descriptors) = descriptors::receive(&self.0, &mut buffer)?;
@@ -218,7 +222,7 @@ impl Talk {
         Ok((text, descriptors))
     }
 
-    /// Returns what came with it.
+    /// Returns the descriptors that came with it.
     fn expect(&mut self, word: &str) -> Result<Vec<OwnedFd>, HandoverError> {
         let (received, descriptors) = self.hear()?;
         if received == word {
@@ -237,7 +241,8 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// Asks the server of the segment in `directory` for its listening sockets. It goes on serving.
+    /// Asks the server of the segment in `directory` for its listening sockets. It continues to
+    /// serve.
     ///
     /// # Errors
     /// No process serves it, or its server does not answer.
@@ -267,15 +272,15 @@ impl Handover {
     }
 
     /// Stops the server, and returns its listening sockets once it has released the segment. From
-    /// here on the caller serves, and reports so by [`TakenOver::serving`]; if it does not, the
-    /// server goes on.
+    /// here on the caller serves, and reports so by [`TakenOver::serving`]; otherwise the server
+    /// continues.
     ///
-    /// `None`: the server has ended the connection, and most likely itself, by a signal. The
+    /// `None`: the server has closed the connection, and has most likely ended by a signal. The
     /// sockets work all the same (files of unix sockets are created again, as `settings` say).
     /// Whether the segment is free shows when it is opened.
     ///
     /// # Errors
-    /// It does not let go: it goes on.
+    /// It does not release the segment, and continues to serve.
     pub fn take(
         mut self,
         settings: &Settings,
@@ -292,7 +297,7 @@ impl Handover {
     }
 }
 
-/// The confirmation that the old server still waits for.
+/// The confirmation that the old server is waiting for.
 #[must_use = "unless it gets this confirmation, the old server goes on"]
 pub struct TakenOver(Talk);
 
@@ -300,7 +305,7 @@ impl TakenOver {
     /// Tells the old server that clients are served, so that it can end.
     ///
     /// # Errors
-    /// It is gone.
+    /// It no longer exists.
     pub fn serving(mut self) -> io::Result<()> {
         self.0.say(SERVING)
     }
@@ -313,20 +318,21 @@ pub struct HandoverSocket {
     requests: Receiver<Talk>,
 }
 
-/// A successor waits for the confirmation that the segment is its own.
+/// A successor that waits for the confirmation that it has the segment.
 pub struct Request(Talk);
 
 impl HandoverSocket {
-    /// Waits for a successor in the directory of the segment that this process serves; `stopper`
-    /// has the server [retire](Stopper::retire) when one asks for it. Only the segment's owner is
-    /// listened to. The server has its role, so that the socket's file is this process'.
+    /// Waits for a successor in the directory of the segment that this process serves; when one
+    /// asks for the segment, `stopper` makes the server [retire](Stopper::retire). Only the
+    /// segment's owner may ask. The server must have its role, so that the socket's file belongs to
+    /// this process.
     ///
     /// # Errors
-    /// The socket cannot be made: the server can serve, and cannot be taken over.
+    /// The socket cannot be created: the server can serve, but cannot be taken over.
     pub fn listen(directory: &Path, stopper: Stopper) -> io::Result<Self> {
         let (reached, held) = short(directory)?;
         let path = directory.join(SOCKET);
-        // This process holds the server's role: the process that left the file is gone.
+        // This process holds the server's role, so the process that left the file is gone.
         match fs::remove_file(&path) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
             _ => {}
@@ -334,15 +340,15 @@ impl HandoverSocket {
         let listener = UnixListener::bind(reached)?;
         drop(held);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-        // The standard library closes connections for both sides, and no listeners; to the kernel
-        // both are sockets.
+        // The standard library can shut down connections, but not listeners; to the kernel both are
+        // sockets.
         let again = UnixStream::from(OwnedFd::from(listener.try_clone()?));
         let (send, requests) = mpsc::sync_channel(1);
         std::thread::Builder::new()
             .name("mneme-handover".to_owned())
             .spawn(move || {
                 for stream in listener.incoming() {
-                    // An accept fails for want of descriptors, too: not in a loop without a pause.
+                    // Accepting also fails for lack of descriptors: the loop must pause then.
                     let stream = match stream {
                         Ok(stream) => stream,
                         // It was dropped.
@@ -377,23 +383,24 @@ impl HandoverSocket {
 
 impl Drop for HandoverSocket {
     fn drop(&mut self) {
-        // The file stays: the role may be another process' by now, and so may the file. Queued
-        // candidates are disconnected, and the thread ends: a server that goes on starts another.
+        // The file is kept: the role may belong to another process by now, and so may the file.
+        // Queued candidates are disconnected, and the thread ends: a server that continues starts
+        // another.
         let _ = self.listener.shutdown(Shutdown::Both);
     }
 }
 
 impl Request {
-    /// Confirms that the segment is the successor's, gives it the lock that came with these
+    /// Confirms that the segment belongs to the successor, passes it the lock that came with these
     /// sockets, and waits until it serves.
     ///
     /// # Errors
-    /// It does not: the caller is to go on. Then it takes the lock again, or finds that the
+    /// It does not serve: the caller must continue. It then takes the lock again, or finds that the
     /// successor has it.
     pub fn grant(&mut self, retired: &mut Listeners) -> Result<(), HandoverError> {
         let lock: Vec<_> = retired.lock.iter().map(AsFd::as_fd).collect();
         descriptors::send(&self.0.0, YOURS.as_bytes(), &lock)?;
-        // Two that have one open file would both have the directory.
+        // If both had the open file, both would have the directory.
         retired.lock = None;
         self.serves()
     }
@@ -408,8 +415,8 @@ impl Request {
     }
 }
 
-/// The process at the other end, which this user or root has started: neither side takes sockets
-/// from another user, or gives any to it.
+/// The process at the other end, which this user or root must have started: neither side accepts
+/// sockets from another user, or passes any to it.
 fn trusted_peer(stream: &UnixStream) -> io::Result<u32> {
     let (process, user) = descriptors::peer(stream)?;
     if user != 0 && user != mneme_sys::files::user() {
@@ -418,7 +425,7 @@ fn trusted_peer(stream: &UnixStream) -> io::Result<u32> {
     Ok(process)
 }
 
-/// Gives a successor the listening sockets, and waits until it asks for the segment.
+/// Passes a successor the listening sockets, and waits until it asks for the segment.
 fn answer(stream: UnixStream, stopper: &Stopper) -> Result<Talk, HandoverError> {
     trusted_peer(&stream)?;
     let mut talk = Talk::over(stream, TIMEOUT_BEFORE_TAKE)?;
@@ -434,7 +441,8 @@ fn answer(stream: UnixStream, stopper: &Stopper) -> Result<Talk, HandoverError> 
     Ok(talk)
 }
 
-/// A path to the socket that is short enough for an address, as long as the directory is held open.
+/// A path to the socket that is short enough for an address, valid as long as the directory is held
+/// open.
 fn short(directory: &Path) -> io::Result<(PathBuf, File)> {
     let held = File::open(directory)?;
     let path = format!("/proc/self/fd/{}/{SOCKET}", held.as_raw_fd());

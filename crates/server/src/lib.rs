@@ -1,8 +1,8 @@
 //! A Redis-compatible server over a Mneme store.
 //!
-//! [`Server`] listens, [`Running`] is the handle of a running one. Every I/O thread accepts
+//! [`Server`] listens, and [`Running`] is the handle of a running server. Every I/O thread accepts
 //! connections, reads their pipelines and executes any command on the shared store; there is no
-//! command thread and no global lock. The library prints nothing and never exits; it logs by
+//! command thread and no global lock. The library prints nothing and never exits; it logs through
 //! [`tracing`].
 //!
 //! ```

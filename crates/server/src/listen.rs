@@ -1,10 +1,10 @@
-//! Listening sockets and what comes out of them.
+//! Listening sockets and the connections accepted from them.
 //!
 //! All threads wait on the same listening sockets, and the thread that accepts a connection gives
-//! it to the thread that serves the fewest. `SO_REUSEPORT`, a socket of its own for each thread,
-//! would save the hand-over, but it spreads a few long-lived connections unevenly (a hash of the
-//! addresses decides, and most clients keep a handful of connections), strands the connections
-//! queued for a busy thread, and silently lets a second server take the same port.
+//! it to the thread that serves the fewest. `SO_REUSEPORT`, with a separate socket for each thread,
+//! would avoid that. But it distributes a few long-lived connections unevenly (by a hash of the
+//! addresses, and most clients keep only a few connections), leaves the connections queued for a
+//! busy thread waiting, and silently lets a second server use the same port.
 
 use std::fs::Permissions;
 use std::io::{self, Read, Write};
@@ -34,7 +34,7 @@ pub(crate) enum Listener {
     Unix(UnixListener, PathBuf),
 }
 
-/// Sockets that a server listens on, and the TCP addresses among them.
+/// The sockets that a server listens on, and their TCP addresses.
 pub(crate) struct Bound {
     pub listeners: Vec<Listener>,
     pub addresses: Vec<SocketAddr>,
@@ -42,15 +42,15 @@ pub(crate) struct Bound {
     pub tls_addresses: Vec<SocketAddr>,
 }
 
-/// Listening sockets on their way from one server to the next, and with them the lock of the
-/// directory for data, and the users for a server that goes on.
+/// Listening sockets that are passed from one server to the next, together with the lock of the
+/// data directory, and the users for a server that continues.
 #[derive(Debug, Default)]
 pub struct Listeners {
     pub(crate) sockets: Vec<Listener>,
-    /// An open file that holds the lock, whether the predecessor has closed its own or not.
+    /// An open file that holds the lock, even if the predecessor has closed its own.
     pub(crate) lock: Option<OwnedFd>,
-    /// The users of the server that has retired, as its clients have changed them. They do not go
-    /// to another process, which has a file of its own.
+    /// The users of the server that has retired, as its clients have changed them. They are not
+    /// passed to another process, which has its own file of users.
     pub(crate) users: Option<Table>,
 }
 
@@ -63,7 +63,7 @@ impl Listeners {
         }
     }
 
-    /// Whether there are none: of a server that had ended already.
+    /// Whether there are none, because the server had already ended.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sockets.is_empty()
@@ -82,13 +82,13 @@ pub(crate) enum ClientSocket {
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub stream: ClientSocket,
-    /// Where it comes from, as `CLIENT LIST` shows it.
+    /// The peer's address, as `CLIENT LIST` shows it.
     pub peer: String,
-    /// Where it has arrived.
+    /// The local address.
     pub local: String,
     /// Whether it comes from this machine.
     pub is_local: bool,
-    /// Whether its peer is to speak TLS.
+    /// Whether its peer must speak TLS.
     pub is_tls: bool,
 }
 
@@ -96,7 +96,7 @@ impl Listener {
     /// Listens on a TCP address.
     pub fn tcp(address: SocketAddr, backlog: i32) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        // A port whose last server has just ended can be taken at once; one with a living server
+        // A port whose last server has just ended can be reused at once; one with a living server
         // cannot.
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
@@ -108,9 +108,9 @@ impl Listener {
         Ok(Listener::Tcp(TcpListener::from_std(socket.into())))
     }
 
-    /// Listens on a unix socket. One that a dead server has left behind is replaced; one that
-    /// answers, or a file of another kind, is not. Its file permits what `unixsocketperm` says
-    /// before anybody can connect, and goes with the second value.
+    /// Listens on a unix socket. A socket that a dead server has left behind is replaced; one that
+    /// answers, or a file of another kind, is not. Its file gets the permissions of
+    /// `unixsocketperm` before anybody can connect, and is removed with the second value.
     pub fn unix(path: &Path, settings: &Settings) -> io::Result<(Self, SocketFile)> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
@@ -134,7 +134,7 @@ impl Listener {
         Ok((Listener::Unix(listener, path.to_owned()), file))
     }
 
-    /// This one, if it is TCP, with peers that speak TLS.
+    /// Makes a TCP listener one whose peers must speak TLS.
     pub fn with_tls(self) -> Self {
         match self {
             Listener::Tcp(listener) => Listener::Tls(listener),
@@ -142,7 +142,7 @@ impl Listener {
         }
     }
 
-    /// The TCP address it listens on for peers that speak TLS, or that do not.
+    /// The TCP address on which it listens for peers that speak TLS, or that do not.
     pub fn address(&self, is_tls: bool) -> io::Result<Option<SocketAddr>> {
         match self {
             Listener::Tcp(listener) if !is_tls => listener.local_addr().map(Some),
@@ -151,7 +151,7 @@ impl Listener {
         }
     }
 
-    /// Its socket, to be handed to another process.
+    /// Its socket, for passing it to another process.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
             Listener::Tcp(listener) | Listener::Tls(listener) => listener.as_fd(),
@@ -193,18 +193,18 @@ impl Listener {
         listeners.iter().map(Self::share).collect()
     }
 
-    /// Takes the next connection. Its peer is asked after `keepalive_s` seconds of silence, or as
-    /// many as the system counts, whether it is alive; 0 is never.
+    /// Accepts the next connection. After `keepalive_s` seconds of silence (limited by the system),
+    /// its peer is probed; 0 disables that.
     pub fn accept(&self, keepalive_s: u64) -> io::Result<Accepted> {
         match self {
             Listener::Tcp(listener) | Listener::Tls(listener) => {
                 let (stream, peer) = listener.accept()?;
-                // One that has no address on this side has ended already.
+                // A connection without a local address has already ended.
                 let local = stream
                     .local_addr()
                     .map_err(|_| io::ErrorKind::ConnectionAborted)?;
                 if let Err(error) = configure(&stream, keepalive_s) {
-                    // It is served all the same: an option is worth less than a client.
+                    // It is served all the same: the option is less important than the client.
                     tracing::debug!(%peer, %error, "a connection keeps the system's own options");
                 }
                 let is_local = peer.ip().to_canonical().is_loopback();
@@ -237,24 +237,24 @@ impl Listener {
         }
     }
 
-    /// Registers for new connections.
+    /// Registers for notification of new connections.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(self.source(), token, Interest::READABLE)
     }
 
-    /// No longer.
+    /// Ends the registration.
     pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         registry.deregister(self.source())
     }
 }
 
-/// Seconds that Linux counts in `TCP_KEEPIDLE` and `TCP_KEEPINTVL`; it refuses more.
+/// The maximum number of seconds that Linux accepts in `TCP_KEEPIDLE` and `TCP_KEEPINTVL`.
 const MOST_KEEPALIVE_S: u64 = 32_767;
 
 /// Sets an accepted connection's options.
 fn configure(stream: &TcpStream, keepalive_s: u64) -> io::Result<()> {
     let socket = SockRef::from(stream);
-    // Replies are written in one piece: waiting for more of them only adds latency.
+    // Replies are written in one piece: waiting for more of them would only add latency.
     let delay = socket.set_tcp_nodelay(true);
     if keepalive_s > 0 {
         let seconds = keepalive_s.min(MOST_KEEPALIVE_S);
@@ -273,7 +273,7 @@ fn is_abandoned(path: &Path, address: &SockAddr) -> bool {
         .is_ok_and(|metadata| std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()));
     let refused = || {
         let probe = Socket::new(Domain::UNIX, Type::STREAM, None).and_then(|socket| {
-            // One that answers would have this wait while its queue is full.
+            // A socket that answers could otherwise make this wait while its queue is full.
             socket.set_nonblocking(true)?;
             socket.connect(address)
         });
@@ -292,12 +292,12 @@ impl ClientSocket {
     }
 
     /// Registers for input, reported once for each arrival. Not for writability: a unix socket
-    /// would report each reply that its client reads, and wake the thread for nothing.
+    /// would report each reply that its client reads, and wake the thread needlessly.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(self.source(), token, Interest::READABLE)
     }
 
-    /// Registers for writability as well, or no longer. What is ready already is reported again.
+    /// Registers for writability as well, or ends that. Existing readiness is reported again.
     pub fn reregister(
         &mut self,
         registry: &Registry,
@@ -320,13 +320,13 @@ impl ClientSocket {
         }
     }
 
-    /// Whether its peer has not proved yet that it speaks TLS, as it is to.
+    /// Whether its peer must speak TLS and has not proved yet that it does.
     #[inline]
     pub fn is_shaking_hands(&self) -> bool {
         matches!(self, ClientSocket::Tls(stream) if stream.is_shaking_hands())
     }
 
-    /// Whether there may be more to read after a read that has filled its buffer, or has not.
+    /// Whether there may be more to read after a read that did, or did not, fill its buffer.
     #[inline]
     pub fn may_have_more(&self, is_full: bool) -> bool {
         match self {
@@ -336,13 +336,13 @@ impl ClientSocket {
         }
     }
 
-    /// Whether bytes that it has taken wait for the socket.
+    /// Whether it has accepted bytes that still wait for the socket.
     #[inline]
     pub fn has_unsent(&self) -> bool {
         matches!(self, ClientSocket::Tls(stream) if stream.has_unsent())
     }
 
-    /// What it takes beside the socket.
+    /// The memory that it uses in addition to the socket.
     pub fn bytes(&self) -> usize {
         match self {
             ClientSocket::Tls(_) => tls::BYTES,
@@ -350,8 +350,9 @@ impl ClientSocket {
         }
     }
 
-    /// Ends the connection so that what has been sent arrives: closing a socket with unread input
-    /// makes the kernel reset the connection, and a reset destroys what the peer has not read yet.
+    /// Closes the connection so that everything sent arrives: closing a socket with unread input
+    /// makes the kernel reset the connection, and a reset destroys data that the peer has not read
+    /// yet.
     pub fn finish(&mut self) {
         if let ClientSocket::Tls(stream) = self {
             stream.say_goodbye();
@@ -361,7 +362,7 @@ impl ClientSocket {
             ClientSocket::Tls(stream) => SockRef::from(stream.socket()),
             ClientSocket::Unix(stream) => SockRef::from(&*stream),
         };
-        // A peer that has closed already is not notified.
+        // If the peer has already closed, it is not notified.
         let _ = socket.shutdown(Shutdown::Write);
         let mut ignored = [0; 4096];
         for _ in 0..256 {
@@ -405,7 +406,7 @@ impl Write for ClientSocket {
     }
 }
 
-/// Says that connections cannot be accepted, if that was not said a moment ago.
+/// Logs that connections cannot be accepted, unless that was logged recently.
 pub(crate) fn warn_of_failure(failed: &LogLimiter, error: &io::Error, now_ms: u64) {
     if let Some(failures) = failed.count(now_ms) {
         tracing::warn!(
@@ -416,7 +417,8 @@ pub(crate) fn warn_of_failure(failed: &LogLimiter, error: &io::Error, now_ms: u6
     }
 }
 
-/// Whether an accept failed for the connection's own reason, so that the next one may succeed.
+/// Whether accepting failed for a reason specific to that connection, so that the next one may
+/// succeed.
 pub(crate) fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, NotConnected};
     matches!(

@@ -1,12 +1,12 @@
-//! How far a store has been loaded that a power cut had taken out of memory: for `INFO` and the
-//! log, while commands are answered with `LOADING`.
+//! The progress of loading a store that a power loss had removed from memory: for `INFO` and the
+//! log, while commands get the error `LOADING`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How long the log says nothing of a load: nanoseconds.
+/// The minimum time between two log messages about a load, in nanoseconds.
 const SILENCE_NS: u64 = 5_000_000_000;
 
-/// The progress of a load. Its numbers are statistics: each stands for itself.
+/// The progress of a load. Its numbers are independent statistics.
 #[derive(Debug)]
 pub(crate) struct Loading {
     /// Milliseconds since 1970.
@@ -15,28 +15,28 @@ pub(crate) struct Loading {
     done: AtomicU64,
     total: AtomicU64,
     records: AtomicU64,
-    /// When the log has last said something.
+    /// When the last message was logged.
     said_ns: AtomicU64,
 }
 
-/// How far it is at a moment.
+/// The progress at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LoadingProgress {
     /// When it began: seconds since 1970.
     pub begun_s: u64,
-    /// Bytes of files that were read, and all of them.
+    /// The number of bytes of files that were read, and the total.
     pub done: u64,
     pub total: u64,
-    /// Records and changes that were loaded.
+    /// The number of records and changes that were loaded.
     pub records: u64,
     /// From 0 to 100.
     pub percent: f64,
-    /// How long it still takes, if it goes on as before.
+    /// The estimated remaining time in seconds.
     pub left_s: u64,
 }
 
 impl Loading {
-    /// One that begins now: milliseconds since 1970, and nanoseconds of the server's clock.
+    /// A load that begins now, in milliseconds since 1970 and nanoseconds of the server's clock.
     pub fn new(now_ms: u64, now_ns: u64) -> Self {
         Self {
             begun_ms: now_ms,
@@ -48,7 +48,7 @@ impl Loading {
         }
     }
 
-    /// Notes how far it is: bytes that were read, all of them, and what was loaded of them.
+    /// Records the progress: the number of bytes read, their total, and what was loaded from them.
     pub fn note(&self, done: u64, total: u64, records: u64, now_ns: u64) {
         self.done.store(done, Relaxed);
         self.total.store(total.max(done), Relaxed);
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_follows_from_what_was_done() {
+    fn the_remaining_time_follows_from_the_progress() {
         let second = 1_000_000_000;
         let loading = Loading::new(7000, second);
         assert_eq!(loading.progress(second).percent, 0.0);

@@ -1,12 +1,12 @@
-//! A limit on messages that events may cause in floods: **one in ten seconds, with the number of
-//! events since the last one**.
+//! A limit on messages about events that may come in floods: **one in ten seconds, with the number
+//! of events since the last one**.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Milliseconds between two messages.
+/// The minimum time between two messages, in milliseconds.
 const INTERVAL_MS: u64 = 10_000;
 
-/// One kind of event, of all threads.
+/// One kind of event, counted over all threads.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimiter(Mutex<Last>);
 
@@ -14,13 +14,13 @@ pub(crate) struct LogLimiter(Mutex<Last>);
 struct Last {
     /// When the last message was logged.
     at_ms: Option<u64>,
-    /// Events since.
+    /// The number of events since then.
     since: u64,
 }
 
 impl LogLimiter {
     /// Counts an event. Returns the number of events to log now; `None` if the last message is too
-    /// young.
+    /// recent.
     pub fn count(&self, now_ms: u64) -> Option<u64> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         last.since += 1;

@@ -4,27 +4,27 @@
 
 use crate::metrics;
 
-/// Descriptors that are not clients': standard streams, listeners, the store's own, those of a
-/// successor's questions.
+/// Descriptors that are not used for clients: standard streams, listeners, the store's own, those
+/// for a successor's requests.
 const RESERVED: usize = 32;
 
-/// Descriptors of one I/O thread: its event queue, what wakes it, its share of the listeners.
+/// Descriptors of one I/O thread: its event queue, its waker, its copies of the listeners.
 const PER_THREAD: usize = 8;
 
-/// As many of the `wanted` clients as this process may have descriptors for beside its threads, and
-/// its scrapers if it `has_metrics`; the limit on them is raised for it.
+/// How many of the `wanted` clients this process has descriptors for in addition to its threads,
+/// and its scrapers if it `has_metrics`. Raises the limit on descriptors if necessary.
 pub(crate) fn clients(wanted: usize, threads: usize, has_metrics: bool) -> usize {
     let metrics = if has_metrics { metrics::DESCRIPTORS } else { 0 };
     let others = RESERVED + PER_THREAD * threads + metrics;
     let needed = wanted.saturating_add(others);
     match mneme_sys::allow_open_files(needed as u64) {
         Ok(open_files) => wanted.min(possible(open_files, others)),
-        // Nothing is known of a limit.
+        // The limit is unknown.
         Err(_) => wanted,
     }
 }
 
-/// The clients that the limit allows; one at least.
+/// The number of clients that the limit allows; at least one.
 fn possible(open_files: u64, others: usize) -> usize {
     usize::try_from(open_files)
         .unwrap_or(usize::MAX)
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_get_what_others_leave() {
+    fn clients_get_the_remaining_descriptors() {
         assert_eq!(possible(1024, 48), 976);
         assert_eq!(possible(20, 48), 1);
         assert_eq!(possible(u64::MAX, 48), usize::MAX - 48);

@@ -1,9 +1,9 @@
-//! The server's log about memory that cannot follow what lives: **one line for each thing that
-//! compaction waits for, and one when that is over**, however often it begins and ends in between.
+//! Logs when memory cannot shrink with the data: **one line for each thing that compaction waits
+//! for, and one when that is over**, however often it begins and ends in between.
 
 use mneme_log::CompactionWait;
 
-/// Milliseconds without a wait after which it is over.
+/// The number of milliseconds without a wait after which it is over.
 const OVER_MS: u64 = 60_000;
 
 /// What was logged.
@@ -22,7 +22,7 @@ pub(crate) enum Line {
 }
 
 impl MemoryWatch {
-    /// Notes what compaction waits for now, and returns what is to be logged.
+    /// Records what compaction waits for now, and returns the line to log.
     pub fn look(&mut self, now_ms: u64, wait: Option<CompactionWait>) -> Option<Line> {
         if let Some(wait) = wait {
             self.seen_ms = now_ms;

@@ -1,14 +1,14 @@
-//! A user's rules as text, from which the same user can be made again.
+//! Writes a user's rules as text, from which the same user can be created again.
 //!
-//! Which commands are permitted is said as Redis says it: beginning with all or with none, by the
-//! categories that fit best, and then by the commands that are left.
+//! The permitted commands are described as Redis does it: the text begins with all commands or
+//! none, then lists the categories that fit best, and then the remaining commands.
 
 use super::user::{KeyAccess, KeyPattern, Sanitizing, Selector, User};
 use super::vocabulary::Vocabulary;
 use crate::command::Category;
 
 impl User {
-    /// Its flags.
+    /// The user's flags.
     pub fn flags(&self) -> impl Iterator<Item = &'static str> {
         let flags = [
             (self.is_on, "on"),
@@ -22,7 +22,7 @@ impl User {
             .filter_map(|(holds, name)| holds.then_some(name))
     }
 
-    /// All its rules, as `ACL LIST` and its file have them.
+    /// All its rules, as in `ACL LIST` and in the file of users.
     pub fn text(&self, vocabulary: &Vocabulary) -> &[u8] {
         self.text.get_or_init(|| {
             let flags = self.flags().map(|flag| flag.as_bytes().to_vec());
@@ -82,10 +82,10 @@ impl Selector {
     pub fn commands_text(&self, vocabulary: &Vocabulary) -> Vec<u8> {
         let adds = !self.is_subtractive;
         let mut text = if adds { b"-@all" } else { b"+@all" }.to_vec();
-        // What the text says so far.
+        // The permissions that the text expresses so far.
         let mut said = Selector::new(vocabulary.len(), false);
         said.set_all_commands(!adds);
-        // The commands that no category has said yet.
+        // The commands that no category has covered yet.
         let mut rest = self.clone();
         let mut left: Vec<Category> = Category::ALL.to_vec();
         while let Some(place) = best_fit(&rest, vocabulary, &left, adds) {
@@ -113,8 +113,8 @@ impl Selector {
     }
 }
 
-/// The place of the category with the fewest commands that would have to be said otherwise; of
-/// equal ones, that with the most commands; none where less is right than wrong.
+/// The index of the category that leaves the fewest commands to be listed individually; among equal
+/// ones, that with the most commands; `None` if each covers more wrong commands than right ones.
 fn best_fit(
     rest: &Selector,
     vocabulary: &Vocabulary,

@@ -1,4 +1,5 @@
-//! The file of users, which is Redis': **read whole or not at all**, and written at one instant.
+//! The file of users, in Redis's format: **read completely or not at all**, and replaced
+//! atomically.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +17,7 @@ pub(crate) type Table = BTreeMap<Arc<[u8]>, Arc<User>>;
 pub(crate) enum AclFileError {
     #[error("Error loading ACLs, opening file '{}': {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// What is wrong with which lines.
+    /// The lines with errors, and the errors.
     #[error(
         "{0}WARNING: ACL errors detected, no change to the previously active ACL rules was performed"
     )]
@@ -32,7 +33,7 @@ pub(super) fn read(path: &Path, reading: Reading<'_>) -> Result<Table, AclFileEr
     parse(&bytes, &path.display().to_string(), reading).map_err(AclFileError::Lines)
 }
 
-/// Reads the users of a file's text, or says all that is wrong with it.
+/// Reads the users from a file's text, or reports all errors in it.
 fn parse(bytes: &[u8], path: &str, reading: Reading<'_>) -> Result<Table, String> {
     let mut users = Table::new();
     let mut errors = String::new();
@@ -51,8 +52,8 @@ fn parse(bytes: &[u8], path: &str, reading: Reading<'_>) -> Result<Table, String
     }
 }
 
-/// The user of a line; none if it is empty. `Err`: what is wrong, to follow the line's number. A
-/// password is not shown.
+/// The user of a line; `None` if the line is empty. The error follows the line's number in the
+/// report, and contains no password.
 fn parse_line(line: &[u8], users: &Table, reading: Reading<'_>) -> Result<Option<User>, String> {
     let shown = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
     let mut words = line.split(|byte| *byte == b' ');

@@ -1,9 +1,9 @@
-//! What was denied: the last events, equal ones counted together, as `ACL LOG` shows them.
+//! The log of denied calls for `ACL LOG`: the latest events, with equal ones counted together.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Events among which an equal one is looked for.
+/// The number of latest events that are compared with a new one.
 const LOOKED_AT: usize = 10;
 
 /// Milliseconds for which equal events count as one.
@@ -24,7 +24,7 @@ pub(crate) enum Context {
     Multi,
 }
 
-/// Something that was denied.
+/// A call that was denied.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
     pub reason: DenialReason,
@@ -34,7 +34,7 @@ pub(crate) struct Event {
     pub user: Vec<u8>,
     /// The client's line in `CLIENT LIST`.
     pub client: String,
-    /// When it happened last: milliseconds since 1970.
+    /// When it last happened, in milliseconds since 1970.
     pub at_ms: u64,
     /// How often it has happened lately.
     pub count: u64,
@@ -67,19 +67,19 @@ impl DenialLog {
         events.truncate(most);
     }
 
-    /// Forgets all but the newest `most`.
+    /// Removes all events except the newest `most`.
     pub fn trim(&self, most: usize) {
         self.events().truncate(most);
     }
 
-    /// The newest `most`, the newest first.
+    /// The newest `most` events, newest first.
     pub fn newest(&self, most: usize) -> Vec<Event> {
         self.events().iter().take(most).cloned().collect()
     }
 }
 
 impl DenialReason {
-    /// As Redis spells it.
+    /// The name that Redis uses.
     pub fn name(self) -> &'static str {
         match self {
             DenialReason::Command => "command",
@@ -90,7 +90,7 @@ impl DenialReason {
 }
 
 impl Context {
-    /// As Redis spells it.
+    /// The name that Redis uses.
     pub fn name(self) -> &'static str {
         match self {
             Context::TopLevel => "toplevel",

@@ -1,10 +1,10 @@
-//! Users and what they may do, as Redis 7.0's ACL says it.
+//! Users and their permissions, as in Redis 7.0's ACL.
 //!
 //! A user is immutable once its [rules](rules) have been read: its commands are a set of bits, its
-//! keys are patterns. [`Users`] holds all of them. **A change takes effect with its reply**: it is
-//! made in an exclusive section, and a client that enters its next section, shared or exclusive,
+//! keys are patterns. [`Users`] holds all of them. **A change takes effect before its reply**: it
+//! is made in an exclusive section. A client that enters its next section, shared or exclusive,
 //! sees that the number of changes has grown and looks its user up again. A command that needs no
-//! section (`CONFIG GET`, `SAVE`) has begun when it is admitted.
+//! section (`CONFIG GET`, `SAVE`) counts as begun when it is admitted.
 
 mod describe;
 mod file;

@@ -1,4 +1,4 @@
-//! Rules, one word each, and what they make of a user: Redis 7.0's, read as Redis reads them.
+//! Rules, one word each, and how they change a user; parsed exactly as Redis 7.0 does.
 
 use std::borrow::Cow;
 
@@ -9,15 +9,15 @@ use super::vocabulary::Vocabulary;
 use crate::command::Category;
 use crate::resp::split_line;
 
-/// What rules are read by.
+/// What is needed to read rules.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading<'a> {
     pub vocabulary: &'a Vocabulary,
-    /// Whether a user is given all channels unless a rule says otherwise.
+    /// Whether users may use all channels by default.
     pub all_channels: bool,
 }
 
-/// Why a rule is refused, in Redis' words.
+/// Why a rule is refused, in Redis's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RuleRefusal {
     #[error("Unknown command or category name in ACL")]
@@ -56,8 +56,7 @@ pub(crate) fn has_spaces(text: &[u8]) -> bool {
     text.iter().any(is_space)
 }
 
-/// The rules with those in parentheses put together that stand in several words. `Err`: the word
-/// whose parenthesis is not closed.
+/// Joins the words of rules in parentheses. The error is the word whose parenthesis is not closed.
 pub(super) fn joined<'a>(
     words: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Vec<Cow<'a, [u8]>>, &'a [u8]> {
@@ -65,7 +64,7 @@ pub(super) fn joined<'a>(
     let mut open: Option<(&[u8], Vec<u8>)> = None;
     for word in words {
         match &mut open {
-            // As in Redis: another one that is opened takes the place of the one before.
+            // As in Redis, another opening parenthesis replaces the earlier one.
             _ if word.starts_with(b"(") && !word.ends_with(b")") => {
                 open = Some((word, word.to_vec()));
             }
@@ -86,7 +85,7 @@ pub(super) fn joined<'a>(
 }
 
 impl Reading<'_> {
-    /// A user who may do nothing.
+    /// A user without permissions.
     pub fn nobody(self, name: &[u8]) -> User {
         User::new(name, self.nothing())
     }
@@ -95,7 +94,7 @@ impl Reading<'_> {
         Selector::new(self.vocabulary.len(), self.all_channels)
     }
 
-    /// Changes a user as a rule says.
+    /// Applies a rule to a user.
     pub fn apply(self, user: &mut User, rule: &[u8]) -> Result<(), RuleRefusal> {
         let is = |word: &[u8]| rule.eq_ignore_ascii_case(word);
         match rule {
@@ -127,7 +126,7 @@ impl Reading<'_> {
             }
             [b'(', inner @ .., b')'] => {
                 let mut selector = self.nothing();
-                // As in Redis: rules with an open quote are none.
+                // As in Redis, rules with an unclosed quote are ignored.
                 for rule in split_line(inner).unwrap_or_default() {
                     self.apply_to(&mut selector, &rule)?;
                 }
@@ -150,7 +149,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Changes a set of permissions as a rule says.
+    /// Applies a rule to a set of permissions.
     fn apply_to(self, selector: &mut Selector, rule: &[u8]) -> Result<(), RuleRefusal> {
         let is = |word: &[u8]| rule.eq_ignore_ascii_case(word);
         match rule {
@@ -227,7 +226,8 @@ impl Reading<'_> {
     }
 }
 
-/// The hash that a rule about a password names: itself, or by the password behind `plain`.
+/// The hash in a rule about a password: given directly, or computed from the password after
+/// `plain`.
 fn hash_of(rule: &[u8], plain: u8) -> Result<String, RuleRefusal> {
     let (sign, text) = (rule[0], &rule[1..]);
     if sign == plain {
@@ -240,7 +240,7 @@ fn hash_of(rule: &[u8], plain: u8) -> Result<String, RuleRefusal> {
     }
 }
 
-/// What stands between `%` and `~`, and the pattern behind.
+/// The access between `%` and `~`, and the pattern after it.
 fn access(rest: &[u8]) -> Result<(KeyAccess, &[u8]), RuleRefusal> {
     let mut access = KeyAccess::default();
     for (place, byte) in rest.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A user as its rules have made it, and the verdict on a command.
+//! A user with its permissions, and the check whether it may make a call.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,12 +11,12 @@ use mneme_log::MAX_KEY;
 pub(crate) struct Bits(Box<[u64]>);
 
 impl Bits {
-    /// None of `len` commands.
+    /// The empty set, for `len` commands.
     pub fn none(len: usize) -> Self {
         Self(vec![0; len.div_ceil(64)].into())
     }
 
-    /// None of them any more, or all.
+    /// Removes or adds all commands.
     pub fn fill(&mut self, value: bool) {
         self.0.fill(if value { u64::MAX } else { 0 });
     }
@@ -34,7 +34,7 @@ impl Bits {
         }
     }
 
-    /// Adds the commands of `others`, or takes them out.
+    /// Adds or removes the commands of `others`.
     pub fn set_all(&mut self, others: &Bits, value: bool) {
         for (word, other) in self.0.iter_mut().zip(&others.0) {
             *word = if value { *word | other } else { *word & !other };
@@ -55,7 +55,7 @@ impl Bits {
     }
 }
 
-/// What may be done with a key.
+/// A kind of access to a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct KeyAccess {
     pub read: bool,
@@ -74,7 +74,7 @@ impl KeyAccess {
     }
 }
 
-/// Keys that match a pattern, and what may be done with them.
+/// A pattern, and the access to keys that match it.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyPattern {
     pub pattern: Box<[u8]>,
@@ -86,19 +86,19 @@ pub(crate) struct KeyPattern {
 pub(crate) struct Selector {
     pub all_keys: bool,
     pub all_channels: bool,
-    /// Whether every command is permitted: the bits need not be looked at.
+    /// Whether every command is permitted, so that the bits need not be checked.
     pub all_commands: bool,
-    /// Whether it began with all commands, so that its text does.
+    /// Whether it began with all commands, which its text must express too.
     pub is_subtractive: bool,
     pub commands: Bits,
-    /// First arguments with which a command is permitted that is not permitted otherwise.
+    /// For commands that are not permitted otherwise, the first arguments with which they are.
     pub first_arguments: Vec<(usize, Vec<Box<[u8]>>)>,
     pub keys: Vec<KeyPattern>,
     pub channels: Vec<Box<[u8]>>,
 }
 
 impl Selector {
-    /// One that permits nothing.
+    /// A set that permits nothing.
     pub fn new(commands: usize, all_channels: bool) -> Self {
         Self {
             all_keys: false,
@@ -132,7 +132,7 @@ impl Selector {
 
     #[inline]
     fn permits_key(&self, key: &[u8], needed: KeyAccess) -> bool {
-        // There is no key so long, and to match it takes time.
+        // No key is this long, and matching it would take time.
         if key.len() > MAX_KEY {
             return false;
         }
@@ -161,34 +161,34 @@ impl Selector {
     }
 }
 
-/// A call to be judged.
+/// A call that is to be checked.
 pub(crate) struct Judged<'a> {
     /// The command's number.
     pub number: usize,
     pub args: Arguments<'a>,
-    /// The positions of its keys, and what it does with them.
+    /// The positions of its keys, and its access to each.
     pub keys: &'a [(usize, KeyAccess)],
 }
 
-/// What a user lacks for a call. The later is the more telling.
+/// What a user is not permitted in a call; later variants are more specific.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Denied {
     /// The command.
     Command,
-    /// The key that is this argument.
+    /// The key in this argument.
     Key(usize),
 }
 
-/// How a value that a client sends for `RESTORE` is looked at; kept for the text of the rules.
+/// How thoroughly a client's payload for `RESTORE` is checked; kept only for the text of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sanitizing {
-    /// No rule says.
+    /// No rule sets it.
     Unsaid,
     Skip,
     Always,
 }
 
-/// A user. It is never changed: a change makes another one.
+/// A user. It is immutable: a change creates a new one.
 #[derive(Debug)]
 pub(crate) struct User {
     pub(super) name: Arc<[u8]>,
@@ -197,15 +197,15 @@ pub(crate) struct User {
     pub(super) sanitizing: Sanitizing,
     /// SHA-256 of each password, in hexadecimal digits.
     pub(super) passwords: Vec<String>,
-    /// The first is that of the rules outside parentheses.
+    /// The first set is that of the rules outside parentheses.
     pub(super) selectors: Vec<Selector>,
     pub(super) is_unrestricted: bool,
-    /// The text of its rules, once somebody has asked for it.
+    /// The text of its rules, once it was requested.
     pub(super) text: OnceLock<Vec<u8>>,
 }
 
 impl User {
-    /// One that may do nothing, and as which nobody can authenticate.
+    /// A user without permissions, as which nobody can authenticate.
     pub fn new(name: &[u8], root: Selector) -> Self {
         Self {
             name: name.into(),
@@ -230,7 +230,7 @@ impl User {
         }
     }
 
-    /// The draft as it is published.
+    /// Makes the draft a published user.
     pub fn finished(mut self) -> Arc<Self> {
         let is_unrestricted = |one: &Selector| one.all_commands && one.all_keys;
         self.is_unrestricted = self.selectors.iter().any(is_unrestricted);
@@ -246,7 +246,7 @@ impl User {
         self.is_on
     }
 
-    /// Whether any password is right.
+    /// Whether any password is accepted.
     pub fn needs_no_password(&self) -> bool {
         self.needs_no_password
     }
@@ -256,7 +256,7 @@ impl User {
         &self.passwords
     }
 
-    /// Its sets of permissions, that of the rules outside parentheses first.
+    /// Its sets of permissions; the first is that of the rules outside parentheses.
     pub fn selectors(&self) -> &[Selector] {
         &self.selectors
     }
@@ -267,8 +267,8 @@ impl User {
         self.is_unrestricted
     }
 
-    /// Whether it may make this call, or what it lacks: of several sets of permissions the one that
-    /// comes closest says what.
+    /// Checks whether it may make this call; otherwise returns what is missing, according to the
+    /// set of permissions that comes closest.
     pub fn check(&self, judged: &Judged<'_>) -> Result<(), Denied> {
         let mut lacking = Denied::Command;
         for selector in &self.selectors {
@@ -280,8 +280,8 @@ impl User {
         Err(lacking)
     }
 
-    /// Whether a password with this [hash](super::password_hash) is one of its own. How long it
-    /// takes does not tell where the first difference lies.
+    /// Whether a password with this [hash](super::password_hash) is one of its passwords. The
+    /// time that this takes does not reveal where the first difference lies.
     pub fn accepts(&self, hash: &str) -> bool {
         if !self.is_on {
             return false;
@@ -296,7 +296,7 @@ impl User {
     }
 }
 
-/// Compares without telling by its time where the first difference lies.
+/// Compares in a time that does not reveal where the first difference lies.
 fn equal(a: &[u8], b: &[u8]) -> bool {
     let difference = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
     a.len() == b.len() && std::hint::black_box(difference) == 0

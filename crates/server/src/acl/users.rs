@@ -10,10 +10,10 @@ use super::rules::{Reading, RuleRefusal, has_spaces, joined};
 use super::user::User;
 use super::vocabulary::Vocabulary;
 
-/// The user that every client is until it authenticates as another.
+/// The user that every client has until it authenticates as another.
 const DEFAULT: &[u8] = b"default";
 
-/// Why a user was not changed, in Redis' words.
+/// Why a user was not changed, in Redis's words.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotSet {
     #[error("Usernames can't contain spaces or null characters")]
@@ -27,22 +27,22 @@ pub(crate) enum NotSet {
     Rule { rule: Vec<u8>, refusal: RuleRefusal },
 }
 
-/// All users. There is always one called `default`.
+/// All users, one of which is always called `default`.
 ///
-/// They are changed in an exclusive section, so that no command that begins after the change is
-/// judged by what was before.
+/// They are changed in an exclusive section, so no command that begins after a change is checked by
+/// the old permissions.
 #[derive(Debug)]
 pub(crate) struct Users {
     vocabulary: Vocabulary,
-    /// Changes so far.
+    /// The number of changes so far.
     epoch: AtomicU64,
     table: Mutex<Table>,
-    /// What was denied.
+    /// The log of denied calls.
     pub log: DenialLog,
 }
 
 impl Users {
-    /// The default user alone, which may do everything, with this password; empty for none.
+    /// Only the default user, which may do everything, with this password; empty for none.
     pub fn new(vocabulary: Vocabulary, password: &str) -> Self {
         let users = Self {
             vocabulary,
@@ -66,7 +66,7 @@ impl Users {
         }
     }
 
-    /// A default user as it is where no rule says otherwise.
+    /// The default user before any rule changes it.
     fn default_user(&self, password: &str) -> Arc<User> {
         let mut user = self.reading(true).nobody(DEFAULT);
         for rule in [&b"on"[..], b"~*", b"+@all"] {
@@ -91,12 +91,12 @@ impl Users {
         &self.vocabulary
     }
 
-    /// How often they have been changed. A client whose thread has entered its section looks its
-    /// user up again if this has grown.
+    /// The number of changes. A client whose thread has entered its section looks its user up again
+    /// if this has grown.
     #[inline]
     pub fn epoch(&self) -> u64 {
-        // SYNC: pairs with nothing: a change is made in an exclusive section, and is seen by the
-        // next shared section of another thread by the lock of that.
+        // SYNC: pairs with nothing: changes are made in an exclusive section, whose lock makes them
+        // visible to the next shared section of another thread.
         self.epoch.load(Ordering::Relaxed)
     }
 

@@ -1,7 +1,7 @@
-//! What rules can name: the server's commands, and those of Redis that it does not have.
+//! The commands that rules can name: the server's, and those of Redis that it does not have.
 //!
-//! Rules of Redis' own files name commands that are not there yet. They are kept, so that they are
-//! written as they were read, and hold once there is such a command.
+//! Rules in Redis's own files may name commands that the server does not have yet. They are kept,
+//! so that they are written unchanged, and take effect once there is such a command.
 
 use std::collections::HashMap;
 
@@ -13,22 +13,22 @@ const ABSENT: &str = include_str!("absent_commands.txt");
 
 /// A command or subcommand of the server.
 pub(crate) struct NamedCommand {
-    /// In lower case; a subcommand's is `container|name`.
+    /// The name in lower case; a subcommand's is `container|name`.
     pub name: &'static str,
     pub categories: Vec<Category>,
 }
 
-/// All commands that a rule can name. A command's number is its place in the server's table; those
-/// that the server does not have come behind.
+/// All commands that a rule can name. A command's number is its position in the server's table;
+/// those that the server does not have follow.
 #[derive(Debug)]
 pub(crate) struct Vocabulary {
     commands: Vec<Entry>,
     numbers: HashMap<&'static str, usize>,
-    /// The numbers, by name: a container before its subcommands.
+    /// The numbers, ordered by name: a container before its subcommands.
     ordered: Vec<usize>,
-    /// The commands of a category that Redis has too, in the order of `Category::ALL`.
+    /// The commands of each category that Redis has too, in the order of `Category::ALL`.
     counted: Vec<Bits>,
-    /// What a rule about a category changes: its commands, and the subcommands of those.
+    /// The commands that a rule about a category changes: its own, and their subcommands.
     reached: Vec<Bits>,
 }
 
@@ -40,13 +40,13 @@ struct Entry {
     subcommands: Vec<usize>,
 }
 
-/// Whether only Mneme, or a later Redis, has this command. Redis' texts do not count it.
+/// Whether only Mneme, or a later Redis, has this command, so that Redis's texts do not count it.
 fn is_foreign_to_redis(name: &str) -> bool {
     name == "client|setinfo" || name == "mneme" || name.starts_with("mneme|")
 }
 
 impl Vocabulary {
-    /// Of a server with these commands, in the order of its table.
+    /// The vocabulary of a server with these commands, in the order of its table.
     pub fn new(own: impl Iterator<Item = NamedCommand>) -> Self {
         let absent = ABSENT.lines().filter(|line| !line.starts_with('#'));
         let absent = absent.filter_map(|line| {
@@ -110,7 +110,7 @@ impl Vocabulary {
         }
     }
 
-    /// How many commands there are.
+    /// The number of commands.
     pub fn len(&self) -> usize {
         self.commands.len()
     }
@@ -146,7 +146,7 @@ impl Vocabulary {
         &self.counted[category as usize]
     }
 
-    /// What a rule about a category changes.
+    /// The commands that a rule about a category changes.
     pub fn reached(&self, category: Category) -> &Bits {
         &self.reached[category as usize]
     }

@@ -10,11 +10,11 @@ use crate::settings::Key;
 use crate::shared::Shared;
 use mneme_log::{Decision, Stored};
 
-/// What a command's `run` gets.
+/// The arguments of a command's `run`.
 pub(crate) struct Call<'a> {
-    /// The command's name and arguments. Their number suits the command's arity.
+    /// The command's name and arguments, whose number is valid for the command's arity.
     pub args: Arguments<'a>,
-    /// Where the answer goes: exactly one reply. On `Err` whatever has been written is taken back.
+    /// Where to write the reply: exactly one. On `Err` everything written is discarded.
     pub reply: Reply<'a>,
     /// The database that the client has selected.
     pub keyspace: Keyspace<'a>,
@@ -26,11 +26,11 @@ pub(crate) struct Call<'a> {
     slice_end_ns: Option<u64>,
 }
 
-/// What a command's `run` comes to: its reply has been written, or an error is to be sent instead.
+/// The result of a command's `run`: its reply has been written, or an error is to be sent instead.
 pub(crate) type Outcome = Result<(), Failure>;
 
 impl<'a> Call<'a> {
-    /// A call of `args` by `client`, with its reply at the end of `reply`. Its time slice ends at
+    /// A call of `args` by `client`, whose reply is appended to `reply`. Its time slice ends at
     /// `slice_end_ns`.
     pub fn new(
         args: Arguments<'a>,
@@ -39,7 +39,7 @@ impl<'a> Call<'a> {
         server: &'a Shared,
         slice_end_ns: u64,
     ) -> Self {
-        // What the client's thread counts.
+        // The client's thread does the counting.
         let counters = &server.threads[client.thread].counters;
         Self {
             slice_end_ns: Some(slice_end_ns),
@@ -47,8 +47,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A call that is not interrupted: its keys are counted by `counters`, and it is part of
-    /// `transaction` if there is one.
+    /// A call that is not interrupted: `counters` count its keys, and it belongs to `transaction`
+    /// if there is one.
     pub fn within(
         args: Arguments<'a>,
         reply: Reply<'a>,
@@ -67,7 +67,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether a command that can go on later is to let other clients be served first
+    /// Whether a command that can be continued should let other clients be served first
     /// ([`Failure::Unfinished`]). Never within `EXEC`.
     pub fn is_slice_over(&self) -> bool {
         self.slice_end_ns.is_some_and(|end_ns| {
@@ -75,8 +75,8 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Holds the reply back until every shared section of `threads` has ended that may have begun
-    /// too early to see what this command has done. Within `EXEC` there are no such sections.
+    /// Delays the reply until every shared section of `threads` has ended that may have begun too
+    /// early to see this command's effect. Within `EXEC` there are no such sections.
     pub fn await_sections(&mut self, threads: impl IntoIterator<Item = usize>) {
         if self.slice_end_ns.is_some() {
             self.client.awaits = Some(Awaits {
@@ -86,8 +86,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Milliseconds since the Unix epoch, by which keys expire: for all commands of an `EXEC` that
-    /// is a transaction of the store the same.
+    /// Milliseconds since the Unix epoch, by which keys expire. Equal for all commands of an `EXEC`
+    /// that is a transaction of the store.
     pub fn wall_ms(&self) -> u64 {
         let transaction = self.keyspace.time_of_transaction();
         transaction.unwrap_or_else(|| self.server.store.wall_ms())
@@ -107,9 +107,9 @@ impl<'a> Call<'a> {
             .ok_or(Failure::NoSuchDatabase)
     }
 
-    /// Changes the key that is argument 1 by what is stored there, and replies with the value it
-    /// had, or null. `decide` may be called again, as in [`Keyspace::update`]. Counts a hit or a
-    /// miss; whether it was a hit.
+    /// Changes the key in argument 1 depending on its value, and replies with that value, or null.
+    /// `decide` may be called again, as in [`Keyspace::update`]. Counts a hit or a miss, and
+    /// returns whether it was a hit.
     pub fn update_returning(
         &mut self,
         mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
@@ -127,8 +127,8 @@ impl<'a> Call<'a> {
         Ok(found)
     }
 
-    /// Replies with for how many of the arguments, all of them keys, `holds` is so: at one instant,
-    /// so that it may be called again.
+    /// Replies with the number of arguments, all of them keys, for which `holds` returns true at
+    /// one instant; so `holds` may be called again.
     pub fn count_keys(
         &mut self,
         mut holds: impl FnMut(&mut Keyspace<'_>, &[u8]) -> Result<bool, Failure>,
@@ -142,7 +142,8 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// The subcommand of `container` in argument 1 is not known, or not with so many arguments.
+    /// The error for an unknown subcommand of `container` in argument 1, or a wrong number of
+    /// arguments.
     pub fn no_such_subcommand(&self, container: &str) -> Failure {
         let before = "ERR unknown subcommand or wrong number of arguments for '";
         let behind = format!("'. Try {container} HELP.");

@@ -1,66 +1,66 @@
-//! What a command is: everything that Mneme knows of it, in one place.
+//! The definition of a command: everything that Mneme knows about it, in one place.
 //!
-//! Dispatch, `COMMAND`, `COMMAND DOCS`, `COMMAND GETKEYS` and the `HELP` of containers are all
-//! derived from these fields; nothing about a command stands anywhere else.
+//! Dispatch, `COMMAND`, `COMMAND DOCS`, `COMMAND GETKEYS` and the `HELP` of containers are derived
+//! from these fields. Nothing about a command is defined anywhere else.
 
 use super::{Call, Category, Failure, Flag, Group, KeyFlag, KeySpec, Kind, Outcome};
 use crate::resp::Arguments;
 
-/// What it costs to change a part of a value.
+/// The complexity of changing a part of a value.
 pub(crate) const PART: &str = "O(N) where N is the length of the part; of the whole value where that is short, where the part is longer than 4 KiB within the value or 1 MiB behind its end, for the first change within a transaction, when the value has outgrown its slack, and for the first change since it was read as a whole";
 
-/// Bytes that a key takes beside itself while a command reads or changes several at one instant: a
-/// little more than was measured, which is 110 to 165 of a key that is read and up to 245 of one
-/// that is changed.
+/// The number of bytes that a key takes in addition to its own length while a command reads or
+/// changes several at one instant: a little more than the measured 110 to 165 for a key that is
+/// read, and up to 245 for one that is changed.
 const KEY: usize = 256;
 
 /// One command or subcommand.
 pub(crate) struct Command {
-    /// In lower case; a subcommand's is `container|name`.
+    /// The name in lower case; a subcommand's is `container|name`.
     pub name: &'static str,
-    /// What it does, in one line, for `COMMAND DOCS` and `HELP`.
+    /// A summary in one line, for `COMMAND DOCS` and `HELP`.
     pub summary: &'static str,
     /// The Redis version that introduced it.
     pub since: &'static str,
-    /// The chapter of the manual it belongs to.
+    /// The chapter of the manual that it belongs to.
     pub group: Group,
-    /// What it costs.
+    /// Its complexity.
     pub complexity: &'static str,
-    /// How many arguments it takes, its name (and its container's) included; `-n` means n or more.
+    /// The number of arguments, including its name (and its container's); `-n` means n or more.
     pub arity: i32,
-    /// What it does to the data and when it may run.
+    /// Its effects and the states in which it may run.
     pub flags: &'static [Flag],
-    /// ACL categories, apart from those that follow from the flags.
+    /// The ACL categories that do not follow from the flags.
     pub categories: &'static [Category],
     /// Hints for clients and proxies.
     pub tips: &'static [&'static str],
     /// Which arguments are keys.
     pub keys: &'static [KeySpec],
-    /// What a call does with its keys, where a specification leaves it to the arguments
+    /// A call's access to its keys, if the specification says that it depends on the arguments
     /// (`variable_flags`).
     pub key_flags: Option<fn(&Arguments<'_>) -> &'static [KeyFlag]>,
     /// The arguments' names and types, for completion.
     pub arguments: &'static [Argument],
     /// Its subcommands, if it is a container.
     pub subcommands: &'static [&'static Command],
-    /// How neighbours of it in a pipeline are executed as one.
+    /// How consecutive calls in a pipeline are executed as one.
     pub batching: Option<Batching>,
-    /// Which records it may meet.
+    /// The records that it may access.
     pub reach: Reach,
-    /// Which calls have the server to themselves, though the others do not. A transaction with such
-    /// a command does too.
+    /// The calls that need an exclusive section, although others of this command do not. A
+    /// transaction with such a call needs one too.
     pub exclusive_if: Option<fn(&Arguments<'_>) -> bool>,
-    /// For a command without keys: whether executing it several times is the same as executing it
-    /// once, but for the selected database.
+    /// For a command without keys: whether executing it several times has the effect of executing
+    /// it once, except for the selected database.
     pub is_repeatable: bool,
-    /// Whether a transaction carries it out at once instead of keeping it for `EXEC`.
+    /// Whether it is executed at once within a transaction, instead of being queued for `EXEC`.
     pub is_immediate: bool,
     /// Executes one call.
     pub run: fn(&mut Call<'_>) -> Outcome,
 }
 
 impl Command {
-    /// What a definition need not mention.
+    /// The defaults of a definition.
     pub const BLANK: Command = Command {
         name: "",
         summary: "",
@@ -83,14 +83,15 @@ impl Command {
         run: no_run,
     };
 
-    /// What the commands of strings have in common.
+    /// The common fields of string commands.
     pub const STRING: Command = Command {
         group: Group::String,
         categories: &[Category::String],
         ..Command::BLANK
     };
 
-    /// What the commands of hashes have in common. All cost as much as the hash is long.
+    /// The common fields of hash commands, all of which take time proportional to the hash's
+    /// length.
     pub const HASH: Command = Command {
         group: Group::Hash,
         complexity: "O(N) where N is the length of the hash in bytes",
@@ -98,20 +99,20 @@ impl Command {
         ..Command::BLANK
     };
 
-    /// What the commands of bits have in common.
+    /// The common fields of bit commands.
     pub const BITMAP: Command = Command {
         group: Group::Bitmap,
         categories: &[Category::Bitmap],
         ..Command::BLANK
     };
 
-    /// What the commands of keys have in common, whatever the values are.
+    /// The common fields of commands on keys of any type.
     pub const KEYSPACE: Command = Command {
         categories: &[Category::Keyspace],
         ..Command::BLANK
     };
 
-    /// Whether `count` arguments, names included, suit it.
+    /// Whether `count` arguments, including names, are valid.
     #[inline]
     pub fn accepts(&self, count: usize) -> bool {
         match usize::try_from(self.arity) {
@@ -120,15 +121,15 @@ impl Command {
         }
     }
 
-    /// Bytes that the keys of a call take while it is executed, as far as their places among the
-    /// arguments tell which these are.
+    /// The number of bytes that a call's keys take while it is executed, as far as the keys can be
+    /// found from their positions.
     pub fn bytes_for_keys(&self, args: &Arguments<'_>) -> usize {
         let found = self.keys.iter().filter_map(|spec| spec.positions(args));
         found.map(|positions| positions.len() * KEY).sum()
     }
 
-    /// The positions of the keys of a call, and what it does with each. A rule that does not fit
-    /// the arguments makes all of them doubtful: then there are none.
+    /// The positions of a call's keys, and its access to each. If a rule does not fit the
+    /// arguments, all are doubtful, and none is returned.
     pub fn keys_of(&self, args: &Arguments<'_>) -> Vec<(usize, &'static [KeyFlag])> {
         let mut keys = Vec::new();
         for spec in self.keys {
@@ -144,12 +145,12 @@ impl Command {
         keys
     }
 
-    /// Whether it carries `flag`.
+    /// Whether it has `flag`.
     pub fn has(&self, flag: Flag) -> bool {
         self.flags.contains(&flag)
     }
 
-    /// Whether it may change data, here or where it is replicated to.
+    /// Whether it may change data, here or on a replica.
     pub fn may_change_data(&self) -> bool {
         self.has(Flag::Write) || self.has(Flag::MayReplicate)
     }
@@ -169,7 +170,7 @@ impl Command {
             .find(|sub| sub.short_name().as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// All its ACL categories: those that follow from its flags and its own.
+    /// All its ACL categories: its own, and those that follow from its flags.
     pub fn acl_categories(&self) -> impl Iterator<Item = Category> {
         let implied = [
             (self.has(Flag::Write), Category::Write),
@@ -189,34 +190,34 @@ impl Command {
     }
 }
 
-/// The default of a command whose definition lacks `run`: every call gets a reply.
+/// The default for a definition without `run`: every call gets a reply.
 fn no_run(_: &mut Call<'_>) -> Outcome {
     Err(Failure::other("ERR this command's definition has no `run`"))
 }
 
-/// Which records a command may meet, and so what isolates it from others.
+/// The records that a command may access, which determines how it is isolated from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Those of its keys, if any: isolated by the store, in a transaction too.
+    /// Those of its keys, if any; the store isolates them, in a transaction too.
     Keys,
-    /// Any of a database, or of all. By itself it takes no notice of others; a transaction with
-    /// such a command has the server to itself.
+    /// Any record of one database or of all. On its own it is not isolated; a transaction with such
+    /// a command needs an exclusive section.
     Databases,
-    /// As `Databases`, and it always has the server to itself.
+    /// As `Databases`, but it always needs an exclusive section.
     Exclusive,
-    /// Those of the commands that wait for it.
+    /// Those of the queued commands.
     Queue,
-    /// None. It may wait for long, and no other thread for it.
+    /// None. It may take long, and no other thread waits for it.
     Nothing,
 }
 
-/// How consecutive commands of a pipeline become one call of the store.
+/// How consecutive commands of a pipeline are combined into one call of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Batching {
     /// One argument, a key; the reply is its value.
     Value,
-    /// Exactly a key and a value, to be stored; with more arguments the command is executed by
-    /// itself.
+    /// Exactly a key and a value to be stored; with more arguments the command is executed
+    /// individually.
     Pair,
 }
 
@@ -245,7 +246,7 @@ pub(crate) struct Argument {
     pub multiple: bool,
     /// Whether its token is repeated with it.
     pub multiple_token: bool,
-    /// Which of the command's key specifications finds it, if it is a key.
+    /// The index of the key specification that finds it, if it is a key.
     pub key_spec: usize,
     pub arguments: &'static [Argument],
 }
@@ -279,12 +280,12 @@ impl Argument {
         }
     }
 
-    /// A word that stands for itself.
+    /// A literal word.
     pub const fn word(name: &'static str, token: &'static str) -> Self {
         Self::new(name, Kind::PureToken).after(token)
     }
 
-    /// One of several.
+    /// One of several alternatives.
     pub const fn one_of(name: &'static str, arguments: &'static [Argument]) -> Self {
         Self {
             arguments,
@@ -292,7 +293,7 @@ impl Argument {
         }
     }
 
-    /// Several, one after the other.
+    /// Several arguments, one after the other.
     pub const fn block(name: &'static str, arguments: &'static [Argument]) -> Self {
         Self {
             arguments,
@@ -300,7 +301,7 @@ impl Argument {
         }
     }
 
-    /// Preceded by the word `token`.
+    /// Makes it follow the word `token`.
     pub const fn after(self, token: &'static str) -> Self {
         Self {
             token: Some(token),
@@ -308,7 +309,7 @@ impl Argument {
         }
     }
 
-    /// Understood since this version of Redis.
+    /// Sets the version of Redis that introduced it.
     pub const fn since(self, since: &'static str) -> Self {
         Self {
             since: Some(since),
@@ -316,7 +317,7 @@ impl Argument {
         }
     }
 
-    /// May be left out.
+    /// Makes it optional.
     pub const fn optional(self) -> Self {
         Self {
             optional: true,
@@ -324,7 +325,7 @@ impl Argument {
         }
     }
 
-    /// May be repeated.
+    /// Allows repeating it.
     pub const fn multiple(self) -> Self {
         Self {
             multiple: true,
@@ -332,7 +333,7 @@ impl Argument {
         }
     }
 
-    /// May be repeated, the token in front of it too.
+    /// Allows repeating it together with its token.
     pub const fn multiple_with_token(self) -> Self {
         Self {
             multiple_token: true,

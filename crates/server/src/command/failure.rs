@@ -5,22 +5,21 @@ use std::borrow::Cow;
 use mneme_collections::{Damage, EditError};
 use mneme_log::{BatchError, MAX_KEY, ReadError, WriteError};
 
-/// Why a change is refused for which the change feed finds no space: what it holds does not become
-/// durable.
+/// Why a change is refused if the change feed has no space: its content does not become durable.
 pub(crate) const FEED_IS_FULL: &str =
     "the change feed is full, and what it holds does not become durable";
 
-/// How much a change lacks that found no space: bytes.
+/// The lack of memory for a change, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shortage {
-    /// What it needs, at once.
+    /// The contiguous space needed.
     wanted: u64,
-    /// What the records that there are take.
+    /// The space taken by existing records.
     live: u64,
     capacity: u64,
 }
 
-/// Why a command was not executed. The texts, codes included, are Redis'.
+/// Why a command was not executed. The texts, including codes, are Redis's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("ERR syntax error")]
@@ -45,12 +44,12 @@ pub(crate) enum Failure {
     OutOfMemory(Shortage),
     #[error("LOADING Redis is loading the dataset in memory")]
     Loading,
-    /// What was written cannot become durable, for this reason.
+    /// Writes cannot become durable, for this reason.
     #[error("MISCONF Errors writing to the AOF file: {0}")]
     NotDurable(&'static str),
     #[error("NOAUTH Authentication required.")]
     NotAuthenticated,
-    /// A command that the user may not call.
+    /// The user may not call this command.
     #[error("NOPERM this user has no permissions to run the '{0}' command")]
     DeniedCommand(&'static str),
     #[error("NOPERM this user has no permissions to access one of the keys used as arguments")]
@@ -79,40 +78,41 @@ pub(crate) enum Failure {
     /// whole transaction.
     #[error("ERR {0}")]
     Store(String),
-    /// Another process is in the way, and may not be a moment later. The command is retried for a
+    /// Another process holds something that may be free in a moment. The command is retried for a
     /// while, unless it is part of a transaction.
     #[error("ERR {0}")]
     NotYet(String),
-    /// Its time slice is over before its work. It is called again after other clients have been
-    /// served, and goes on with the client's [`Unfinished`](crate::client::Unfinished). Or it has
-    /// not begun, because another thread's exclusive section has changed what it was admitted by.
+    /// Its time slice ended before its work was done; it is called again after other clients have
+    /// been served, and continues with the client's [`Unfinished`](crate::client::Unfinished). Or
+    /// it has not begun, because another thread's exclusive section has changed the conditions
+    /// under which it was admitted.
     #[error("ERR the command is not finished")]
     Unfinished,
-    /// It wants the server to itself, and a command of another thread takes long. It is called
+    /// It needs an exclusive section, and a command of another thread takes long. It is called
     /// again soon.
     #[error("ERR another command is in the way")]
     NotAlone,
-    /// One that quotes what a client has sent, which may not be text.
+    /// An error that quotes a client's bytes, which may not be text.
     #[error("{}", String::from_utf8_lossy(.0))]
     Bytes(Vec<u8>),
-    /// Any other; its code comes first.
+    /// Any other error, beginning with its code.
     #[error("{0}")]
     Other(Cow<'static, str>),
 }
 
 impl Failure {
-    /// An error that only one command knows.
+    /// An error specific to one command.
     pub fn other(text: impl Into<Cow<'static, str>>) -> Self {
         Failure::Other(text.into())
     }
 
-    /// An error that quotes `sent`, up to its first NUL as Redis does, between two texts.
+    /// An error that quotes `sent`, up to its first NUL as in Redis, between two texts.
     pub fn quoting(before: &str, sent: &[u8], behind: &str) -> Self {
         let sent = sent.split(|byte| *byte == 0).next().unwrap_or_default();
         Failure::Bytes([before.as_bytes(), sent, behind.as_bytes()].concat())
     }
 
-    /// Its text as it is sent.
+    /// The text as it is sent.
     pub fn text(&self) -> Cow<'_, [u8]> {
         match self {
             Failure::Bytes(text) => Cow::Borrowed(text),
@@ -120,12 +120,13 @@ impl Failure {
         }
     }
 
-    /// What `EXEC` says that fails as a whole for this reason.
+    /// The error of an `EXEC` that fails as a whole for this reason.
     pub fn aborted_because(failure: &Failure) -> Self {
         let reason = failure.to_string();
         let mut reason = reason.strip_prefix("ERR ").unwrap_or(&reason).to_owned();
         if let Failure::OutOfMemory(shortage) = failure {
-            // A client that reads it decides whether to remove something or to send less at once.
+            // A client that reads it can decide whether to remove something or to send less at
+            // once.
             let Shortage {
                 wanted,
                 live,
@@ -142,7 +143,7 @@ impl Failure {
         Failure::AbortedBecause(reason)
     }
 
-    /// Whether it is not the command's doing, so that a transaction cannot go on with the next one.
+    /// Whether the store caused it, so that a transaction cannot continue with the next command.
     pub fn is_of_the_store(&self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! Which arguments of a command are keys, in the terms of Redis 7's key specifications.
+//! Finds the keys among a command's arguments, by Redis 7's key specifications.
 
 use std::iter::StepBy;
 use std::ops::Range;
@@ -10,13 +10,13 @@ use super::vocabulary::named;
 /// One rule that finds keys among a command's arguments.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeySpec {
-    /// What the command does with these keys.
+    /// The command's access to these keys.
     pub flags: &'static [KeyFlag],
     /// Where they begin.
     pub begin: Begin,
-    /// Which arguments from there on they are.
+    /// Which arguments from there on are keys.
     pub find: Find,
-    /// A remark for the reader of `COMMAND INFO`.
+    /// A remark for `COMMAND INFO`.
     pub notes: Option<&'static str>,
 }
 
@@ -29,18 +29,19 @@ pub(crate) struct KeySpec {
 pub(crate) enum Begin {
     /// At this argument; the command's name is argument 0.
     Index(usize),
-    /// Behind this word, looked for from this argument on.
+    /// After this word, which is searched from this argument on.
     Keyword(&'static str, usize),
 }
 
-/// Which arguments are keys, counted from where they begin.
+/// Which arguments are keys, counted from their beginning.
 #[derive(Debug, Clone, Copy)]
 #[allow(
     dead_code,
     reason = "Redis' whole vocabulary, so that a new command finds its words"
 )]
 pub(crate) enum Find {
-    /// Every `step`-th up to `last`: an offset, or if negative counted from the end of the command.
+    /// Every `step`-th argument up to `last`, which is an offset or, if negative, counts from the
+    /// end of the command.
     Range {
         last: i32,
         step: usize,
@@ -55,7 +56,7 @@ pub(crate) enum Find {
 }
 
 named! {
-    /// What a command does with a key and its value.
+    /// A command's access to a key and its value.
     KeyFlag {
         ReadOnly => "RO",
         ReadWrite => "RW",
@@ -121,7 +122,7 @@ impl KeySpec {
         }
     }
 
-    /// With a remark.
+    /// Adds a remark.
     pub const fn with_notes(self, notes: &'static str) -> Self {
         Self {
             notes: Some(notes),
@@ -129,12 +130,12 @@ impl KeySpec {
         }
     }
 
-    /// First key, last key and step of a command with these rules, as `COMMAND INFO` gave them
-    /// before Redis 7; zeros where that cannot be said.
+    /// The first key, last key and step of a command with these rules, as in `COMMAND INFO` before
+    /// Redis 7; zeros if that cannot be expressed.
     pub fn legacy(specs: &[Self]) -> (i64, i64, i64) {
         let mut specs = specs.iter().map(Self::legacy_of_one);
         let first = specs.next().unwrap_or_default();
-        // Rules for neighbours make one range.
+        // Rules for adjacent keys form one range.
         specs.fold(first, |(first, last, step), next| {
             if next.0 == last + 1 && next.2 == 1 {
                 (first, next.1, step)
@@ -158,7 +159,7 @@ impl KeySpec {
         }
     }
 
-    /// The position of the key, if there is exactly one and every call has it there.
+    /// The position of the key, if there is exactly one, which is at that position in every call.
     #[inline]
     pub const fn only(&self) -> Option<usize> {
         match (self.begin, self.find) {
@@ -186,7 +187,7 @@ impl KeySpec {
                     Ok(offset) => begin + offset + 1,
                     Err(_) => (args.len() + 1).checked_sub(last.unsigned_abs() as usize)?,
                 };
-                // A limit of n: keys are the first n-th of what is left.
+                // A limit of n means that the first n-th of the rest are keys.
                 let end = if limit > 1 {
                     begin + end.saturating_sub(begin) / limit
                 } else {

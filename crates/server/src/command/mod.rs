@@ -1,5 +1,5 @@
-//! What a command is, and what each of them is given: **the floor below the commands**, which names
-//! none of them.
+//! The definition of commands and what they are given: **the layer below the commands**, which
+//! names none of them.
 //!
 //! A command's file begins with `use crate::command::*`.
 

@@ -1,4 +1,4 @@
-//! From a command's name to its definition, in any case, without allocating: a hash and a
+//! Finds a command's definition by its name, in any case, without allocating: a hash and a
 //! comparison of two words.
 
 use super::Command;
@@ -9,20 +9,20 @@ use crate::acl::{NamedCommand, Vocabulary};
 pub(crate) struct CommandTable {
     commands: Vec<&'static Command>,
     slots: Box<[Option<Entry>]>,
-    /// From a definition's address to its place.
+    /// From a definition's address to its position.
     places: Box<[Option<(usize, usize)>]>,
     count: usize,
 }
 
 struct Entry {
     ends: Ends,
-    /// Whether equal ends are equal names.
+    /// Whether equal ends imply equal names.
     is_exact: bool,
     command: &'static Command,
 }
 
 impl CommandTable {
-    /// A table of `commands`, which are in alphabetical order.
+    /// A table of `commands`, which must be in alphabetical order.
     pub fn new(commands: Vec<&'static Command>) -> Self {
         let slots = (0..(commands.len() * 8).next_power_of_two()).map(|_| None);
         let mut slots: Box<[Option<Entry>]> = slots.collect();
@@ -75,8 +75,8 @@ impl CommandTable {
         }
     }
 
-    /// The place of a command or subcommand among all: below [`places`](Self::places), and
-    /// different for each.
+    /// The position of a command or subcommand: less than [`places`](Self::places), and different
+    /// for each.
     #[inline]
     pub fn place(&self, command: &'static Command) -> usize {
         let address = std::ptr::from_ref(command).addr();
@@ -85,18 +85,18 @@ impl CommandTable {
             match self.places[slot] {
                 Some((known, place)) if known == address => return place,
                 Some(_) => slot = (slot + 1) & (self.places.len() - 1),
-                // A definition that is in no folder's list cannot be called.
+                // A definition that no folder lists cannot be called.
                 None => return self.count,
             }
         }
     }
 
-    /// How many commands and subcommands there are.
+    /// The number of commands and subcommands.
     pub fn places(&self) -> usize {
         self.count
     }
 
-    /// All commands and subcommands, in the order of their places.
+    /// All commands and subcommands, in the order of their positions.
     pub fn all(&self) -> impl Iterator<Item = &'static Command> {
         let with_subcommands = |&command: &&'static Command| {
             [command]
@@ -106,7 +106,7 @@ impl CommandTable {
         self.commands.iter().flat_map(with_subcommands)
     }
 
-    /// What rules of users can name.
+    /// The commands that rules of users can name.
     pub fn vocabulary(&self) -> Vocabulary {
         Vocabulary::new(self.all().map(|command| NamedCommand {
             name: command.name,
@@ -128,18 +128,18 @@ impl CommandTable {
     }
 }
 
-/// Where the search for a definition's place begins.
+/// Where the search for a definition's position begins.
 #[inline]
 fn first_place(command: &'static Command) -> usize {
     let address = std::ptr::from_ref(command).addr() as u64;
     (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize
 }
 
-/// A name's length, first eight and last eight bytes, each with the bit set in which the cases of a
-/// letter differ.
+/// A name's length and its first and last eight bytes, each with the bit set that distinguishes the
+/// cases of a letter.
 ///
-/// Only a letter becomes a letter thereby, so names of up to 16 letters are equal, but for case,
-/// where their ends are.
+/// Setting that bit turns no other byte into a letter, so names of up to 16 letters are equal,
+/// ignoring case, if their ends are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Ends {
     first: u64,
@@ -189,7 +189,7 @@ mod tests {
     use crate::commands::TABLE;
 
     #[test]
-    fn every_command_has_a_place_of_its_own() {
+    fn every_command_has_a_position_of_its_own() {
         let executable = TABLE.executable();
         let mut places: Vec<_> = executable.map(|command| TABLE.place(command)).collect();
         let count = places.len();
@@ -223,7 +223,7 @@ mod tests {
         assert!(TABLE.find(&[b'a'; 100_000]).is_none());
     }
 
-    /// What a definition leaves out, though nothing would work without it.
+    /// What a definition lacks that is necessary.
     fn fault(command: &Command) -> Option<&'static str> {
         let has_own_run = !std::ptr::fn_addr_eq(command.run, Command::BLANK.run);
         let is_described = [command.summary, command.since, command.complexity]

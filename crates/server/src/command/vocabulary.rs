@@ -1,5 +1,5 @@
-//! Redis' words about commands: flags, chapters, ACL categories and types of arguments, each an
-//! enum that knows how Redis spells it.
+//! Redis's terms for commands: flags, chapters, ACL categories and argument types, each an enum
+//! with Redis's spelling.
 
 macro_rules! named {
     ($(#[$doc:meta])* $type:ident { $($variant:ident => $name:literal),* $(,)? }) => {
@@ -9,16 +9,16 @@ macro_rules! named {
         pub(crate) enum $type { $($variant),* }
 
         impl $type {
-            /// All of them.
+            /// All variants.
             #[allow(dead_code, reason = "of use to some of these types only")]
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// As Redis spells it.
+            /// The name that Redis uses.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// The one that Redis spells like this, in any case.
+            /// The variant with this Redis name, in any case.
             #[allow(dead_code, reason = "of use to some of these types only")]
             pub fn from_name(name: &[u8]) -> Option<Self> {
                 [$((Self::$variant, $name)),*]
@@ -31,7 +31,7 @@ macro_rules! named {
 pub(super) use named;
 
 named! {
-    /// What a command does to the data and when it may run.
+    /// An effect of a command, or a state in which it may run.
     Flag {
         Write => "write",
         Readonly => "readonly",

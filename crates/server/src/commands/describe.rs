@@ -1,4 +1,4 @@
-//! A command's definition as `COMMAND INFO` and `COMMAND DOCS` show it.
+//! Writes a command's definition for `COMMAND INFO` and `COMMAND DOCS`.
 
 use crate::resp::Reply;
 
@@ -31,7 +31,7 @@ pub(super) fn info(reply: &mut Reply<'_>, command: &Command) {
     for spec in command.keys {
         key_spec(reply, spec);
     }
-    // As Redis: an empty set, but an array.
+    // As in Redis: an empty set, but encoded as an array.
     match command.subcommands.len() {
         0 => reply.set(0),
         count => reply.array(count),

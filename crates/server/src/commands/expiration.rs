@@ -4,7 +4,7 @@ use mneme_log::Expiry;
 
 use crate::command::{Call, Failure};
 
-/// How an option says a time.
+/// How an option expresses a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notation {
     /// `EX`: seconds from now.
@@ -18,7 +18,7 @@ pub(crate) enum Notation {
 }
 
 impl Notation {
-    /// The one that is called `word`, in any case.
+    /// The notation with this name, in any case.
     pub fn from_word(word: &[u8]) -> Option<Self> {
         [
             ("EX", Self::Seconds),
@@ -33,8 +33,8 @@ impl Notation {
         })
     }
 
-    /// Milliseconds since 1970 that `number` stands for; negative before. `None` if they are beyond
-    /// what 64 bits hold.
+    /// The time for `number` in milliseconds since 1970; negative before 1970. `None` if it exceeds
+    /// 64 bits.
     pub fn to_unix_ms(self, number: i64, now_ms: u64) -> Option<i64> {
         let (unit_ms, base_ms) = match self {
             Self::Seconds => (1000, now_ms as i64),
@@ -47,7 +47,7 @@ impl Notation {
 }
 
 impl Call<'_> {
-    /// The time that argument `index` says, which must be positive, for the options of `command`.
+    /// The time in argument `index`, which must be positive, for the options of `command`.
     pub fn expiry(
         &self,
         index: usize,

@@ -1,10 +1,10 @@
-//! What the containers (`CLIENT`, `CONFIG`, ...) have in common: without a subcommand they do
-//! nothing, and `HELP` is derived from their subcommands.
+//! Common parts of the containers (`CLIENT`, `CONFIG`, ...): without a subcommand they do nothing,
+//! and `HELP` is derived from their subcommands.
 
 use crate::command::*;
 use crate::command::{Argument, Kind};
 
-/// What the `HELP` subcommands have in common.
+/// The common fields of the `HELP` subcommands.
 pub(super) const HELP: Command = Command {
     summary: "Prints this help",
     since: "5.0.0",
@@ -14,7 +14,7 @@ pub(super) const HELP: Command = Command {
     ..Command::BLANK
 };
 
-/// What the containers have in common.
+/// The common fields of the containers.
 pub(super) const CONTAINER: Command = Command {
     group: Group::Server,
     complexity: "Depends on subcommand.",
@@ -47,7 +47,7 @@ pub(super) fn of(call: &mut Call<'_>, container: &Command) -> Outcome {
     Ok(())
 }
 
-/// An argument as a manual page shows it.
+/// An argument in the notation of a manual page.
 pub(super) fn usage(argument: &Argument) -> String {
     let inner = |separator| {
         argument

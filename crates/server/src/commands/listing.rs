@@ -1,4 +1,4 @@
-//! `docs/commands.md`, which is written from the definitions and from nothing else.
+//! `docs/commands.md`, which is generated from the definitions only.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The commands: one file each, in a folder for each chapter of the manual.
 //!
-//! To add one, copy a neighbour (`strings/get.rs` is the shortest), change what it says, and name
-//! it in its folder's `mod.rs`. There is no other place to register it.
+//! To add one, copy a neighbour (`strings/get.rs` is the shortest), adapt it, and name it in its
+//! folder's `mod.rs`. There is no other place to register it.
 
 mod acl;
 mod bits;

@@ -1,23 +1,23 @@
-//! Accepting connections when no descriptors are left: **neither retried nor logged without
-//! pause**.
+//! Accepting connections when no descriptors are left: **attempts and log messages are
+//! rate-limited**.
 //!
 //! The connections wait in the system's queue meanwhile, up to `tcp-backlog` of them, and are
 //! served once a descriptor is free.
 
-/// How soon it is tried again.
+/// How soon accepting is tried again.
 const AGAIN_MS: u64 = 500;
 
 /// Whether a thread may accept.
 #[derive(Debug, Default)]
 pub(super) struct Accepting {
-    /// When it may again, if it could not.
+    /// When it may try again, if it failed.
     again_ms: Option<u64>,
-    /// Whether connections may wait at the listeners beyond those accepted last.
+    /// Whether more connections may be waiting at the listeners.
     pub more: bool,
 }
 
 impl Accepting {
-    /// It could not: not before a while.
+    /// Accepting failed: it is not tried again for a while.
     pub fn failed(&mut self, now_ms: u64) {
         self.again_ms = Some(now_ms + AGAIN_MS);
         self.more = false;

@@ -11,7 +11,7 @@ use super::EventLoop;
 const DRAIN_MS: u64 = 5_000;
 
 impl EventLoop {
-    /// Accepts and reads no more, sends what has been answered, and closes every connection.
+    /// Stops accepting and reading, sends pending replies, and closes every connection.
     pub(super) fn drain_connections(mut self, events: &mut Events) -> io::Result<()> {
         for mut listener in std::mem::take(&mut self.listeners) {
             listener.deregister(self.poll.registry())?;
@@ -34,7 +34,7 @@ impl EventLoop {
             if self.connections.is_empty() || now_ms >= deadline_ms {
                 break;
             }
-            // Before the wait, which the gate's next opening is to end.
+            // Before the wait, which the gate's next opening must end.
             self.release_parked();
             let timeout_ms = match self.ready.is_empty() {
                 true => deadline_ms - now_ms,

@@ -1,20 +1,21 @@
-//! TLS handshakes of a thread: **served after all clients that are ready, a few in a round, and
-//! ended when they take too long or are too many**.
+//! The TLS handshakes of a thread: **performed after all ready clients were served, a few in a
+//! round, and aborted when they take too long or are too many**.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::{EventLoop, SLICE_NS, Turn};
 use crate::tls::{HANDSHAKE_MS, HANDSHAKES};
 
-/// Steps of handshakes in a round. One takes up to a millisecond, for the signature.
+/// The maximum number of handshake steps in a round. One takes up to a millisecond, for the
+/// signature.
 const STEPS: usize = 4;
 
-/// Handshakes that are not over.
+/// Handshakes in progress.
 #[derive(Debug, Default)]
 pub(super) struct Handshakes {
-    /// Those whose peers have sent something.
+    /// Those whose peers have sent data.
     pub steps: VecDeque<Turn>,
-    /// When each is ended, and its connection's place in the slab.
+    /// The deadline of each, with its connection's index in the slab.
     pub ends: BTreeSet<(u64, usize)>,
 }
 
@@ -24,11 +25,12 @@ impl EventLoop {
             let connection = self.connections.get(key);
             connection.is_some_and(|one| one.handshake_ends_ms.is_some())
         };
-        // Mostly there are none.
+        // Usually there are none.
         !self.handshakes.ends.is_empty() && is_it(key)
     }
 
-    /// Notes a new connection whose peer is to speak TLS. If there are too many, the oldest ends.
+    /// Records a new connection whose peer must speak TLS. If there are too many, the oldest is
+    /// closed.
     pub(super) fn expect_handshake(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -46,7 +48,7 @@ impl EventLoop {
         }
     }
 
-    /// Notes that a handshake is over, if it is.
+    /// Records the end of a handshake, if it has ended.
     pub(super) fn note_handshake(&mut self, key: usize) {
         if let Some(connection) = self.connections.get_mut(key)
             && !connection.is_shaking_hands()
@@ -56,7 +58,7 @@ impl EventLoop {
         }
     }
 
-    /// Has a handshake go on in a later round.
+    /// Continues a handshake in a later round.
     pub(super) fn step_later(&mut self, key: usize) {
         if let Some(connection) = self.connections.get_mut(key)
             && !std::mem::replace(&mut connection.queued, true)
@@ -66,7 +68,7 @@ impl EventLoop {
         }
     }
 
-    /// Goes on with a few handshakes, as long as the round that has begun at `begun_ns` is short.
+    /// Continues a few handshakes, as long as the round that began at `begun_ns` is short.
     pub(super) fn shake_hands(&mut self, begun_ns: u64) {
         for _ in 0..STEPS {
             let Some(turn) = self.handshakes.steps.pop_front() else {

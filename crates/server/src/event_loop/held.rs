@@ -8,7 +8,7 @@ use crate::pause::Pause;
 /// The held connections of a thread.
 #[derive(Debug, Default)]
 pub(super) struct HeldConnections {
-    /// Connections that any pause holds, by the number of their arrival: their places in the slab.
+    /// Connections that any pause holds, by their arrival number: their indices in the slab.
     by_any: BTreeMap<u64, usize>,
     /// Those that only a pause of all commands holds.
     by_all: BTreeMap<u64, usize>,
@@ -29,7 +29,7 @@ impl HeldConnections {
         self.queue(holds).remove(&number);
     }
 
-    /// Takes out the connections that `pause` does not hold, in the order in which they came.
+    /// Removes the connections that `pause` does not hold, in the order of their arrival.
     pub fn release(&mut self, pause: Option<Pause>) -> Vec<usize> {
         let mut released = BTreeMap::new();
         for holds in [Pause::Writes, Pause::All] {

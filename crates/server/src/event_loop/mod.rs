@@ -2,8 +2,8 @@
 //! the commands it has sent.
 //!
 //! Any thread executes any command; connections never move between threads. Readiness is
-//! edge-triggered, so that a busy connection costs one read and one write a turn and nothing else.
-//! Short replies are written after all ready connections have been served ([`answers`]).
+//! edge-triggered, so a busy connection costs only one read and one write a turn. Short replies are
+//! sent after all ready connections have been served ([`answers`]).
 
 mod accepting;
 mod draining;
@@ -35,30 +35,31 @@ use accepting::Accepting;
 use handshakes::Handshakes;
 use held::HeldConnections;
 
-/// Events fetched from the kernel at once.
+/// The maximum number of events fetched from the kernel at once.
 const EVENTS: usize = 256;
 
-/// How soon a paused connection is looked at again.
+/// How soon a paused connection is checked again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Connections accepted of one listener in a round, so that a flood of them does not keep others
-/// waiting.
+/// The maximum number of connections accepted from one listener in a round, so that a flood of them
+/// does not delay others.
 const ACCEPTS: usize = 64;
 
 /// The token of a thread's [`mio::Waker`].
 pub(crate) const WAKER: Token = Token(usize::MAX);
 
-/// Listener `index` has the token `LISTENERS - index`; a connection's is its place in the slab.
+/// Listener `index` has the token `LISTENERS - index`; a connection's token is its index in the
+/// slab.
 const LISTENERS: usize = usize::MAX - 1;
 
-/// A turn that a connection waits for. A connection that is `queued` waits for one.
+/// A pending turn of a connection, which is then marked as `queued`.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
-    /// Its place in the slab.
+    /// Its index in the slab.
     key: usize,
-    /// Its client's number. Its place may have been given to another connection since, which must
-    /// not get its turn: served twice in a round, a connection would send its replies in the wrong
-    /// order.
+    /// Its client's number. The index may have been reused for another connection since, which must
+    /// not get this turn: a connection that is served twice in a round would send its replies in
+    /// the wrong order.
     client: u64,
 }
 
@@ -71,9 +72,9 @@ pub(crate) struct EventLoop {
     connections: Slab<Connection>,
     /// Connections that have something to do.
     ready: Vec<Turn>,
-    /// Connections whose time slice ended before they were done: served when `ready` is empty.
+    /// Connections whose time slice ended before they were done; served when `ready` is empty.
     unfinished: VecDeque<Turn>,
-    /// Connections that are not listened to.
+    /// Connections from which no input is read.
     paused: BTreeSet<usize>,
     /// Connections whose next command waits for the end of a pause.
     held: HeldConnections,
@@ -83,19 +84,19 @@ pub(crate) struct EventLoop {
     /// Connections whose TLS handshake is not over.
     handshakes: Handshakes,
     /// Connections whose peers have closed their side and whose next command waits, by the time at
-    /// which they are closed.
+    /// which they will be closed.
     leaving: BTreeSet<(u64, usize)>,
     /// Connections whose next command waits until the change feed has space.
     starved: Vec<Turn>,
-    /// Since when the first of them waits.
+    /// Since when the first of them has been waiting.
     starved_ms: u64,
     /// Connections whose next command waits for other threads' sections.
     delayed: Vec<Turn>,
-    /// When they are looked at again.
+    /// When they are checked again.
     delayed_ns: u64,
-    /// When idle clients were last looked for.
+    /// When idle clients were last checked for.
     idle_checked_ms: u64,
-    /// When paused clients were last looked at.
+    /// When paused clients were last checked.
     stalled_checked_ms: u64,
     /// Whether it may accept.
     accepting: Accepting,
@@ -103,7 +104,7 @@ pub(crate) struct EventLoop {
 }
 
 impl EventLoop {
-    /// The loop of thread `index`. `poll` is the one that the thread's waker was made for.
+    /// The loop of thread `index`. `poll` must be the one for which the thread's waker was created.
     pub fn new(
         poll: Poll,
         shared: Arc<Shared>,
@@ -165,7 +166,7 @@ impl EventLoop {
         &self.side().counters
     }
 
-    /// Waits for something to happen and notes which connections it happened to.
+    /// Waits for events and records the connections concerned.
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let poll_timeout = self.poll_timeout();
         match self.poll.poll(events, poll_timeout) {
@@ -206,13 +207,13 @@ impl EventLoop {
         }
     }
 
-    /// Accepts what waits at the listeners, a bounded number in a round, and gives each connection
-    /// to the thread that has the fewest.
+    /// Accepts waiting connections, a bounded number in a round, and gives each to the thread that
+    /// has the fewest.
     fn accept(&mut self) {
         let keepalive_s = self.shared.settings.count(Key::Keepalive) as u64;
         for number in 0..self.listeners.len() {
             for left in (0..ACCEPTS).rev() {
-                // Readiness is reported once: what is left over is accepted in the next round.
+                // Readiness is reported only once: the rest is accepted in the next round.
                 self.accepting.more |= left == 0;
                 match self.listeners[number].accept(keepalive_s) {
                     Ok(accepted) => self.admit(accepted),
@@ -241,7 +242,7 @@ impl EventLoop {
         ) {
             self.counters().rejected.add(1);
             tracing::debug!(peer = accepted.peer, refusal, "refusing a connection");
-            // The socket is new: these few bytes fit its buffer, or the peer is gone. One that
+            // The socket is new: these few bytes fit its buffer, or the peer is gone. A peer that
             // speaks TLS would not understand them.
             if !accepted.is_tls {
                 let _ = io::Write::write(&mut accepted.stream, refusal.as_bytes());
@@ -249,8 +250,8 @@ impl EventLoop {
             accepted.stream.finish();
             return;
         }
-        // SYNC: pairs with nothing; the loads only spread connections, an outdated one costs a
-        // little balance.
+        // SYNC: pairs with nothing; the loads only distribute connections, and an outdated one
+        // slightly affects the balance.
         let loads = shared
             .threads
             .iter()
@@ -272,7 +273,7 @@ impl EventLoop {
         side.wake();
     }
 
-    /// Takes what other threads have for this one.
+    /// Receives what other threads have sent to this one.
     fn take_mail(&mut self) {
         let mail = std::mem::take(&mut *self.side().mailbox());
         for accepted in mail.accepted {
@@ -300,7 +301,8 @@ impl EventLoop {
             (ClientSocket::Tcp(socket), Some(identity)) => {
                 ClientSocket::Tls(Box::new(TlsStream::new(socket, identity.config)))
             }
-            // There is an identity wherever a port is for TLS. Nobody is served in plain there.
+            // If a port is for TLS, there is an identity. Nobody is served without encryption
+            // there.
             _ if is_tls => {
                 // SYNC: as in `admit`.
                 self.side().load.fetch_sub(1, Ordering::Relaxed);
@@ -333,8 +335,8 @@ impl EventLoop {
         }
     }
 
-    /// Serves every connection that has an event. Then continues those whose time slice ended
-    /// before they were done, for one slice. The thread thus polls for new events every few
+    /// Serves every connection that has an event, then continues for one slice those whose time
+    /// slice ended before they were done. So the thread polls for new events every few
     /// milliseconds, however much there is to do.
     fn serve_ready(&mut self) {
         if self.ready.is_empty() && self.unfinished.is_empty() && self.handshakes.steps.is_empty() {
@@ -351,7 +353,7 @@ impl EventLoop {
             }
         }
         self.ready = ready;
-        // Before any of them is served again: its next replies may be sent at once.
+        // Before any of them is served again, because its next replies may be sent at once.
         self.answer();
         let mut now_ns = begun_ns;
         for _ in 0..self.unfinished.len() {
@@ -368,8 +370,7 @@ impl EventLoop {
         self.answer();
     }
 
-    /// Serves one connection, unless it has been closed. `now_ns` is the time as it was a moment
-    /// ago.
+    /// Serves one connection, unless it has been closed. `now_ns` is a recent time.
     fn serve(&mut self, Turn { key, client }: Turn, now_ns: u64) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -402,7 +403,7 @@ impl EventLoop {
         self.scratch.answers = answers;
     }
 
-    /// Does what a connection needs next.
+    /// Performs the connection's next action.
     fn follow_up(&mut self, key: usize, after: After) {
         match after {
             After::Wait => {}
@@ -422,7 +423,7 @@ impl EventLoop {
         self.update_interest(key);
     }
 
-    /// Has a connection served again when others have been.
+    /// Lets a connection be served again after others.
     fn resume_later(&mut self, key: usize) {
         if let Some(connection) = self.connections.get_mut(key)
             && !std::mem::replace(&mut connection.queued, true)
@@ -432,7 +433,7 @@ impl EventLoop {
         }
     }
 
-    /// Registers a connection for writability while it has unsent replies.
+    /// Registers a connection for writability as long as it has unsent replies.
     fn update_interest(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;

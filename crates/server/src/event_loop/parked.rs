@@ -1,6 +1,6 @@
 //! Connections whose replies wait at the [gate](crate::gate): **served again once the position that
-//! the first of them waits for is durable**, and not before. And those whose next command waits for
-//! space in the change feed, which returns when what it holds is durable.
+//! the first reply waits for is durable**, and not before. Also connections whose next command
+//! waits for space in the change feed, which becomes free when its content is durable.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{EventLoop, RETRY, Turn};
 use crate::gate::Admission;
 
 impl EventLoop {
-    /// Notes that a connection's replies wait at the gate, if they do.
+    /// Records that a connection's replies wait at the gate, if they do.
     pub(super) fn park(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -26,7 +26,7 @@ impl EventLoop {
         }
     }
 
-    /// Has the connections served whose first replies may leave, or never will.
+    /// Serves the connections whose first replies may be sent, or never will be.
     pub(super) fn release_parked(&mut self) {
         if self.parked.is_empty() {
             return;
@@ -35,7 +35,7 @@ impl EventLoop {
         let Some(gate) = shared.gate() else {
             return;
         };
-        // Before a wake-up is asked for, which it may spare.
+        // Before a wake-up is requested, which this may make unnecessary.
         if let Some(durability) = shared.store.durability() {
             durability.try_sync();
         }
@@ -54,7 +54,7 @@ impl EventLoop {
         }
     }
 
-    /// Has a connection wait until the change feed has space for its next command.
+    /// Makes a connection wait until the change feed has space for its next command.
     pub(super) fn starve(&mut self, key: usize) {
         if let Some(connection) = self.connections.get(key) {
             if self.starved.is_empty() {
@@ -65,13 +65,13 @@ impl EventLoop {
         }
     }
 
-    /// Has the connections served that wait for space in the change feed: if there is some, or if
-    /// they have waited for a while, by which they may be refused.
+    /// Serves the connections that wait for space in the change feed, if there is some, or if they
+    /// have waited so long that they may be refused.
     pub(super) fn release_starved(&mut self) {
         if self.starved.is_empty() {
             return;
         }
-        // Before the look at the feed, whose space returns with the gate's opening.
+        // Before the feed is checked, whose space becomes free when the gate opens.
         self.side().awaits_gate.set();
         let waited_ms = self.shared.now_ms().saturating_sub(self.starved_ms);
         if let Some(gate) = self.shared.gate()

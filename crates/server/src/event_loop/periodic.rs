@@ -1,5 +1,5 @@
-//! What a thread looks after between events: clients that do not read, that wait for the end of a
-//! pause, or that say nothing for too long.
+//! A thread's periodic checks: for clients that do not read, that wait for the end of a pause, or
+//! that are idle for too long.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use crate::settings::Key;
 
 use super::{EventLoop, RETRY, Turn};
 
-/// How often idle clients are looked for.
+/// How often idle clients are checked for.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How soon a command is looked at again that waits for other threads' sections.
+/// How soon a command is checked again that waits for other threads' sections.
 const DELAY: Duration = Duration::from_millis(1);
 
 impl EventLoop {
-    /// How long to wait for events at most.
+    /// The maximum time to wait for events.
     pub(super) fn poll_timeout(&self) -> Option<Duration> {
         if !self.ready.is_empty()
             || !self.unfinished.is_empty()
@@ -32,7 +32,7 @@ impl EventLoop {
         let pause = match self.held.is_empty() {
             true => None,
             false => Some(match self.shared.pauses.left(self.shared.now_ms()) {
-                // Not longer than this in one go, so that a clock that is set does no harm.
+                // The wait is limited, so that a change of the wall clock does no harm.
                 Some((_, left_ms)) => Duration::from_millis(left_ms).min(RETRY),
                 None => Duration::ZERO,
             }),
@@ -58,8 +58,8 @@ impl EventLoop {
         .min()
     }
 
-    /// Listens again to paused clients that seem to wait for us while we wait for them. They are
-    /// not looked at in each round: strangers can be many.
+    /// Reads again from paused clients that seem to wait for this server while it waits for them.
+    /// They are not checked in each round, because there may be many unknown clients.
     pub(super) fn resume_stalled(&mut self) {
         if self.paused.is_empty() {
             return;
@@ -83,7 +83,7 @@ impl EventLoop {
         self.paused = paused;
     }
 
-    /// Notes when a connection is to be closed whose peer has closed its side, if its next command
+    /// Records when to close a connection whose peer has closed its side, if its next command
     /// waits.
     pub(super) fn note_leaving(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else {
@@ -104,7 +104,7 @@ impl EventLoop {
     }
 
     /// Closes the connections whose peers have closed their side and whose next command has waited
-    /// since for too long.
+    /// too long since.
     pub(super) fn close_leaving(&mut self) {
         while let Some(&(leaves_ms, key)) = self.leaving.first()
             && leaves_ms <= self.shared.now_ms()
@@ -115,7 +115,7 @@ impl EventLoop {
         }
     }
 
-    /// Notes that a connection's next command waits for the end of a pause.
+    /// Records that a connection's next command waits for the end of a pause.
     pub(super) fn hold(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -152,7 +152,7 @@ impl EventLoop {
         self.show_held();
     }
 
-    /// Notes that a connection's next command waits for other threads' sections.
+    /// Records that a connection's next command waits for other threads' sections.
     pub(super) fn delay(&mut self, key: usize) {
         if let Some(connection) = self.connections.get(key) {
             if self.delayed.is_empty() {
@@ -163,7 +163,7 @@ impl EventLoop {
         }
     }
 
-    /// Has the connections served whose next commands have waited for a moment.
+    /// Serves the connections whose next commands have waited for a moment.
     pub(super) fn release_delayed(&mut self) {
         if self.delayed.is_empty() {
             return;
@@ -187,8 +187,8 @@ impl EventLoop {
         self.side().held.store(self.held.len(), Ordering::Relaxed);
     }
 
-    /// Closes the connections of clients that have neither sent nor read anything for too long, but
-    /// not of those that wait for the server.
+    /// Closes the connections of clients that have neither sent nor read anything for too long,
+    /// except those that wait for the server.
     pub(super) fn close_idle(&mut self) {
         let timeout_ms = (self.shared.settings.count(Key::Timeout) as u64).saturating_mul(1000);
         if timeout_ms == 0 {

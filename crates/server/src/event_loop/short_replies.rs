@@ -1,33 +1,34 @@
-//! Short replies of a round, sent after all of its connections have been served.
+//! Short replies, which are sent after all connections of a round have been served.
 //!
-//! A reply wakes its client, which costs more than most commands; clients that are woken one by
-//! one, each on a CPU that has just gone to sleep, cost it again and again, and what they ask next
-//! comes one by one. Sent together the replies of a round wake them together, and their next
-//! commands are found by one wait.
+//! A reply wakes its client, which costs more than most commands. If clients are woken one by one,
+//! each on a CPU that has just gone to sleep, that cost arises again and again, and their next
+//! commands also arrive one by one. If the replies of a round are sent together, the clients wake
+//! together, and one wait collects their next commands.
 
 use std::ops::Range;
 
-/// Replies longer than this are worth a write at once.
+/// Longer replies are written at once.
 pub(crate) const SHORT: usize = 16 << 10;
 
-/// Replies are sent when they are this long together, so that they are still in the cache.
+/// Replies are sent when their total reaches this size in bytes, so that they are still in the
+/// cache.
 const TOGETHER: usize = 64 << 10;
 
-/// How long the first reply may wait for those behind it, and one command more: nanoseconds.
+/// How long the first reply may wait for later ones, plus one command, in nanoseconds.
 const DELAY_NS: u64 = 200_000;
 
 /// Replies that wait for the end of a round, with their connections.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     bytes: Vec<u8>,
-    /// The places of connections in the thread's slab, and their parts of `bytes`.
+    /// The indices of connections in the thread's slab, and their parts of `bytes`.
     whose: Vec<(usize, Range<usize>)>,
-    /// When the first of them was made: nanoseconds.
+    /// When the first of them was complete, in nanoseconds.
     since_ns: u64,
 }
 
 impl Answers {
-    /// Adds the reply of the connection `key`, made at `now_ns`.
+    /// Adds the reply of the connection `key`, which was complete at `now_ns`.
     pub fn add(&mut self, key: usize, reply: &[u8], now_ns: u64) {
         if self.whose.is_empty() {
             self.since_ns = now_ns;
@@ -37,7 +38,7 @@ impl Answers {
         self.whose.push((key, start..self.bytes.len()));
     }
 
-    /// Whether no more should be waited for. `now_ns` is when the newest was made.
+    /// Whether the replies should be sent now. `now_ns` is when the newest was complete.
     pub fn are_due(&self, now_ns: u64) -> bool {
         self.bytes.len() >= TOGETHER
             || !self.whose.is_empty() && now_ns.saturating_sub(self.since_ns) >= DELAY_NS

@@ -1,7 +1,7 @@
 //! Sections under a model checker: [loom](https://docs.rs/loom) runs every schedule of a few
-//! threads, and every value that C11 lets a load return, up to a bound on preemptions. The code is
-//! the product's own, over loom's locks and words. The broken twins forget the orderings, move a
-//! step or leave it out, and must fail.
+//! threads, and every value that C11 allows a load to return, up to a bound on preemptions. The
+//! code is the product's own, on loom's locks and words. The broken twins lack orderings, or move
+//! or leave out a step, and must fail.
 
 mod forgetful;
 mod rules;
@@ -35,14 +35,14 @@ fn explore(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Runs a broken twin, which some schedule must fail.
+/// Runs a broken twin, in which some schedule must fail.
 fn fails(twin: impl Fn() + Send + Sync + 'static) {
     let run = std::panic::AssertUnwindSafe(|| explore(twin));
     let failed = std::panic::catch_unwind(run).is_err();
     assert!(failed, "the broken twin passed: the model shows nothing");
 }
 
-/// What commands change: two numbers without orderings, which are equal between commands.
+/// Data that commands change: two numbers without orderings, which are equal between commands.
 struct Data([Words<true>; 2]);
 
 impl Data {
@@ -50,7 +50,7 @@ impl Data {
         Self([Words::new(0), Words::new(0)])
     }
 
-    /// Returns how many changes there have been, this one included.
+    /// Returns the number of changes, including this one.
     fn change(&self) -> u64 {
         let [first, second] = self.0.each_ref().map(|number| number.load(Relaxed));
         assert_eq!(first, second, "another command is half done");
@@ -62,7 +62,7 @@ impl Data {
     }
 }
 
-/// A section may be waited for so often.
+/// The maximum number of waits for a section.
 fn bounded() -> impl FnMut() -> bool {
     let mut tries = 0;
     move || {
@@ -72,8 +72,8 @@ fn bounded() -> impl FnMut() -> bool {
     }
 }
 
-/// Two threads each enter two shared sections, and change what is their own. Between, one of them
-/// wants the server to itself, and changes all of it if it gets there, or, in the broken twin, even
+/// Two threads each enter two shared sections, and change their own data. In between, one of them
+/// requests exclusive access, and changes everything if it gets that or, in the broken twin, even
 /// if it has given up.
 fn alone(gives_up: bool) -> impl Fn() + Send + Sync + 'static {
     move || {
@@ -113,23 +113,23 @@ fn alone(gives_up: bool) -> impl Fn() + Send + Sync + 'static {
 }
 
 #[test]
-fn an_exclusive_section_is_alone_and_what_gives_up_lets_the_others_in() {
+fn an_exclusive_section_is_alone_and_an_abandoned_attempt_lets_others_in() {
     explore(alone(true));
 }
 
 #[test]
-fn broken_acts_although_it_has_given_up() {
+fn a_thread_that_acts_after_giving_up_breaks_exclusion() {
     fails(alone(false));
 }
 
-/// Whether a change in an exclusive section has taken place.
+/// Whether a change in an exclusive section has happened.
 fn is_alone(sections: &Sections, data: &Data) -> bool {
     let exclusive = sections.exclusive(bounded());
     exclusive.is_ok_and(|_exclusive| data.change() > 0)
 }
 
-/// Two threads want the server to themselves beside a third one's shared section. None waits for
-/// ever: loom would report that.
+/// Two threads request exclusive access beside a third one's shared section. None waits for ever:
+/// loom would report that.
 fn in_turn() {
     let shared = Arc::new((Sections::new(1), Data::new()));
     let start = |work: fn(&Sections, &Data) -> bool| {
@@ -157,19 +157,19 @@ fn exclusive_sections_follow_each_other_and_keep_nobody_waiting() {
     explore(in_turn);
 }
 
-/// How a flag is set that sections look at.
+/// How the flag is set that sections check.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Sound,
-    /// The announcement comes before what it announces.
+    /// The announcement comes before the change that it announces.
     Early,
-    /// The earlier sections are not waited for.
+    /// Earlier sections are not awaited.
     Unawaited,
 }
 
-/// A model of a client that is killed, over one kind of words: its thread executes a command in
-/// each of its sections unless the flag is set. Once the kill is acknowledged, no command of it is
-/// executed.
+/// A model of a client that is killed, for one kind of words: its thread executes a command in each
+/// of its sections unless the flag is set. After the kill is acknowledged, no command of that
+/// client is executed.
 macro_rules! killed {
     ($sections:ident, $way:expr) => {{
         let way = $way;
@@ -218,16 +218,16 @@ macro_rules! killed {
 use killed;
 
 #[test]
-fn no_section_acts_against_a_flag_once_the_earlier_ones_are_over() {
+fn no_section_ignores_a_flag_once_the_earlier_ones_are_over() {
     explore(killed!(sections, Way::Sound));
 }
 
 #[test]
-fn broken_announced_before_the_flag_is_set() {
+fn a_flag_announced_before_it_is_set_is_ignored() {
     fails(killed!(sections, Way::Early));
 }
 
 #[test]
-fn broken_earlier_sections_are_not_waited_for() {
+fn without_waiting_for_earlier_sections_a_flag_is_ignored() {
     fails(killed!(sections, Way::Unawaited));
 }

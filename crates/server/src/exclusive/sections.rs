@@ -9,7 +9,7 @@ use super::primitives::{AtomicU64, Condvar, Mutex, MutexGuard};
 #[derive(Debug)]
 pub(crate) struct Sections {
     threads: Box<[Lane]>,
-    /// Exclusive sections that are asked for or entered.
+    /// The number of exclusive sections that are requested or entered.
     wanted: AtomicU64,
     /// Counts announcements.
     epoch: AtomicU64,
@@ -30,23 +30,24 @@ struct Lane {
 /// The order of exclusive sections, and of the shared ones between them.
 #[derive(Debug, Default)]
 struct Queue {
-    /// The number of the next exclusive section that is asked for.
+    /// The number of the next exclusive section to be requested.
     next: u64,
     /// The number of the exclusive section that may begin, or has begun.
     serving: u64,
-    /// Threads that wait for the end of that section.
+    /// The number of threads that wait for the end of that section.
     waiting: usize,
-    /// Threads that have waited for the section before, and are not in their shared sections yet.
+    /// The number of threads that have waited for the previous section and have not entered their
+    /// shared sections yet.
     admitted: usize,
 }
 
-/// A thread's shared section: no [`ExclusiveSection`] exists while it lives.
+/// A thread's shared section: no [`ExclusiveSection`] exists at the same time.
 #[derive(Debug)]
 pub(crate) struct SharedSection<'a>(
     #[expect(dead_code, reason = "held, not read")] MutexGuard<'a, ()>,
 );
 
-/// An exclusive section: no [`SharedSection`] exists while it lives.
+/// An exclusive section: no [`SharedSection`] exists at the same time.
 #[derive(Debug)]
 pub(crate) struct ExclusiveSection<'a> {
     sections: &'a Sections,
@@ -76,7 +77,7 @@ impl Sections {
         }
     }
 
-    /// Enters the shared section of thread `thread`. Waits for one exclusive section at most.
+    /// Enters the shared section of thread `thread`. Waits for at most one exclusive section.
     #[inline]
     pub fn shared(&self, thread: usize) -> SharedSection<'_> {
         if self.is_wanted() {
@@ -89,10 +90,10 @@ impl Sections {
     fn enter(&self, thread: usize) -> SharedSection<'_> {
         let lane = &self.threads[thread];
         let section = lock(&lane.section);
-        // SYNC: pairs with the Release addition in `earlier`: what was done before an announcement
-        // is seen by the section that has seen it.
+        // SYNC: pairs with the Release addition in `earlier`: a section that has seen an
+        // announcement sees what was done before it.
         let epoch = self.epoch.load(Ordering::Acquire);
-        // SYNC: of this thread alone while it has the lock.
+        // SYNC: only this thread accesses it while it has the lock.
         if lane.seen.load(Ordering::Relaxed) != epoch {
             // SYNC: pairs with the Acquire load in `is_over`: the thread's sections before this one
             // are over.
@@ -131,7 +132,7 @@ impl Sections {
     /// Enters an exclusive section: waits until every thread has left its shared section, and keeps
     /// them from entering another. The calling thread must not be in one.
     ///
-    /// `goes_on` is asked while a thread is in its shared section, and waits for a moment.
+    /// `goes_on` is called while a thread is in its shared section, and should wait for a moment.
     ///
     /// # Errors
     /// The section that was in the way when `goes_on` returned false.
@@ -165,8 +166,8 @@ impl Sections {
         Ok(exclusive)
     }
 
-    /// Announces to the sections that begin later what the caller has done. Returns those of
-    /// `threads` that may have begun before and not have seen it.
+    /// Announces what the caller has done to the sections that begin later. Returns those of
+    /// `threads` that may have begun earlier and not have seen it.
     pub fn earlier(&self, threads: impl IntoIterator<Item = usize>) -> Earlier {
         Earlier {
             // SYNC: pairs with the Acquire load in `enter`.
@@ -175,7 +176,7 @@ impl Sections {
         }
     }
 
-    /// Whether these sections are over, so that their threads' sections have seen the announcement.
+    /// Whether these sections are over, so that their threads' next sections see the announcement.
     pub fn are_over(&self, earlier: &mut Earlier) -> bool {
         let Earlier { epoch, threads } = earlier;
         threads.retain(|thread| !self.is_over(*thread, *epoch));
@@ -184,12 +185,12 @@ impl Sections {
 
     fn is_over(&self, thread: usize, epoch: u64) -> bool {
         let lane = &self.threads[thread];
-        // SYNC: pairs with the Release store in `enter`. A lock that can be taken is of a thread in
-        // no section, and its next one sees all that came before that.
+        // SYNC: pairs with the Release store in `enter`. If the lock can be taken, the thread is in
+        // no section, and its next one sees everything before that.
         lane.seen.load(Ordering::Acquire) >= epoch || try_lock(&lane.section).is_some()
     }
 
-    /// Threads that wait for the end of an exclusive section.
+    /// The number of threads that wait for the end of an exclusive section.
     #[cfg(test)]
     pub fn waiting(&self) -> usize {
         lock(&self.queue).waiting
@@ -203,7 +204,7 @@ impl Sections {
 
 impl Drop for ExclusiveSection<'_> {
     fn drop(&mut self) {
-        // First, so that a thread that is admitted finds its own.
+        // First, so that an admitted thread finds its lock free.
         self.lanes.clear();
         let mut queue = lock(&self.sections.queue);
         queue.serving += 1;

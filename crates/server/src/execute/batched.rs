@@ -1,4 +1,4 @@
-//! Neighbouring reads, and neighbouring plain writes, as one call of the store.
+//! Executes consecutive reads, or consecutive plain writes, as one call of the store.
 
 use crate::command::{Batching, Command, Failure};
 use crate::commands::TABLE;
@@ -7,12 +7,12 @@ use mneme_log::BatchError;
 
 use super::Executor;
 
-/// Keys in one call of the store. Its batches pay off fully at 32; a few more cover the seams
-/// between calls.
+/// The maximum number of keys in one call of the store. Its batches are fully effective at 32; a
+/// few more hide the gaps between calls.
 const KEYS: usize = 64;
 
-/// Bytes of values in one call, beyond which no further value is added: a call is not interrupted,
-/// so that it must not take long.
+/// The number of bytes of values in one call beyond which no further value is added: a call is not
+/// interrupted, so it must not take long.
 const BYTES: usize = 256 << 10;
 
 impl Executor<'_> {
@@ -34,8 +34,8 @@ impl Executor<'_> {
         done
     }
 
-    /// Writes the values of `keys`, a reply each, until `out` is full or one cannot be read, which
-    /// has the reason for its reply. Returns how many.
+    /// Writes the values of `keys`, a reply each, until `out` is full or one cannot be read, whose
+    /// reply is the reason. Returns how many.
     fn get_many(&mut self, keys: &[&[u8]]) -> usize {
         let database = self.server.store.database(self.client.database);
         let mut reply = Reply::new(self.out, self.client.protocol);
@@ -84,7 +84,7 @@ impl Executor<'_> {
         done
     }
 
-    /// Counts `calls` calls, the first of which is this; there were so many errors before.
+    /// Counts `calls` calls, of which this is the first; there were this many errors before.
     fn noted(
         &mut self,
         first: Option<(&'static Command, Arguments<'_>)>,
@@ -98,9 +98,8 @@ impl Executor<'_> {
         }
     }
 
-    /// Stores `pairs` in order, with a reply for each, up to the first that cannot be stored, which
-    /// has the reason for its reply: it may have been waited for, and so may the next. Returns how
-    /// many.
+    /// Stores `pairs` in order, with a reply for each, up to the first that cannot be stored, whose
+    /// reply is the reason: it may have been waited for, and so may the next. Returns how many.
     fn put_many(&mut self, pairs: &[(&[u8], &[u8])]) -> usize {
         let (stored, failure) = match self.server.store.database(self.client.database) {
             Ok(database) => match database.put_many(pairs) {
@@ -121,7 +120,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Command `index` of the batch, if it is of the right kind and of the plain form.
+    /// Command `index` of the batch, if it is of the right kind and in the plain form.
     #[inline]
     fn next<'b>(
         &self,

@@ -1,25 +1,26 @@
-//! Fetching ahead for the next commands of a pipeline, **whatever they are**: the store starts
-//! fetching their keys' places in the index, and their records, before the first of them runs. The
-//! commands then run one by one, and their cache misses overlap.
+//! Prefetches for the next commands of a pipeline, **whatever they are**: the store starts fetching
+//! their keys' index entries and records before the first of them runs. The commands then run one
+//! by one, and their cache misses overlap.
 //!
-//! Nothing depends on it. Which keys a command has is asked of its key specifications; a command
-//! looks up whatever it needs when its turn comes.
+//! Correctness does not depend on it. A command's key specifications determine its keys; when its
+//! turn comes, a command looks up whatever it needs.
 
 use super::Executor;
 use crate::command::{Batching, Command};
 use crate::commands::TABLE;
 use crate::resp::{Arguments, Batch};
 
-/// Keys that are fetched together, and commands that are looked at for them. More would evict each
-/// other from the cache before their turn.
+/// The maximum number of keys that are fetched together, and of commands examined for them. More
+/// would evict each other from the cache before their turn.
 const KEYS: usize = 32;
 
 impl Executor<'_> {
-    /// Has the keys of the commands from `from` on fetched, the first of which is about to be
-    /// executed by itself. Returns the first command that is yet to be looked at.
+    /// Prefetches the keys of the commands from `from` on, the first of which is about to be
+    /// executed individually. Returns the first command that has yet to be examined.
     #[inline]
     pub(super) fn fetch_ahead(&self, batch: &Batch, input: &[u8], from: usize) -> usize {
-        // What is queued, refused or held is not executed now. One key has nothing to overlap with.
+        // Commands that are queued, refused or held are not executed now. A single key has nothing
+        // to overlap with.
         if self.client.queue.is_some()
             || self.refusal.is_some()
             || self.pause.is_some()
@@ -51,14 +52,14 @@ impl Executor<'_> {
                 before == Some(kind) || self.is_of_kind(batch, input, index, kind)
             });
             before = kind;
-            // A batch of the store fetches its own keys. The first command is in none.
+            // A batch of the store prefetches its own keys. The first command is in no batch.
             if !is_batched || index == from + 1 {
                 let Ok(command) = self.resolve(command, args) else {
                     continue;
                 };
                 filled = add_keys(command, args, &mut keys, filled);
             }
-            // The commands behind it are queued, or meet another database.
+            // The commands after it are queued, or use another database.
             if command.is_immediate || command.name == "select" {
                 break;
             }
@@ -71,7 +72,7 @@ impl Executor<'_> {
         index
     }
 
-    /// How a call can be executed with its neighbours, if it can.
+    /// How a call can be combined with its neighbours, if it can.
     #[inline]
     pub(super) fn batching_of(
         &self,
@@ -81,7 +82,7 @@ impl Executor<'_> {
         (command.batching).filter(|_| self.may_batch(command, args))
     }
 
-    /// Whether command `index` of the batch can be executed with neighbours of this kind.
+    /// Whether command `index` of the batch can be combined with neighbours of this kind.
     #[inline]
     pub(super) fn is_of_kind(
         &self,
@@ -98,7 +99,7 @@ impl Executor<'_> {
     }
 }
 
-/// Adds the keys of a call to the first `filled` of `keys`, as far as there are places. Returns how
+/// Adds the keys of a call to the first `filled` of `keys`, as far as there is space. Returns how
 /// many there are.
 #[inline]
 fn add_keys<'a>(

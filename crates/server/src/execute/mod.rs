@@ -1,9 +1,9 @@
-//! Executes the commands of a batch in the order sent, each answered by exactly one reply.
+//! Executes the commands of a batch in order, each with exactly one reply.
 //!
-//! Neighbours that read keys, and neighbours that store plain values, go to the store together
-//! ([`batched`]): it hashes and prefetches all of them before it touches the first, which is
-//! several times faster than one by one. The order of replies and the effect of the commands are
-//! those of one by one. What the other commands will touch is fetched ahead, too ([`fetching`]).
+//! Consecutive reads, and consecutive plain writes, are passed to the store together ([`batched`]):
+//! it hashes and prefetches all of them before it touches the first, which is several times faster
+//! than one by one. The order of replies and the effects are the same as one by one. Prefetching is
+//! used for the other commands too ([`fetching`]).
 
 mod batched;
 mod fetching;
@@ -26,47 +26,46 @@ use crate::transaction_queue::Queue;
 use mneme_log::WriteError;
 use std::time::Duration;
 
-/// How long a command is retried that another process is in the way of.
+/// How long a command is retried if another process is in the way.
 const RETRIES_MS: u64 = 500;
 
-/// For how long if it waits for space in a change feed that this server itself makes durable: a
-/// sync may be slow.
+/// How long it is retried if it waits for space in a change feed that this server itself makes
+/// durable: a sync may be slow.
 const SYNC_RETRIES_MS: u64 = 10_000;
 
-/// For how long an attempt to have the server alone keeps others from executing commands: short at
+/// How long each attempt at exclusive access keeps others from executing commands. It is short at
 /// first, so that a long command of another thread delays hardly anybody, and never longer than a
-/// client may be kept waiting. Each attempt that fails waits with the door open until the section
-/// in its way is over. After the last of them the command waits with the door closed: there seems
-/// to be a long command at any time, and its turn has to come.
+/// client may be kept waiting. After each failed attempt other threads may enter until the section
+/// in the way is over. After the last one they may not: there seems to be a long command at any
+/// time, and this command's turn has to come.
 const ATTEMPTS_MS: [u64; 8] = [1, 2, 4, 8, 16, 32, 32, 32];
 
-/// How long such an attempt waits before it looks again.
+/// How long such an attempt waits before it checks again.
 const LOOK_AGAIN: Duration = Duration::from_micros(20);
 
-/// Arguments whose number is not worth a look.
+/// A number of arguments that is too small to check its memory.
 const FEW: usize = 64;
 
-/// How long the replies of a client may become.
+/// The maximum length of a client's replies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutputBounds {
-    /// Once the output is as long as this, no further command is begun.
+    /// From this length on, no further command is begun.
     pub full: usize,
-    /// Once the output is longer than this, replies are no longer complete and the connection must
-    /// be closed.
+    /// Beyond this length, replies are no longer complete and the connection must be closed.
     pub most: usize,
 }
 
-/// Which commands the store does not admit.
+/// The commands that the store does not accept.
 #[derive(Debug, Clone, Copy)]
 enum Refusal {
-    /// All but a few: it is still being loaded.
+    /// All but a few: the store is still being loaded.
     Loading,
-    /// Commands that may write, because the change would not become durable; the reason.
+    /// Commands that may write, because the change would not become durable; with the reason.
     Writes(&'static str),
 }
 
 impl Refusal {
-    /// What holds now.
+    /// The current refusal.
     #[inline]
     fn of(server: &Shared) -> Option<Self> {
         match server.gate() {
@@ -76,14 +75,14 @@ impl Refusal {
         }
     }
 
-    /// Why `command` is not executed, which a transaction waits for if it is `EXEC`.
+    /// Why `command` is not executed; `queue` is the transaction that waits for it if it is `EXEC`.
     fn failure(self, command: &Command, queue: Option<&Queue>) -> Option<Failure> {
         match self {
-            // What a watch of the empty store would have seen is nothing.
+            // A watch of the empty store would have seen nothing.
             Refusal::Loading if !command.has(Flag::Loading) || command.name == "watch" => {
                 Some(Failure::Loading)
             }
-            // As in Redis, PING is refused, by which others see whether a server is well.
+            // As in Redis, PING is refused, which others use to see whether a server is healthy.
             Refusal::Writes(reason)
                 if command.has(Flag::Write)
                     || command.name == "ping"
@@ -103,16 +102,16 @@ pub(crate) struct Executor<'a> {
     counters: &'a Counters,
     /// The client's unsent replies; new ones are appended.
     out: &'a mut Vec<u8>,
-    /// The thread's shared section, but for exclusive commands.
+    /// The thread's shared section, except during exclusive commands.
     section: Option<SharedSection<'a>>,
-    /// The pause that was on when the section began.
+    /// The pause in effect when the section began.
     pause: Option<Pause>,
-    /// Which commands the store did not admit then.
+    /// The commands that the store did not accept then.
     refusal: Option<Refusal>,
     bounds: OutputBounds,
-    /// When the command before was done: nanoseconds.
+    /// When the previous command was done, in nanoseconds.
     marked_ns: u64,
-    /// When the client's time slice ends: nanoseconds.
+    /// When the client's time slice ends, in nanoseconds.
     slice_end_ns: u64,
     /// Whether the client's time slice is over.
     yields: bool,
@@ -145,7 +144,7 @@ impl<'a> Executor<'a> {
         executor
     }
 
-    /// Enters the thread's shared section, and looks for what exclusive commands have changed.
+    /// Enters the thread's shared section, and checks what exclusive commands have changed.
     #[inline]
     fn enter_section(&mut self) {
         let server = self.server;
@@ -158,8 +157,9 @@ impl<'a> Executor<'a> {
         self.client.closing |= self.client.entry.is_killed();
     }
 
-    /// Whether a command that another thread's exclusive section has delayed may have been admitted
-    /// by what that has changed. It is not executed, and is looked at again.
+    /// Whether the command was delayed by another thread's exclusive section, which may have
+    /// changed the conditions under which it was admitted. It is then not executed, and checked
+    /// again.
     fn is_admission_old(&self) -> bool {
         let server = self.server;
         self.client.has_old_rules(&server.users)
@@ -168,20 +168,20 @@ impl<'a> Executor<'a> {
     }
 
     /// Executes the commands of `batch`, which was parsed from `input`, and returns the number
-    /// executed. That are all, unless the output is full, the client is to be closed, its next
-    /// command has to wait for the end of a pause, or its time slice is over: at `slice_end_ns`, or
-    /// as soon as another thread waits for an exclusive section. At least one command is executed
-    /// in a slice.
+    /// executed. It stops early if the output is full, the client is to be closed, the next command
+    /// must wait for the end of a pause, or its time slice is over: at `slice_end_ns`, or as soon
+    /// as another thread waits for an exclusive section. At least one command is executed in a
+    /// slice.
     pub fn run(&mut self, batch: &Batch, input: &[u8], slice_end_ns: u64) -> usize {
         self.slice_end_ns = slice_end_ns;
-        // The first command whose keys have not been fetched.
+        // The first command whose keys have not been prefetched.
         let (mut done, mut fetched) = (0, 0);
         while done < batch.len() && !self.client.closing {
             let args = batch.command(done, input);
             let (silent, position) = (self.client.replies.is_silent(), self.out.len());
             let executed = match TABLE.find(args.at(0)) {
                 Some(command) => match self.batching_of(command, args) {
-                    // A command without such a neighbour has none to go with.
+                    // A command without such a neighbour cannot be combined.
                     Some(kind)
                         if self.is_of_kind(batch, input, done + 1, kind)
                             && (kind.is_read() || self.server.store.has_feed_space()) =>
@@ -221,17 +221,17 @@ impl<'a> Executor<'a> {
         done
     }
 
-    /// When the last command was done: nanoseconds.
+    /// When the last command was done, in nanoseconds.
     pub fn done_ns(&self) -> u64 {
         self.marked_ns
     }
 
-    /// Whether the client's time slice is over, so that others are to be served first.
+    /// Whether the client's time slice is over, so that others should be served first.
     pub fn yields(&self) -> bool {
         self.yields
     }
 
-    /// Whether this call is of the plain form that can be executed with its neighbours.
+    /// Whether this call is in the plain form that can be combined with its neighbours.
     #[inline]
     fn may_batch(&self, command: &'static Command, args: Arguments<'_>) -> bool {
         self.client.authenticated
@@ -250,7 +250,7 @@ impl<'a> Executor<'a> {
                 || denial::check(self.server, &self.client.user, command, args).is_ok())
     }
 
-    /// Executes one call by itself. Returns how many that are: none if it has to wait.
+    /// Executes one call individually. Returns the number executed: none if it has to wait.
     fn one(&mut self, command: &'static Command, args: Arguments<'_>) -> usize {
         let position = self.out.len();
         if let Some(Awaits {
@@ -258,7 +258,7 @@ impl<'a> Executor<'a> {
             ..
         }) = self.client.awaits
         {
-            // It was admitted when it began, and a pause that it has begun does not hold it.
+            // It was admitted when it began, and a pause that it has begun itself does not hold it.
             return self.acknowledge(self.resolve(command, args).unwrap_or(command), args);
         }
         let failure = match self.admit(command, args) {
@@ -317,7 +317,7 @@ impl<'a> Executor<'a> {
         1
     }
 
-    /// Has a command that is not finished go on after other clients have been served.
+    /// Lets an unfinished command continue after other clients have been served.
     fn interrupt(&mut self) {
         let now_ns = self.server.now_ns();
         self.client.unfinished_ns += now_ns.saturating_sub(self.marked_ns);
@@ -326,7 +326,7 @@ impl<'a> Executor<'a> {
         self.client.yields = true;
     }
 
-    /// Has the reply from `position` on wait until others have taken notice of what it tells.
+    /// Delays the reply from `position` on until other threads have noticed the command's effect.
     fn withhold(&mut self, position: usize) {
         if let Some(Awaits {
             purpose: Purpose::Reply(reply, closing),
@@ -338,8 +338,8 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Replies to a command that has been done, if others have taken notice. Returns the number of
-    /// commands done: none if it has to wait.
+    /// Replies to a command that has been done, if other threads have noticed its effect. Returns
+    /// the number of commands done: none if it has to wait.
     fn acknowledge(&mut self, command: &'static Command, args: Arguments<'_>) -> usize {
         let Some(mut awaits) = self.client.awaits.take() else {
             return 0;
@@ -389,32 +389,32 @@ impl<'a> Executor<'a> {
         })
     }
 
-    /// Whether the command waits for the end of a pause; the client is held then.
+    /// Whether the command must wait for the end of a pause; the client is then held.
     fn must_wait(&mut self, command: &Command) -> bool {
         let Some(pause) = self.pause else {
             return false;
         };
         let is_change = self.may_change_data(command);
-        // What would hold it: any pause, or only one of everything.
+        // The pause that would hold it: any, or only one of all commands.
         let holds = if is_change { Pause::Writes } else { Pause::All };
         let waits = pause >= holds;
         if waits {
             self.client.held = Some(holds);
-            // What it was tried before counts no more.
+            // The retries before that no longer count.
             self.client.retries_ms = None;
         }
         waits
     }
 
-    /// Whether the command may change what is stored: by itself, or by what waits for it.
+    /// Whether the command may change data: by itself, or through queued commands.
     fn may_change_data(&self, command: &Command) -> bool {
         let queue = self.client.queue.as_ref();
         command.may_change_data()
             || command.reach == Reach::Queue && queue.is_some_and(Queue::may_change_data)
     }
 
-    /// Refuses a change for which the change feed may have no space: before it begins, so that no
-    /// thread waits in the middle of it. It is tried again while what the feed holds becomes
+    /// Refuses a change for which the change feed may have no space, before it begins, so that no
+    /// thread waits in the middle of it. It is tried again while the feed's content becomes
     /// durable.
     fn find_feed_space(&mut self, command: &Command) -> Result<(), Failure> {
         let store = &self.server.store;
@@ -460,7 +460,8 @@ impl<'a> Executor<'a> {
             if self.client.queue.is_some() && command.has(Flag::NoMulti) {
                 return Err(Failure::NotInTransaction);
             }
-            // A few never take too much. Before they are judged, which takes memory for each, too.
+            // A few never take too much memory. Checked before permissions, which also need memory
+            // for each argument.
             if args.len() > FEW
                 && !client_memory::admits(self.server, command.bytes_for_keys(&args))
             {
@@ -484,7 +485,7 @@ impl<'a> Executor<'a> {
         })
     }
 
-    /// Refuses what the client's user may not do.
+    /// Refuses calls that the client's user may not make.
     #[inline]
     fn judge(&mut self, command: &'static Command, args: Arguments<'_>) -> Result<(), Failure> {
         if self.client.user.is_unrestricted() {
@@ -510,14 +511,14 @@ impl<'a> Executor<'a> {
         })
     }
 
-    /// What waits for `EXEC` is not executed, for this reason.
+    /// Discards the queued commands for this reason.
     fn discard_queue(&mut self, failure: &Failure) -> Failure {
         self.client.queue = None;
         self.client.unwatch();
         Failure::aborted_because(failure)
     }
 
-    /// What cannot be taken makes a transaction that is being said fail as a whole.
+    /// A command that cannot be queued fails the whole transaction.
     fn refuse_queue(&mut self) {
         if let Some(queue) = &mut self.client.queue {
             queue.refused = true;
@@ -579,7 +580,7 @@ impl<'a> Executor<'a> {
         outcome.map(|()| Made::Done)
     }
 
-    /// The subcommand, where the command is a container.
+    /// The subcommand, if the command is a container.
     fn resolve(
         &self,
         command: &'static Command,
@@ -608,9 +609,9 @@ impl<'a> Executor<'a> {
         &self.server.threads[self.client.thread]
     }
 
-    /// Counts `calls` calls of `command` that have just been made together, the first of them with
-    /// `args`, and `failed` of which have failed. They have taken the time since the last ones:
-    /// reading the clock once for each costs 20 ns.
+    /// Counts `calls` calls of `command` that were just made together, the first of them with
+    /// `args`, `failed` of which have failed. Their time is that since the previous calls: reading
+    /// the clock once more for each would cost 20 ns.
     #[inline]
     fn note(&mut self, command: &'static Command, args: Arguments<'_>, calls: u64, failed: u64) {
         let now_ns = self.server.now_ns();
@@ -628,9 +629,9 @@ impl<'a> Executor<'a> {
     }
 }
 
-/// What has become of a call that succeeds.
+/// The result of a successful call.
 enum Made {
-    /// It waits for `EXEC`.
+    /// It was queued for `EXEC`.
     Queued,
     Done,
 }

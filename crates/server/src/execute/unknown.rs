@@ -1,16 +1,17 @@
-//! What is no command: an error, and for what only a web browser says, the end of the connection.
+//! Unknown commands: an error, and for those that only a web browser sends, the end of the
+//! connection.
 //!
-//! Any web page can have its reader's browser post to a port of the reader's own machine. The lines
-//! of such a request would be as many inline commands, the page's own text among them. As in Redis,
-//! `POST` and `Host:`, one of which comes before anything of the page's choosing, end the
-//! connection: **nothing behind them is executed**.
+//! Any web page can make its reader's browser post to a port of the reader's own machine. The lines
+//! of such a request would be inline commands, including the page's own text. As in Redis, `POST`
+//! and `Host:`, one of which comes before any text of the page's choosing, end the connection:
+//! **nothing after them is executed**.
 
 use super::{Executor, first};
 use crate::command::Failure;
 use crate::resp::Arguments;
 
 impl Executor<'_> {
-    /// Answers what is no command. Returns how many calls that are: one.
+    /// Replies to an unknown command. Returns the number of calls: one.
     pub(super) fn unknown(&mut self, args: Arguments<'_>) -> usize {
         let name = args.at(0);
         self.client.last_command = "NULL";
@@ -51,7 +52,7 @@ impl Executor<'_> {
     }
 }
 
-/// As Redis quotes it.
+/// The part that Redis quotes.
 fn up_to_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }

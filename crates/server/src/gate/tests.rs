@@ -1,4 +1,4 @@
-//! Every way that a reply takes to its client, with a gate that a test opens.
+//! Tests all ways in which a reply reaches its client, with a gate that the test opens.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -22,7 +22,7 @@ struct Manual {
     tail: AtomicU64,
     durable: AtomicU64,
     asked: AtomicU64,
-    /// Rounds of commands that were begun.
+    /// The number of rounds of commands that were begun.
     rounds: AtomicU64,
     fails: AtomicBool,
     is_off: AtomicBool,
@@ -101,7 +101,7 @@ impl Gated {
         ThreadSide::gate_has_opened(&self.running.shared().threads);
     }
 
-    /// Lets everything out that waits now.
+    /// Releases everything that waits now.
     fn open(&self) {
         self.change(|gate| {
             let tail = gate.tail.load(Ordering::SeqCst);
@@ -109,7 +109,7 @@ impl Gated {
         });
     }
 
-    /// Bytes that clients have been sent.
+    /// The number of bytes sent to clients.
     fn sent(&self) -> u64 {
         self.running.shared().totals().output
     }
@@ -123,7 +123,7 @@ impl Gated {
         });
     }
 
-    /// Sends `commands`, and sees that the reply leaves when the gate opens and not before.
+    /// Sends `commands`, and checks that the reply is sent when the gate opens and not before.
     fn check(&self, client: &mut TcpStream, commands: &str, reply: &str) {
         let before = self.sent();
         client.write_all(commands.as_bytes()).unwrap();
@@ -131,7 +131,7 @@ impl Gated {
         assert_eq!(self.sent(), before, "{commands} passed the gate");
         self.open();
         assert_eq!(read(client, reply.len()), reply, "{commands}");
-        // The client may have them before they are counted.
+        // The client may receive them before they are counted.
         self.wait_for_sent(before + reply.len() as u64);
     }
 
@@ -146,7 +146,7 @@ fn read(client: &mut TcpStream, bytes: usize) -> String {
     String::from_utf8(received).unwrap()
 }
 
-/// All up to the end of the connection.
+/// Everything up to the end of the connection.
 fn rest(mut client: TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
     // A server that closes with input unread resets the connection.
@@ -175,7 +175,7 @@ fn no_reply_of_any_kind_leaves_before_the_gate_opens() {
              +OK\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:2\r\n$1\r\n2\r\n"
                 .to_owned(),
         ),
-        // Errors may tell what is stored.
+        // Errors may reveal what is stored.
         (
             "SET text x\r\nINCR text\r\n",
             "+OK\r\n-ERR value is not an integer or out of range\r\n".to_owned(),
@@ -188,7 +188,7 @@ fn no_reply_of_any_kind_leaves_before_the_gate_opens() {
             "CLIENT REPLY OFF\r\nSET a 4\r\nGET a\r\nCLIENT REPLY ON\r\nGET a\r\n",
             "+OK\r\n$1\r\n4\r\n".to_owned(),
         ),
-        // A command that has the server to itself.
+        // A command that needs exclusive access.
         ("SWAPDB 0 0\r\n", "+OK\r\n".to_owned()),
         // Longer than what is sent at the end of a round.
         (
@@ -232,7 +232,7 @@ fn a_reply_that_was_partly_sent_lets_none_behind_it_out() {
     let reply = format!("${bytes}\r\n{value}\r\n");
     server.wait_for_parked(reply.len());
     server.open();
-    // The socket takes a part of it.
+    // The socket accepts a part of it.
     wait_until("a part of the reply is sent", || server.sent() > 5);
     client.write_all(b"GET none\r\n").unwrap();
     wait_until("the second reply waits too", || {
@@ -259,7 +259,7 @@ fn a_connection_that_ends_is_answered_through_the_gate() {
         server.check(&mut client, commands, reply);
         assert_eq!(rest(client), b"");
     }
-    // One that has said all that it will.
+    // A client that has closed its side.
     let before = server.sent();
     let mut client = server.client();
     client.write_all(b"SET a 3\r\n").unwrap();
@@ -282,7 +282,7 @@ fn a_connection_that_is_cut_off_gets_nothing_that_waits() {
     let set = format!("SET k {value}\r\nGET k\r\nGET k\r\n");
     client.write_all(set.as_bytes()).unwrap();
     assert_eq!(rest(client), b"");
-    // Killed by itself, and by another.
+    // Killed by itself, and by another client.
     let mut client = server.client();
     client
         .write_all(b"SET a 1\r\nCLIENT KILL SKIPME no ID 2\r\n")
@@ -304,7 +304,7 @@ fn a_client_may_pipeline_while_its_replies_wait() {
     let pipeline = format!("SET k {value}\r\n{}", "GET k\r\n".repeat(10));
     client.write_all(pipeline.as_bytes()).unwrap();
     let reply = format!("$30000\r\n{value}\r\n");
-    // It is not paused, and yet its replies do not grow for ever.
+    // It is not paused, but its replies must not grow for ever.
     wait_until("some of the replies wait", || {
         let clients = server.running.shared().clients.list();
         clients.iter().any(|one| one.buffers.unsent.get() > 65536)
@@ -361,7 +361,7 @@ fn what_never_becomes_durable_is_never_answered() {
     assert_eq!(read(&mut client, 7), "$1\r\n1\r\n");
 }
 
-/// The commands of one turn were admitted before the failure, and answered behind it.
+/// The commands of one turn were admitted before the failure, and completed after it.
 #[test]
 fn what_a_failure_overtakes_is_never_answered() {
     let server = Gated::start();
@@ -373,7 +373,7 @@ fn what_a_failure_overtakes_is_never_answered() {
     assert_eq!(rest(client), b"");
     let mut client = server.client();
     client.write_all(b"GET a\r\n").unwrap();
-    // The connection may be closed before its EXEC: where its slice of time ended in between.
+    // The connection may be closed before its EXEC, if its time slice ended in between.
     let executed = read(&mut client, 7);
     assert!(
         ["$1\r\n1\r\n", "$1\r\n2\r\n"].contains(&&*executed),
@@ -414,7 +414,7 @@ fn writes_are_refused_while_the_disk_is_full_and_reads_are_not() {
         "EXEC\r\n",
         &format!("-EXECABORT Transaction discarded because of: {why}"),
     );
-    // One by one and together; as in Redis, PING says so too.
+    // One by one and together; as in Redis, PING fails too.
     say(
         "SET a 3\r\nSET a 4\r\nGET a\r\n",
         &format!("-{why}-{why}$1\r\n1\r\n"),
@@ -432,7 +432,7 @@ fn writes_are_refused_while_the_disk_is_full_and_reads_are_not() {
     );
 }
 
-/// A thread that tries again and again takes the CPU from the one that makes space.
+/// A thread that retries continuously takes the CPU from the one that frees space.
 #[test]
 fn a_command_that_waits_for_space_in_the_feed_is_tried_again_when_there_is_some() {
     let store = LogStore::builder().capacity(64 << 20).change_feed(true);
@@ -441,7 +441,7 @@ fn a_command_that_waits_for_space_in_the_feed_is_tried_again_when_there_is_some(
     while store.has_feed_space() {
         store.put(b"filler", &[7; 10_000]).unwrap();
     }
-    // Its clock stands, so that no time is up.
+    // Its clock stands still, so no timeout expires.
     let clock = Arc::new(ManualClock::new(0, 0));
     let server = Gated::with(Server::builder().store(Arc::clone(&store)).clock(clock));
     server.change(|gate| gate.is_off.store(true, Ordering::SeqCst));

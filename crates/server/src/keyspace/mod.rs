@@ -1,9 +1,8 @@
-//! A database as a command sees it: the store's, or the same within the transaction that `EXEC`
-//! carries out.
+//! A database as a command sees it: the store's, or the same within the transaction of an `EXEC`.
 //!
-//! A command is written once and knows nothing of the difference. By itself each operation here is
-//! atomic; those of a closure given to [`Keyspace::atomically`] are so together, and within a
-//! transaction all of them.
+//! A command is written once and does not know the difference. By itself each operation here is
+//! atomic; those of a closure given to [`Keyspace::atomically`] are atomic together, and so are all
+//! those within a transaction.
 
 mod records;
 
@@ -40,7 +39,7 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// Its number.
+    /// The database's number.
     pub fn number(&self) -> usize {
         self.database
     }
@@ -53,7 +52,7 @@ impl<'a> Keyspace<'a> {
             .map(|transaction| transaction.wall_ms())
     }
 
-    /// Another database, one that clients may select, within the same transaction.
+    /// Another database, which must be one that clients may select, within the same transaction.
     pub fn other(&mut self, database: usize) -> Keyspace<'_> {
         Keyspace {
             database,
@@ -73,8 +72,8 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// The database itself, for commands on a whole one. Those never run within a transaction of
-    /// the store: `EXEC` runs in an exclusive section instead (see
+    /// The database itself, for commands on whole databases. Those never run within a transaction
+    /// of the store: `EXEC` runs in an exclusive section instead (see
     /// [`Reach`](crate::command::Reach)).
     pub fn whole(&self) -> Result<mneme_log::Database<'a>, Failure> {
         debug_assert!(self.transaction.is_none(), "the command's reach is wrong");
@@ -122,8 +121,8 @@ impl<'a> Keyspace<'a> {
         })?
     }
 
-    /// Calls `visit` with what is stored under `key`, of whatever kind. It may run again: the last
-    /// run counts. Counts neither a hit nor a miss.
+    /// Calls `visit` with the value of `key`, of whatever kind. It may run again: the last run
+    /// counts. Counts neither a hit nor a miss.
     pub fn read_stored<R>(
         &mut self,
         key: &[u8],
@@ -145,8 +144,8 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// Calls `visit` with the value of `key`, for a command that Redis counts neither a hit nor a
-    /// miss for, or that has counted one.
+    /// Calls `visit` with the value of `key`, for a command for which Redis counts neither a hit
+    /// nor a miss, or which has already counted one.
     #[inline]
     pub fn read_uncounted<R>(
         &mut self,
@@ -178,7 +177,7 @@ impl<'a> Keyspace<'a> {
         Ok(visit(value.as_deref()))
     }
 
-    /// Calls `visit` with the part of the value of `key` that `range` makes of its length, and
+    /// Calls `visit` with a part of the value of `key`, which `range` chooses from its length, and
     /// counts a hit or a miss. The rest of a long value costs nothing.
     pub fn read_part<R>(
         &mut self,
@@ -204,7 +203,7 @@ impl<'a> Keyspace<'a> {
         result
     }
 
-    /// Whether `key` is there. Counts a hit or a miss.
+    /// Whether `key` exists. Counts a hit or a miss.
     pub fn contains(&mut self, key: &[u8]) -> Result<bool, Failure> {
         let found = match &mut self.transaction {
             Some(_) => self.expiry(key)?.is_some(),
@@ -214,7 +213,7 @@ impl<'a> Keyspace<'a> {
         Ok(found)
     }
 
-    /// When `key` expires; `None` if it is not there.
+    /// When `key` expires; `None` if it does not exist.
     pub fn expiry(&mut self, key: &[u8]) -> Result<Option<Expiry>, Failure> {
         match &mut self.transaction {
             Some(transaction) => transaction.expiry(self.database, key),
@@ -222,7 +221,7 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// The kind of the value of `key`; `None` if it is not there.
+    /// The kind of the value of `key`; `None` if it does not exist.
     pub fn kind(&mut self, key: &[u8]) -> Result<Option<ValueKind>, Failure> {
         match &mut self.transaction {
             Some(transaction) => transaction.kind(self.database, key),
@@ -230,8 +229,8 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// Bytes that the record of `key` occupies, including the slack that its value has to grow;
-    /// `None` if the key does not exist.
+    /// The number of bytes that the record of `key` occupies, including the slack for its value to
+    /// grow; `None` if it does not exist.
     pub fn record_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, Failure> {
         match &mut self.transaction {
             Some(transaction) => transaction.record_bytes(self.database, key),
@@ -239,8 +238,8 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// Stores `value` under `key`, in place of an older one and its expiry. An expiry that is over
-    /// makes it absent.
+    /// Stores `value` under `key`, replacing an older one and its expiry. An expiry in the past
+    /// removes the key.
     #[inline]
     pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), Failure> {
         match &mut self.transaction {
@@ -256,7 +255,7 @@ impl<'a> Keyspace<'a> {
         Ok(())
     }
 
-    /// As [`put`](Self::put), of a value of this kind.
+    /// As [`put`](Self::put), for a value of this kind.
     pub fn put_kind(
         &mut self,
         key: &[u8],
@@ -275,7 +274,7 @@ impl<'a> Keyspace<'a> {
         Ok(())
     }
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`; returns whether it existed.
     pub fn remove(&mut self, key: &[u8]) -> Result<bool, Failure> {
         let removed = match &mut self.transaction {
             Some(transaction) => transaction.remove(self.database, key)?,
@@ -285,7 +284,7 @@ impl<'a> Keyspace<'a> {
         Ok(removed)
     }
 
-    /// Changes `key`, a string, by what is stored there. `decide` is called again if another writer
+    /// Changes `key`, a string, depending on its value. `decide` is called again if another writer
     /// was faster: the last call counts.
     pub fn update(
         &mut self,
@@ -295,7 +294,7 @@ impl<'a> Keyspace<'a> {
         self.update_kind(key, Some(ValueKind::STRING), decide)
     }
 
-    /// As [`update`](Self::update), for a value of any kind: what is stored is a string.
+    /// As [`update`](Self::update), for a value of any kind; the new value is a string.
     pub fn update_any(
         &mut self,
         key: &[u8],
@@ -304,9 +303,9 @@ impl<'a> Keyspace<'a> {
         self.update_kind(key, None, decide)
     }
 
-    /// Has `change` change the hash that `key` holds, which is empty if there is none, and say
-    /// whether it has. A hash that is empty afterwards is removed with its key. `change` may be
-    /// called again, as `decide` of [`update`](Self::update).
+    /// Lets `change` change the hash in `key`, which is empty if there is none, and return whether
+    /// it has. If the hash is empty afterwards, the key is removed. `change` may be called again,
+    /// like `decide` of [`update`](Self::update).
     pub fn update_hash<R>(
         &mut self,
         key: &[u8],
@@ -339,8 +338,8 @@ impl<'a> Keyspace<'a> {
         result
     }
 
-    /// As [`update`](Self::update), for a value of this kind, as is what is stored. `None`: for one
-    /// of any kind.
+    /// As [`update`](Self::update), for a value of this kind, which the new value has too. `None`
+    /// accepts any kind.
     fn update_kind(
         &mut self,
         key: &[u8],
@@ -387,9 +386,9 @@ impl<'a> Keyspace<'a> {
         }))
     }
 
-    /// Changes a part of the value of `key` by the part that `range` makes of its length; its
-    /// expiry stays. `decide` may be called again, as in [`update`](Self::update). The rest of a
-    /// long value costs nothing, but for the first change within a transaction.
+    /// Changes a part of the value of `key`, which `range` chooses from its length; its expiry is
+    /// kept. `decide` may be called again, as in [`update`](Self::update). The rest of a long value
+    /// costs nothing, except for the first change within a transaction.
     pub fn update_part<'b>(
         &mut self,
         key: &[u8],
@@ -404,7 +403,8 @@ impl<'a> Keyspace<'a> {
         Ok(self.changed(database.update_part(key, range, decide)?))
     }
 
-    /// Sets when `key` expires by when it does now; `None` leaves it. `decide` may be called again.
+    /// Sets when `key` expires, depending on its current expiry; `None` leaves it. `decide` may be
+    /// called again.
     pub fn update_expiry(
         &mut self,
         key: &[u8],
@@ -420,10 +420,10 @@ impl<'a> Keyspace<'a> {
         Ok(self.changed(updated))
     }
 
-    /// Sets when `key` expires and calls `visit` with its value at that instant; whether it is
-    /// there. `visit` may be called again, as `decide` of [`update`](Self::update). A value that
-    /// has a word for its expiry is not copied, but by the first change within a transaction and in
-    /// a store that overwrites.
+    /// Sets when `key` expires and calls `visit` with its value at that instant; returns whether it
+    /// exists. `visit` may be called again, like `decide` of [`update`](Self::update). A value that
+    /// has a word for its expiry is not copied, except by the first change within a transaction and
+    /// in a store that overwrites.
     pub fn read_and_expire(
         &mut self,
         key: &[u8],
@@ -452,8 +452,8 @@ impl<'a> Keyspace<'a> {
         Ok(updated != Updated::Absent)
     }
 
-    /// Runs `body` so that all that it reads and changes happens at one instant, or nothing of it.
-    /// It may run again: the last run counts.
+    /// Runs `body` so that everything that it reads and changes happens at one instant, or not at
+    /// all. It may run again: the last run counts.
     pub fn atomically<R>(
         &mut self,
         body: impl FnMut(&mut Keyspace<'_>) -> Result<R, Failure>,
@@ -461,7 +461,7 @@ impl<'a> Keyspace<'a> {
         self.atomically_on(&[], body)
     }
 
-    /// As [`atomically`](Self::atomically), for a command that writes: its keys, each with its
+    /// As [`atomically`](Self::atomically), for a command that writes. Its keys, each with its
     /// database, are locked before `body` runs, which then runs once however often others change
     /// them.
     pub fn atomically_on<R>(
@@ -480,7 +480,7 @@ impl<'a> Keyspace<'a> {
         } = *self;
         let mut counted = Counters::default();
         let result = store.transaction_on(keys, |transaction| {
-            // What an attempt counts that others undo is nothing that has happened.
+            // The counts of an attempt that others have undone are discarded.
             counted = Counters::default();
             body(&mut Keyspace::new(
                 store,
@@ -493,8 +493,8 @@ impl<'a> Keyspace<'a> {
         Ok(result)
     }
 
-    /// As [`atomically`](Self::atomically), or, where `several` is false, just once and directly:
-    /// for a command that may have a single key, whose operation is atomic by itself.
+    /// As [`atomically`](Self::atomically) or, if `several` is false, only once and directly: for a
+    /// command that may have a single key, whose operation is atomic by itself.
     pub fn atomically_if<R>(
         &mut self,
         several: bool,

@@ -1,4 +1,4 @@
-//! What commands do within a transaction of the store.
+//! Operations of commands within a transaction of the store.
 
 use std::ops::Range;
 
@@ -6,24 +6,24 @@ use mneme_log::{Expiry, Part, Patch, Stored, Transaction, Updated, ValueKind};
 
 use crate::command::Failure;
 
-/// What a transaction does to records. [`Transaction`] without its lifetimes.
+/// Operations of a transaction on records: [`Transaction`] without its lifetimes.
 pub(crate) trait RecordOperations {
-    /// The time, which stands still: milliseconds since the Unix epoch.
+    /// The time, which stands still, in milliseconds since the Unix epoch.
     fn wall_ms(&self) -> u64;
-    /// Calls `visit` once, with what is stored under `key`.
+    /// Calls `visit` once, with the value of `key`.
     fn read(
         &mut self,
         database: usize,
         key: &[u8],
         visit: &mut dyn FnMut(Option<Stored<'_>>),
     ) -> Result<(), Failure>;
-    /// When `key` expires; `None` if it is not there. Its value is not looked at.
+    /// When `key` expires; `None` if it does not exist. Its value is not read.
     fn expiry(&mut self, database: usize, key: &[u8]) -> Result<Option<Expiry>, Failure>;
-    /// The kind of the value of `key`; `None` if it is not there.
+    /// The kind of the value of `key`; `None` if it does not exist.
     fn kind(&mut self, database: usize, key: &[u8]) -> Result<Option<ValueKind>, Failure>;
-    /// Bytes that the record of `key` occupies; `None` if it is not there.
+    /// The number of bytes that the record of `key` occupies; `None` if it does not exist.
     fn record_bytes(&mut self, database: usize, key: &[u8]) -> Result<Option<u64>, Failure>;
-    /// Stores `value` under `key`, of this kind and until then.
+    /// Stores `value` under `key`, with this kind and expiry.
     fn put(
         &mut self,
         database: usize,
@@ -31,7 +31,8 @@ pub(crate) trait RecordOperations {
         value: &[u8],
         kind: (ValueKind, Expiry),
     ) -> Result<(), Failure>;
-    /// Changes the part of the value of `key` that `range` makes of its length as `decide` says.
+    /// Changes the part of the value of `key` that `range` chooses from its length, as `decide`
+    /// says.
     fn update_part<'b>(
         &mut self,
         database: usize,
@@ -39,14 +40,14 @@ pub(crate) trait RecordOperations {
         range: &dyn Fn(usize) -> Range<usize>,
         decide: &mut dyn FnMut(Option<Part<'_>>) -> Patch<'b>,
     ) -> Result<Updated, Failure>;
-    /// Sets when `key` expires as `decide` says, if it says something.
+    /// Sets when `key` expires, if `decide` says so.
     fn update_expiry(
         &mut self,
         database: usize,
         key: &[u8],
         decide: &mut dyn FnMut(Stored<'_>) -> Option<Expiry>,
     ) -> Result<Updated, Failure>;
-    /// Removes `key`; whether it was there.
+    /// Removes `key`; returns whether it existed.
     fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, Failure>;
 }
 

@@ -1,10 +1,9 @@
-//! C's `long double` as x86-64 has it, bit for bit: Redis computes and writes its floats in it, and
-//! 0.1 + 0.2 is to be 0.3 here as well.
+//! C's `long double` on x86-64, bit for bit: Redis computes and writes floats with it, and 0.1 +
+//! 0.2 must be 0.3 here as well.
 //!
-//! A significand of 64 bits, an exponent of 15, rounding to the nearest and to the even one of two;
-//! numbers are read as C's `strtold` reads them and written as its `printf` writes `%.17Lf`, less
-//! the zeros at the end. On aarch64 Redis' own is another type with longer significands; there its
-//! last digits differ from these.
+//! A 64-bit significand, a 15-bit exponent, rounding to nearest even. Numbers are read like C's
+//! `strtold` and written like `printf` with `%.17Lf`, without trailing zeros. On aarch64 Redis's
+//! own type has longer significands; there its last digits differ from these.
 
 mod natural;
 mod parse;
@@ -24,28 +23,28 @@ pub(crate) enum LongDouble {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Finite {
     is_negative: bool,
-    /// Its highest bit is set, unless the number is zero or too small for that.
+    /// Its highest bit is set, unless the number is zero or denormal.
     significand: u64,
     exponent: i32,
 }
 
-/// Exponents of a significand of 64 bits.
+/// The exponents of a 64-bit significand.
 const LEAST_EXPONENT: i32 = -16_445;
 const GREATEST_EXPONENT: i32 = 16_320;
 
-/// Digits behind the point.
+/// The number of digits after the point.
 const DECIMALS: u32 = 17;
 
 impl LongDouble {
     pub const ZERO: Self = Self::Finite(Finite::ZERO);
 
-    /// The number next to `magnitude` times 2^`exponent`; `more`: plus something less than the
-    /// magnitude's last bit.
+    /// The number nearest to `magnitude` times 2^`exponent`; with `more`, something less than the
+    /// magnitude's last bit is added.
     fn rounded(is_negative: bool, magnitude: u128, exponent: i32, more: bool) -> Self {
         let bits = 128 - magnitude.leading_zeros() as i32;
         let mut rounded_exponent = (exponent + bits - 64).max(LEAST_EXPONENT);
         let significand = match rounded_exponent - exponent {
-            // There is space for more bits than are needed: bits below the last one decide nothing.
+            // There are more bits than needed: bits below the last one do not matter.
             left @ ..=0 => magnitude << left.unsigned_abs(),
             right => round_half_even(magnitude, right.unsigned_abs(), more),
         };
@@ -86,16 +85,16 @@ impl Finite {
     };
 
     fn plus(self, other: Self) -> LongDouble {
-        // Significands of the same length have the order of the exponents; a shorter one has the
-        // least exponent.
+        // Significands of equal length are ordered by their exponents; a shorter one has the
+        // smallest exponent.
         let (a, b) = if (self.exponent, self.significand) >= (other.exponent, other.significand) {
             (self, other)
         } else {
             (other, self)
         };
-        // Two spare bits above for the sum. Where the smaller number reaches further down than the
-        // magnitudes, it is shorter than the other by so much that it only decides the direction of
-        // rounding: its last bit there stands for all below.
+        // Two spare bits above for the sum. If the smaller number extends further down than the
+        // magnitudes, it is so much shorter than the other that it only affects the direction of
+        // rounding: its last bit there represents all below.
         const SPARE: u32 = 62;
         let distance = (a.exponent - b.exponent).unsigned_abs();
         let (larger, smaller) = (
@@ -119,14 +118,15 @@ impl Finite {
         )
     }
 
-    /// As Redis writes it for people: no exponent, at most 17 decimals, no zeros at their end.
+    /// The number as Redis writes it for people: no exponent, at most 17 decimals, no trailing
+    /// zeros.
     pub fn to_text(self) -> String {
         let mut text = if self.exponent >= 0 {
             Natural::from(self.significand)
                 .times_power_of_two(self.exponent.unsigned_abs())
                 .to_decimal()
         } else {
-            // Less than 2^121, so that what is shifted further is nearer to 0 than to the last
+            // Less than 2^121, so a number that is shifted further is nearer to 0 than to the last
             // decimal.
             const SCALE: u128 = 10u128.pow(DECIMALS);
             let scaled = u128::from(self.significand) * SCALE;
@@ -142,7 +142,8 @@ impl Finite {
     }
 }
 
-/// `magnitude`, and something less than 1 if there is `more`, divided by 2^`shift`, which is not 1.
+/// `magnitude`, plus something less than 1 if there is `more`, divided by 2^`shift`, which must not
+/// be 1.
 fn round_half_even(magnitude: u128, shift: u32, more: bool) -> u128 {
     let Some(half) = 1u128.checked_shl(shift - 1) else {
         return 0;

@@ -1,16 +1,16 @@
-//! Natural numbers of any size: as much arithmetic as rounding decimal numbers correctly takes.
+//! Natural numbers of any size, with the arithmetic needed to round decimal numbers correctly.
 
 use std::cmp::Ordering;
 
-/// A natural number: 64-bit digits, the lowest first, the highest not zero.
+/// A natural number: 64-bit digits, lowest first, the highest not zero.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Natural(Vec<u64>);
 
-/// The most that [`Natural::times_power_of_ten`] multiplies by at once.
+/// The largest factor that [`Natural::times_power_of_ten`] uses at once.
 const TEN_TO_19: u64 = 10u64.pow(19);
 
 impl Natural {
-    /// The number that is spelt by `digits`, each less than ten, the highest first.
+    /// The number with these decimal `digits`, highest first.
     pub fn from_decimal(digits: impl Iterator<Item = u8>) -> Self {
         let mut number = Self::default();
         let (mut chunk, mut scale) = (0, 1);
@@ -30,7 +30,7 @@ impl Natural {
         self.0.is_empty()
     }
 
-    /// How many binary digits it has; 0 has none.
+    /// The number of its binary digits; 0 has none.
     pub fn bits(&self) -> u32 {
         self.0.last().map_or(0, |highest| {
             self.0.len() as u32 * 64 - highest.leading_zeros()
@@ -74,7 +74,7 @@ impl Natural {
         self
     }
 
-    /// Its highest 128 binary digits, or all that it has, how many lower ones are left out, and
+    /// Its highest 128 binary digits, or all that it has; how many lower ones are left out; and
     /// whether one of those is 1.
     pub fn highest(&self) -> (u128, u32, bool) {
         let left_out = self.bits().saturating_sub(128);
@@ -89,8 +89,9 @@ impl Natural {
         (highest, left_out, below)
     }
 
-    /// How often `divisor`, which is not 0, times 2^-`bits` goes into this number, which is less
-    /// than twice the divisor; and whether something is left. At most 127 bits.
+    /// The quotient of this number and `divisor` times 2^-`bits`, and whether there is a remainder.
+    /// `divisor` must not be 0, and this number must be less than twice the divisor. At most 127
+    /// bits.
     pub fn divide(mut self, divisor: &Self, bits: u32) -> (u128, bool) {
         let mut quotient = 0;
         for _ in 0..=bits {
@@ -104,7 +105,7 @@ impl Natural {
         (quotient, !self.is_zero())
     }
 
-    /// Subtracts a number that is not greater.
+    /// Subtracts a number that must not be greater.
     fn subtract(&mut self, other: &Self) {
         let mut borrow = false;
         for (index, digit) in self.0.iter_mut().enumerate() {
@@ -119,7 +120,7 @@ impl Natural {
 
     /// Its decimal digits as text.
     pub fn to_decimal(&self) -> String {
-        // Nineteen digits at a time, the lowest first.
+        // Nineteen digits at a time, lowest first.
         let mut chunks = Vec::new();
         let mut rest = self.clone();
         while !rest.is_zero() {

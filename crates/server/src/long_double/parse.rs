@@ -1,20 +1,20 @@
-//! Reading: decimal and hexadecimal numbers, as C's `strtold` does, and nothing around them.
+//! Parses decimal and hexadecimal numbers, as C's `strtold` does, without surrounding text.
 
 use super::natural::Natural;
 use super::{Finite, LongDouble};
 
-/// Redis reads at most so many bytes as a number.
+/// The maximum length in bytes of a number that Redis parses.
 const LONGEST: usize = 5 * 1024 - 1;
 
-/// Beyond this a decimal exponent makes any number of at most [`LONGEST`] digits too large, or too
+/// Beyond this a decimal exponent makes any number of at most [`LONGEST`] digits too large or too
 /// small.
 const GREATEST_POWER: i64 = 20_000;
 
-/// Bits of a quotient behind the point: a significand's, and two more to round by.
+/// The number of bits of a quotient after the point: a significand's, and two more for rounding.
 const QUOTIENT_BITS: u32 = 66;
 
-/// The number that `text` spells, as a whole. Numbers that are too large, or so small that they
-/// would be zero, are none, and so is NaN.
+/// The number that `text` spells as a whole. Numbers that are too large, or so small that they
+/// would be zero, are refused, and so is NaN.
 pub(crate) fn parse(text: &[u8]) -> Option<LongDouble> {
     if text.len() > LONGEST {
         return None;
@@ -34,14 +34,13 @@ pub(crate) fn parse(text: &[u8]) -> Option<LongDouble> {
     (number != LongDouble::Infinite).then_some(number)
 }
 
-/// Digits around a point, without leading zeros, and what they are to be multiplied by: a power of
-/// the base, or of two.
+/// Digits around a point, without leading zeros, and their factor: a power of the base, or of two.
 struct Spelt {
     digits: Vec<u8>,
     power: i64,
 }
 
-/// Splits `text` into digits of base `radix` and an exponent after `marker`. A digit behind the
+/// Splits `text` into digits of base `radix` and an exponent after `marker`. A digit after the
 /// point lowers the exponent by `per_digit`.
 fn spelt(text: &[u8], radix: u32, marker: u8, per_digit: i64) -> Option<Spelt> {
     let end = text
@@ -70,7 +69,7 @@ fn spelt(text: &[u8], radix: u32, marker: u8, per_digit: i64) -> Option<Spelt> {
     has_digits.then_some(Spelt { digits, power })
 }
 
-/// An exponent, cut to what makes a difference.
+/// An exponent, clamped to the relevant range.
 fn signed(text: &[u8]) -> Option<i64> {
     let (sign, digits) = match text {
         [b'-', digits @ ..] => (-1, digits),
@@ -92,7 +91,7 @@ fn decimal(is_negative: bool, text: &[u8]) -> Option<LongDouble> {
     if digits.is_empty() {
         return Some(zero(is_negative));
     }
-    // Zeros at the end only make the numbers longer.
+    // Trailing zeros would only make the numbers longer.
     let kept = digits
         .iter()
         .rposition(|digit| *digit != 0)
@@ -109,7 +108,7 @@ fn decimal(is_negative: bool, text: &[u8]) -> Option<LongDouble> {
         LongDouble::rounded(is_negative, magnitude, left_out as i32, more)
     } else {
         let divisor = Natural::from(1).times_power_of_ten(ten_to_power);
-        // Both as long as the longer one, so that they go into each other less than twice.
+        // Both are made as long as the longer one, so that the quotient is less than two.
         let bits = number.bits().max(divisor.bits());
         let (longer, divisor_longer) = (bits - number.bits(), bits - divisor.bits());
         let number = number.times_power_of_two(longer);
@@ -123,7 +122,7 @@ fn decimal(is_negative: bool, text: &[u8]) -> Option<LongDouble> {
 
 fn hexadecimal(is_negative: bool, text: &[u8]) -> Option<LongDouble> {
     let Spelt { digits, power } = spelt(text, 16, b'p', 4)?;
-    // Those beyond the 31 that are taken count with the last bit.
+    // Digits beyond the 31 that are used affect only the last bit.
     let (taken, left_out) = digits.split_at(digits.len().min(31));
     let magnitude = taken
         .iter()
@@ -151,7 +150,7 @@ fn zero(is_negative: bool) -> LongDouble {
     })
 }
 
-/// `None` if what was not zero is now.
+/// `None` if a number that was not zero has become zero.
 fn not_vanished(number: LongDouble) -> Option<LongDouble> {
     match number {
         LongDouble::Finite(Finite { significand: 0, .. }) => None,

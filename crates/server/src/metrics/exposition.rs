@@ -1,5 +1,5 @@
-//! Prometheus' text format, version 0.0.4: families of samples, each with its help and its type in
-//! front. <https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>
+//! Prometheus's text format, version 0.0.4: families of samples, each preceded by its help and its
+//! type. <https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format>
 
 use std::fmt::{Display, Write as _};
 
@@ -17,17 +17,17 @@ pub(super) struct Family<'a> {
 }
 
 impl Exposition {
-    /// A family of what only grows, until the server or `CONFIG RESETSTAT` begins anew.
+    /// Adds a family of values that only grow, until the server or `CONFIG RESETSTAT` resets them.
     pub fn counter(&mut self, name: &'static str, help: &str) -> Family<'_> {
         self.family(name, "counter", help)
     }
 
-    /// A family of what goes up and down.
+    /// Adds a family of values that go up and down.
     pub fn gauge(&mut self, name: &'static str, help: &str) -> Family<'_> {
         self.family(name, "gauge", help)
     }
 
-    /// A family of distributions.
+    /// Adds a family of distributions.
     pub fn histogram(&mut self, name: &'static str, help: &str) -> Family<'_> {
         self.family(name, "histogram", help)
     }
@@ -40,25 +40,25 @@ impl Exposition {
         Family { text, name }
     }
 
-    /// All of it.
+    /// The complete text.
     pub fn into_text(self) -> String {
         self.0
     }
 }
 
 impl Family<'_> {
-    /// Its only sample.
+    /// Writes its only sample.
     pub fn is(mut self, value: impl Display) {
         self.add(&[], value);
     }
 
-    /// One of its samples.
+    /// Adds one sample.
     pub fn add(&mut self, labels: &[(&str, &str)], value: impl Display) {
         self.sample("", labels, value);
     }
 
-    /// One of its distributions: how many were at most so many seconds, all of them, and their sum
-    /// in seconds.
+    /// Adds one distribution: how many were at most that many seconds, the total number, and their
+    /// sum in seconds.
     pub fn spread(
         &mut self,
         label: (&str, &str),

@@ -1,5 +1,5 @@
-//! The exported metrics. Each number is the one that `INFO` has, in the units that Prometheus asks
-//! for: seconds and bytes.
+//! The exported metrics. Each number is the one in `INFO`, in the units that Prometheus asks for:
+//! seconds and bytes.
 
 use mneme_durable::GateState;
 use mneme_sys::{TimeOf, cpu_time, resident_memory};
@@ -12,18 +12,18 @@ use crate::statistics::Statistics;
 use crate::version;
 use mneme_log::Stats;
 
-/// The least and the greatest bound of a distribution: 2^10 ns, a microsecond, and 2^34 ns,
+/// The smallest and the largest bound of a distribution: 2^10 ns, a microsecond, and 2^34 ns,
 /// seventeen seconds.
 const BOUNDS: (u32, u32) = (10, 34);
 
-/// All of it.
+/// The complete page.
 pub(super) fn page(server: &Shared) -> String {
     let mut page = Exposition::default();
     process(&mut page, server);
     clients(&mut page, server);
     commands(&mut page, server);
-    // This thread serves no clients, so it may wait for the system to count the pages; not more
-    // often than once a second, however often it is asked.
+    // This thread serves no clients, so it may wait for the system to count the pages; but at most
+    // once a second, however often it is asked.
     server
         .pages
         .refresh(&server.store, 1_000_000_000, || server.now_ns());
@@ -35,7 +35,7 @@ pub(super) fn page(server: &Shared) -> String {
     page.into_text()
 }
 
-/// What is kept on disk, if anything is.
+/// The metrics of what is kept on disk, if anything is.
 fn durability(page: &mut Exposition, server: &Shared) {
     page.gauge("mneme_loading", "Whether the data is still being loaded.")
         .is(u8::from(server.store.is_loading()));
@@ -257,7 +257,7 @@ fn commands(page: &mut Exposition, server: &Shared) {
         let times = &totals.distribution;
         let count = times.calls();
         if count > 0 {
-            // The times are whole nanoseconds: below 1024 is at most 1023.
+            // The times are whole nanoseconds: below 1024 means at most 1023.
             let rows = times
                 .below(BOUNDS.0, BOUNDS.1)
                 .map(|(bound, seen)| (seconds(bound - 1), seen));
@@ -355,7 +355,7 @@ fn keys(page: &mut Exposition, server: &Shared) {
     .is(dropped.evicted);
     let found: Vec<_> = (0..server.settings.count(Key::Databases))
         .filter_map(|index| {
-            // One that is damaged has no count; `mneme check` says what is wrong.
+            // A damaged one has no count; `mneme check` says what is wrong.
             let found = server.store.database(index).and_then(|one| one.keyspace());
             Some((index.to_string(), found.ok()?))
         })

@@ -1,6 +1,6 @@
-//! As much of HTTP/1.1 as a scraper needs: one `GET` or `HEAD` a connection, answered and closed.
-//! **A request costs a bounded amount of memory and time**: its head is at most [`HEAD`] bytes, and
-//! the connection is closed after [`TIMEOUT`].
+//! The part of HTTP/1.1 that a scraper needs: one `GET` or `HEAD` for each connection, answered and
+//! closed. **A request costs a bounded amount of memory and time**: its head is at most [`HEAD`]
+//! bytes, and the connection is closed after [`TIMEOUT`].
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -10,17 +10,18 @@ use mio::net::TcpStream;
 
 use super::exposition::CONTENT_TYPE;
 
-/// Bytes of a request's first line and headers. Prometheus sends some hundred.
+/// The maximum length of a request's first line and headers in bytes. Prometheus sends some
+/// hundred.
 pub(super) const HEAD: usize = 8 << 10;
 
-/// How long a connection may last.
+/// The maximum duration of a connection.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Headers of a request.
+/// The maximum number of headers of a request.
 const HEADERS: usize = 64;
 
-/// Bytes that are read and dropped once the answer is sent: a socket that is closed with some
-/// unread takes the answer back.
+/// The number of bytes that are read and dropped after the answer is sent: closing a socket with
+/// unread input would discard the answer.
 const DROPPED: usize = 64 << 10;
 
 /// One connection.
@@ -32,15 +33,15 @@ pub(super) struct Visit {
 }
 
 enum State {
-    /// A request is coming.
+    /// A request is being received.
     Asking(Vec<u8>),
-    /// An answer goes out, from this byte on.
+    /// An answer is being sent, from this byte on.
     Answering(Vec<u8>, usize),
-    /// The peer is to read it and close; so many bytes have been dropped.
+    /// The peer should read the answer and close; this many bytes have been dropped.
     Leaving(usize),
 }
 
-/// Whether a connection is done with.
+/// Whether a connection is finished.
 #[derive(PartialEq, Eq)]
 pub(super) enum AfterRequest {
     Wait,
@@ -56,7 +57,7 @@ impl Visit {
         }
     }
 
-    /// Goes on as far as it goes without waiting. `page` writes what is asked for.
+    /// Continues as far as possible without waiting. `page` writes the requested page.
     pub fn go_on(&mut self, page: impl Fn() -> String) -> AfterRequest {
         loop {
             match self.step(&page) {
@@ -66,7 +67,7 @@ impl Visit {
                     return AfterRequest::Wait;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The peer's affair: it has gone.
+                // The peer has gone.
                 Err(_) => return AfterRequest::Over,
             }
         }

@@ -1,10 +1,9 @@
-//! Metrics for Prometheus, by HTTP on an address of their own
+//! Metrics for Prometheus, by HTTP on a separate address
 //! ([`metrics-listen`](crate::settings::Key::Metrics)), served by one thread that does nothing
-//! else: **no scraper, however slow or hostile, costs a client anything but that thread's time**.
+//! else: **no scraper, however slow or hostile, costs clients anything but that thread's time**.
 //!
-//! The thread reads what the I/O threads count for themselves, and what the store counts. The locks
-//! that commands take too (to count an error reply, for instance) it holds for the copy of a few
-//! numbers.
+//! The thread reads the counters of the I/O threads and of the store. It holds locks that commands
+//! also take (for instance to count an error reply) only to copy a few numbers.
 
 mod exposition;
 mod families;
@@ -22,12 +21,12 @@ use crate::listen::{Listener, is_transient, warn_of_failure};
 use crate::shared::Shared;
 use http::{AfterRequest, TIMEOUT, Visit};
 
-/// Connections at once. One more replaces the oldest, so that idle connections cannot lock a
-/// scraper out.
+/// The maximum number of connections at once. One more replaces the oldest, so that idle
+/// connections cannot lock a scraper out.
 const MOST: usize = 64;
 
-/// Descriptors: the connections and one that takes the place of another, the listener, the event
-/// queue, what ends its wait.
+/// Descriptors: the connections and one that replaces another, the listener, the event queue, the
+/// waker.
 pub(crate) const DESCRIPTORS: usize = MOST + 4;
 
 /// Events that one wait takes.

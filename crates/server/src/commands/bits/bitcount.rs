@@ -1,4 +1,4 @@
-//! `BITCOUNT key [start end [BYTE | BIT]]`: how many bits are 1.
+//! `BITCOUNT key [start end [BYTE | BIT]]`: the number of set bits.
 
 use super::span::{UNIT, Unit, bytes_of, count_ones};
 use crate::command::*;
@@ -44,7 +44,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
             }
         })
     })?;
-    // Where there is no key, it does not matter what the range is.
+    // If there is no key, the range does not matter.
     let ones = match ones {
         Some(ones) => range.map(|_| ones)?,
         None => 0,
@@ -53,7 +53,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The range that the arguments say; `None` if it is empty.
+/// The range given by the arguments; `None` if it is empty.
 fn range(call: &Call<'_>) -> Result<Option<(Ends, Unit)>, Failure> {
     match call.args.len() {
         2 => Ok(Some((Ends::ALL, Unit::Byte))),

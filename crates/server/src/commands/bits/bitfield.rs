@@ -43,7 +43,7 @@ pub(super) static BITFIELD: Command = Command {
     ..BOTH
 };
 
-/// As Redis reads them: of what is no operation it assumes the worst.
+/// Like Redis, assumes the worst of arguments that are no operation.
 fn key_flags(args: &Arguments<'_>) -> &'static [KeyFlag] {
     let is = |index, word: &str| args.at(index).eq_ignore_ascii_case(word.as_bytes());
     let mut index = 2;
@@ -131,10 +131,10 @@ const WRITE: Argument = Argument::one_of(
     ],
 );
 
-/// One of the things to do, each answered by an element of the reply.
+/// One of the operations, each answered by an element of the reply.
 struct Operation {
     field: Field,
-    /// Of its first bit.
+    /// The offset of its first bit.
     offset: usize,
     action: Action,
     overflow: Overflow,
@@ -152,13 +152,13 @@ impl Operation {
         !matches!(self.action, Action::Get)
     }
 
-    /// The bytes of a value that the field lies in.
+    /// The bytes of a value that contain the field.
     fn bytes(&self) -> Range<usize> {
         bytes_of(&(self.offset..self.offset + self.field.width() as usize))
     }
 
-    /// Carries it out on `part`, the value's bytes from `first` on, which are enough if this is a
-    /// write: the answer, or `None` if nothing has been done.
+    /// Performs it on `part`, the value's bytes from `first` on, which are enough if this is a
+    /// write: the reply, or `None` if nothing was done.
     fn carry_out(&self, part: &mut Cow<'_, [u8]>, first: usize) -> Option<i64> {
         let offset = self.offset - first * 8;
         let old = self.field.read(part, offset);
@@ -177,13 +177,13 @@ impl Operation {
     }
 }
 
-/// Operations whose offsets lie within this many bytes also read what lies between them. That part
-/// is copied if the value may be patched, which takes less time than the next change of such a
-/// value does once a reader has seen all of it.
+/// Operations whose offsets lie within this many bytes also read the bytes in between. That part is
+/// copied if the value may be patched in place; copying costs less than the next change of such a
+/// value after a reader has seen all of it.
 const NEAR: usize = 1 << 20;
 
 fn execute(call: &mut Call<'_>, operations: &[Operation]) -> Outcome {
-    // All that they look at, in one piece.
+    // Everything that they read, in one piece.
     let places = || operations.iter().map(Operation::bytes);
     let first = places().map(|bytes| bytes.start).min().unwrap_or(0);
     let behind = places().map(|bytes| bytes.end).max().unwrap_or(0);
@@ -197,7 +197,7 @@ fn execute(call: &mut Call<'_>, operations: &[Operation]) -> Outcome {
     }
 }
 
-/// Operations that only read, all within `piece`.
+/// Performs operations that only read, all within `piece`.
 fn look(call: &mut Call<'_>, operations: &[Operation], piece: Range<usize>) -> Outcome {
     let (key, reply) = (call.args.at(1), &mut call.reply);
     call.keyspace.read_part(
@@ -210,7 +210,7 @@ fn look(call: &mut Call<'_>, operations: &[Operation], piece: Range<usize>) -> O
     )
 }
 
-/// For offsets that lie anywhere: reads the value where it lies.
+/// Performs reads at arbitrary offsets, in place.
 fn look_far(call: &mut Call<'_>, operations: &[Operation]) -> Outcome {
     let (key, reply) = (call.args.at(1), &mut call.reply);
     call.keyspace.read(key, |value| {
@@ -218,7 +218,7 @@ fn look_far(call: &mut Call<'_>, operations: &[Operation]) -> Outcome {
     })
 }
 
-/// Operations within `piece`, of which those that write reach to `end`.
+/// Performs operations within `piece`; those that write reach to `end`.
 fn change(
     call: &mut Call<'_>,
     operations: &[Operation],
@@ -247,8 +247,8 @@ fn change(
     Ok(())
 }
 
-/// For offsets that lie anywhere: only one patch is possible at a time, so the value is stored
-/// anew.
+/// Performs writes at arbitrary offsets: only one patch is possible at a time, so the whole value
+/// is stored again.
 fn change_far(call: &mut Call<'_>, operations: &[Operation], end: usize) -> Outcome {
     let (key, reply) = (call.args.at(1), &mut call.reply);
     let position = reply.position();
@@ -256,8 +256,8 @@ fn change_far(call: &mut Call<'_>, operations: &[Operation], end: usize) -> Outc
         let old = old.map_or(&[][..], |old| old.value);
         let mut value = Cow::Borrowed(old);
         if old.len() < end {
-            // Memory for a long tail of zeros is taken when it is read: after the store has found
-            // that it has free space.
+            // Memory for a long tail of zeros is allocated only after the store has found that it
+            // has free space.
             let mut longer = vec![0; end];
             longer[..old.len()].copy_from_slice(old);
             value = longer.into();

@@ -81,14 +81,13 @@ fn operation(call: &Call<'_>) -> Result<Operation, Failure> {
 }
 
 impl Operation {
-    /// Makes of `result` what it comes to with `value`. The shorter of the two has zeros behind its
-    /// end.
+    /// Combines `result` with `value`. The shorter of the two is extended by zeros.
     fn combine(self, result: &mut Vec<u8>, value: &[u8]) {
         if result.len() < value.len() {
             result.resize(value.len(), 0);
         }
         let (both, behind) = result.split_at_mut(value.len());
-        // The compiler makes one instruction of many steps.
+        // The compiler vectorises this loop.
         let pairs = both.iter_mut().zip(value);
         match self {
             Self::And => {

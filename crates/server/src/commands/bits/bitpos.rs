@@ -1,4 +1,4 @@
-//! `BITPOS key bit [start [end [BYTE | BIT]]]`: where the first 0, or 1, is.
+//! `BITPOS key bit [start [end [BYTE | BIT]]]`: the position of the first 0 or 1.
 
 use super::span::{UNIT, Unit, bytes_of, find};
 use crate::command::*;
@@ -36,7 +36,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
         _ => return Err(Failure::other("ERR The bit argument must be 1 or 0.")),
     };
     let range = range(call);
-    // Zeros follow a value, unless it has been said where the range ends.
+    // Zeros follow a value, unless the end of the range is given.
     let is_open = call.args.len() < 5;
     let bits = |len| {
         let (ends, unit) = range.as_ref().ok()?;
@@ -52,7 +52,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
                 .or((is_open && !bit).then_some(bits.end))
         })
     })?;
-    // Where there is no key, it does not matter what the range is.
+    // If there is no key, the range does not matter.
     let position = match position {
         Some(position) => range.map(|_| position)?,
         None => (!bit).then_some(0),

@@ -1,25 +1,25 @@
-//! Integers of any width at any bit of a value, the highest bit first.
+//! Integers of any width at any bit of a value, highest bit first.
 
-/// The type of such an integer: signed of 1 to 64 bits, or unsigned of 1 to 63.
+/// The type of such an integer: signed with 1 to 64 bits, or unsigned with 1 to 63.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Field {
     is_signed: bool,
     width: u32,
 }
 
-/// What happens to a value that its field cannot hold.
+/// What to do with an integer that its field cannot hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overflow {
     /// Bits that do not fit are cut off.
     Wrap,
-    /// The nearest value that it can hold takes its place.
+    /// The nearest integer that it can hold is stored instead.
     Saturate,
     /// Nothing is stored.
     Fail,
 }
 
 impl Field {
-    /// The type that is called `text`: `i5`, `u63`.
+    /// Parses a type, such as `i5` or `u63`.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let (is_signed, widest, width) = match text {
             [b'i', width @ ..] => (true, 64, width),
@@ -33,7 +33,7 @@ impl Field {
         })
     }
 
-    /// Bits.
+    /// The number of bits.
     pub fn width(self) -> u32 {
         self.width
     }
@@ -50,14 +50,14 @@ impl Field {
         }
     }
 
-    /// The integer at bit `offset` of `value`, behind which there are zeros.
+    /// The integer at bit `offset` of `value`, which is followed by zeros.
     pub fn read(self, value: &[u8], offset: usize) -> i64 {
         let bytes = value.get(offset / 8..).unwrap_or_default();
         let bits = load(bytes) << (offset % 8) >> (128 - self.width);
         self.wrap(bits as i128)
     }
 
-    /// Stores an integer that it can hold at bit `offset` of `value`, which is long enough.
+    /// Stores an integer that fits at bit `offset` of `value`, which must be long enough.
     pub fn write(self, value: &mut [u8], offset: usize, integer: i64) {
         let bytes = &mut value[offset / 8..(offset + self.width as usize).div_ceil(8)];
         let below = 128 - self.width - (offset % 8) as u32;
@@ -67,11 +67,12 @@ impl Field {
         bytes.copy_from_slice(&bits.to_be_bytes()[..len]);
     }
 
-    /// The integer to be stored for one that a client has sent; `None`: none.
+    /// The integer to store when a client sends `integer`; `None` to store nothing.
     pub fn fit(self, integer: i64, overflow: Overflow) -> Option<i64> {
         let mut value = i128::from(integer);
-        // As Redis has it, a negative integer is too great for an unsigned field, not too small;
-        // and so is one for a signed field that is further from its greatest than 64 bits can say.
+        // As in Redis, a negative integer counts as too large, not too small, for an unsigned
+        // field. So does an integer for a signed field that exceeds its maximum by more than 64
+        // bits can express.
         let is_far =
             self.is_signed && self.width < 64 && self.greatest() - value > i128::from(i64::MAX);
         if integer < 0 && !self.is_signed || is_far {
@@ -80,7 +81,8 @@ impl Field {
         self.fit_any(value, overflow)
     }
 
-    /// The integer to be stored for the sum of one that it holds and `increment`; `None`: none.
+    /// The integer to store for the sum of the field's current one and `increment`; `None` to store
+    /// nothing.
     pub fn add(self, integer: i64, increment: i64, overflow: Overflow) -> Option<i64> {
         self.fit_any(i128::from(integer) + i128::from(increment), overflow)
     }
@@ -90,12 +92,12 @@ impl Field {
         match overflow {
             Overflow::Fail if fitting != value => None,
             Overflow::Wrap => Some(self.wrap(value)),
-            // It lies between two integers of 64 bits.
+            // It lies between two 64-bit integers.
             Overflow::Fail | Overflow::Saturate => Some(fitting as i64),
         }
     }
 
-    /// The lowest bits of `value`, as many as there are in the field.
+    /// The lowest bits of `value`, as many as the field has.
     fn wrap(self, value: i128) -> i64 {
         let unused = 128 - self.width;
         if self.is_signed {
@@ -106,7 +108,7 @@ impl Field {
     }
 }
 
-/// The first 16 of `bytes`, or all of them with zeros behind.
+/// The first 16 of `bytes`, or all of them followed by zeros.
 fn load(bytes: &[u8]) -> u128 {
     let mut window = [0; 16];
     let len = bytes.len().min(16);
@@ -119,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_anywhere_is_read_and_nothing_else_changes() {
+    fn a_field_written_anywhere_is_read_back_and_nothing_else_changes() {
         for (name, width) in [
             ("i64", 64),
             ("u63", 63),

@@ -5,12 +5,12 @@ use crate::resp::parse_i64;
 use crate::settings::Key;
 
 impl Call<'_> {
-    /// Argument `index` as the offset of a bit: within the longest value that there may be.
+    /// Argument `index` as a bit offset, within the longest possible value.
     pub(super) fn bit_offset(&self, index: usize) -> Result<usize, Failure> {
         self.scaled_bit_offset(self.args.at(index), 1)
     }
 
-    /// The offset that `text` says, in units of `width` bits.
+    /// The offset in `text`, in units of `width` bits.
     pub(super) fn scaled_bit_offset(&self, text: &[u8], width: u32) -> Result<usize, Failure> {
         let longest = self.server.settings.count(Key::BulkLength);
         parse_i64(text)

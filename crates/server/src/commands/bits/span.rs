@@ -1,4 +1,4 @@
-//! Bits of a range: counted, and looked for, 64 at a time.
+//! Counts and searches the bits of a range, 64 at a time.
 
 use std::iter;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::command::*;
 use crate::commands::range::Ends;
 
-/// What a range's ends count.
+/// The unit of a range's ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Byte,
@@ -14,7 +14,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// The one that argument `index` names.
+    /// The unit that argument `index` names.
     pub fn parse(call: &Call<'_>, index: usize) -> Result<Self, Failure> {
         if call.is(index, "BIT") {
             Ok(Self::Bit)
@@ -25,7 +25,7 @@ impl Unit {
         }
     }
 
-    /// The bits of a value of `len` bytes that lie between `ends`.
+    /// The bits of a value of `len` bytes between `ends`.
     pub fn bits(self, ends: Ends, len: usize) -> Option<Range<usize>> {
         match self {
             Self::Byte => ends.within(len).map(|bytes| bytes.start * 8..bytes.end * 8),
@@ -34,12 +34,12 @@ impl Unit {
     }
 }
 
-/// The bytes that bits lie in.
+/// The bytes that contain these bits.
 pub(super) fn bytes_of(bits: &Range<usize>) -> Range<usize> {
     bits.start / 8..bits.end.div_ceil(8)
 }
 
-/// The words that commands call the units by.
+/// The words for the units.
 pub(super) const UNIT: Argument = Argument::one_of(
     "index_unit",
     &[Argument::word("byte", "BYTE"), Argument::word("bit", "BIT")],
@@ -47,7 +47,7 @@ pub(super) const UNIT: Argument = Argument::one_of(
 .since("7.0.0")
 .optional();
 
-/// How many bits of `value` in `range`, which is not empty and lies within it, are 1.
+/// The number of set bits of `value` in `range`, which must not be empty and must lie within it.
 pub(super) fn count_ones(value: &[u8], range: Range<usize>) -> u64 {
     let bytes = &value[bytes_of(&range)];
     let (words, rest) = bytes.as_chunks::<8>();
@@ -55,7 +55,7 @@ pub(super) fn count_ones(value: &[u8], range: Range<usize>) -> u64 {
         .iter()
         .map(|word| u64::from(u64::from_ne_bytes(*word).count_ones()));
     let in_rest = rest.iter().map(|byte| u64::from(byte.count_ones()));
-    // Of the first byte and of the last one a part may lie outside.
+    // Parts of the first and the last byte may lie outside the range.
     let before = bytes[0] & !(0xff >> (range.start % 8));
     let behind = match range.end % 8 {
         0 => 0,
@@ -65,15 +65,15 @@ pub(super) fn count_ones(value: &[u8], range: Range<usize>) -> u64 {
     in_words.sum::<u64>() + in_rest.sum::<u64>() - u64::from(outside)
 }
 
-/// Where in `range`, which lies within `value`, the first bit is that equals `bit`.
+/// The position in `range`, which must lie within `value`, of the first bit that equals `bit`.
 pub(super) fn find(value: &[u8], range: Range<usize>, bit: bool) -> Option<usize> {
     let bytes = &value[bytes_of(&range)];
     let (words, rest) = bytes.as_chunks::<8>();
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
     let flip = if bit { 0 } else { u64::MAX };
-    // What is looked for are ones now; those before the range are taken away, those behind it are
-    // not in it.
+    // From here on ones are searched. Those before the range are masked; those after it are
+    // excluded by the range.
     let mut before = u64::MAX >> (range.start % 8);
     let (index, word) = words
         .iter()

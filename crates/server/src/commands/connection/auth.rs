@@ -38,11 +38,11 @@ fn run(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// So many failed attempts in a row end a connection: with a new one for each few, passwords are
-/// not tried by the million.
+/// The number of failed attempts in a row that end a connection, so that trying passwords by the
+/// million needs many connections.
 const ATTEMPTS: u32 = 20;
 
-/// Lets the client in if there is such a user, which is on, with this password.
+/// Authenticates the client if there is such a user, which is enabled, with this password.
 pub(super) fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
     // Whether there is such a user or not: the time that a refusal takes does not tell.
     let hash = password_hash(password);

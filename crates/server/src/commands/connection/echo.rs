@@ -1,4 +1,4 @@
-//! `ECHO message`: the same back.
+//! `ECHO message`: returns the message.
 
 use crate::command::*;
 

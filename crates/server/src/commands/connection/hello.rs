@@ -48,8 +48,9 @@ fn run(call: &mut Call<'_>) -> Outcome {
             }
         },
     };
-    // One after the other, as Redis does: what comes before a mistake stands. A name that comes
-    // before the password counts once that is right: a stranger's would take memory.
+    // Options take effect one after the other, as in Redis: those before an error remain. A name
+    // that precedes the password counts only once the password is right, because a stranger's name
+    // would use memory.
     let mut name = None;
     let mut index = 2;
     while index < call.args.len() {
@@ -93,7 +94,7 @@ fn introduce(call: &mut Call<'_>) {
     let reply = &mut call.reply;
     reply.map(7);
     reply.bulk(b"server");
-    // Clients look for the server whose commands they may send.
+    // Clients check which server this is, to know which commands they may send.
     reply.bulk(b"redis");
     reply.bulk(b"version");
     reply.bulk(version::REDIS.as_bytes());

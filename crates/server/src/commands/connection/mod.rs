@@ -1,4 +1,4 @@
-//! The connection itself.
+//! Commands about the connection itself.
 
 mod auth;
 mod client;
@@ -23,7 +23,7 @@ pub(super) const ALL: &[&Command] = &[
     &select::SELECT,
 ];
 
-/// What commands have in common that any client may send, in any state of the server.
+/// The common fields of commands that any client may send, in any state of the server.
 const ALWAYS: Command = Command {
     group: Group::Connection,
     flags: &[

@@ -1,4 +1,4 @@
-//! `PING [message]`: is anybody there?
+//! `PING [message]`: tests whether the server answers.
 
 use crate::command::*;
 

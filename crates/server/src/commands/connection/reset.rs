@@ -1,4 +1,4 @@
-//! `RESET`: as if the connection had just been opened.
+//! `RESET`: returns the connection to its initial state.
 
 use crate::command::*;
 

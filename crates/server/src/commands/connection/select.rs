@@ -1,4 +1,4 @@
-//! `SELECT index`: works on another database from here on.
+//! `SELECT index`: switches to another database.
 
 use crate::command::*;
 

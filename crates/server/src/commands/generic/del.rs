@@ -1,4 +1,4 @@
-//! `DEL key [key ...]`: removes keys and says how many there were.
+//! `DEL key [key ...]`: removes keys and returns how many existed.
 
 use crate::command::*;
 
@@ -12,7 +12,7 @@ pub(super) static DEL: Command = Command {
     ..COUNTED
 };
 
-/// What the commands have in common that reply with a number of keys.
+/// The common fields of commands that reply with a number of keys.
 pub(super) const COUNTED: Command = Command {
     complexity: "O(N) where N is the number of keys",
     arity: -2,
@@ -21,7 +21,7 @@ pub(super) const COUNTED: Command = Command {
     ..Command::KEYSPACE
 };
 
-/// `UNLINK` is the same: removing a key never takes longer for a larger value.
+/// Also used by `UNLINK`: removing a key never takes longer for a larger value.
 pub(super) fn remove(call: &mut Call<'_>) -> Outcome {
     call.count_keys(|keyspace, key| keyspace.remove(key))
 }

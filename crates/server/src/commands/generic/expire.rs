@@ -76,7 +76,7 @@ const CONDITION: Argument = Argument::one_of(
 .since("7.0.0")
 .optional();
 
-/// When the expiry is to be set.
+/// The conditions for setting the expiry.
 #[derive(Default)]
 struct Conditions {
     if_never: bool,
@@ -134,7 +134,7 @@ fn expire(call: &mut Call<'_>, name: &str, notation: Notation) -> Outcome {
             "ERR invalid expire time in '{name}' command"
         )));
     };
-    // What lies before 1970 is as much over as 1970 is.
+    // Times before 1970 are past, like 1970 itself.
     let unix_ms = unix_ms.max(1).unsigned_abs();
     let (key, mut holds) = (call.args.at(1), false);
     if unix_ms <= call.wall_ms() {

@@ -1,8 +1,8 @@
-//! `KEYS pattern`: every key that matches.
+//! `KEYS pattern`: returns every key that matches.
 //!
-//! It walks the database in time slices, between which other clients are served; no record stays
-//! pinned meanwhile. As with `SCAN`, a key that is there throughout is returned, and one that comes
-//! or goes meanwhile may be. Within `EXEC` it runs at once.
+//! Walks the database in time slices, between which other clients are served; no record stays
+//! pinned in between. As with `SCAN`, a key that exists throughout is returned, and one that is
+//! added or removed meanwhile may be. Within `EXEC` it runs at once.
 
 use crate::command::*;
 use crate::glob::Steps;
@@ -25,7 +25,7 @@ pub(super) static KEYS: Command = Command {
     ..Command::BLANK
 };
 
-/// Keys that one step of the store is asked for.
+/// The number of keys requested in one step of the store.
 const STEP: usize = 1024;
 
 fn run(call: &mut Call<'_>) -> Outcome {
@@ -43,7 +43,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
             }
         })?;
         steps.check()?;
-        // A reply that is too long is not sent: its connection is closed.
+        // A reply that is too long is not sent, and its connection is closed.
         if unfinished.cursor == Cursor::END || reply.is_over() {
             break;
         }

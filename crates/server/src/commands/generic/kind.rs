@@ -23,7 +23,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// A kind of values as Redis names it.
+/// Redis's name for a kind of values.
 pub(super) fn type_name(kind: ValueKind) -> &'static str {
     match kind {
         HASH => "hash",

@@ -1,4 +1,4 @@
-//! Keys, whatever their values are.
+//! Commands on keys, whatever their values are.
 
 mod del;
 mod exists;

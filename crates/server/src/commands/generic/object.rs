@@ -1,9 +1,9 @@
-//! `OBJECT`: how a value is kept.
+//! `OBJECT`: how a value is stored.
 //!
-//! Every value is kept the same way, as the bytes of one record; nothing is shared. `ENCODING`
-//! answers what Redis would make of the value if it were stored now, because Redis' clients
-//! distinguish numbers and short strings by it. The store samples when records were last used and
-//! how often; the samples are too coarse to report for a single key.
+//! Every value is stored in the same way, as the bytes of one record; nothing is shared. `ENCODING`
+//! returns the encoding that Redis would choose if the value were stored now, because Redis's
+//! clients use it to distinguish numbers and short strings. The store samples when and how often
+//! records are used; the samples are too coarse to report for a single key.
 
 use crate::command::*;
 use crate::commands::help;
@@ -20,7 +20,7 @@ pub(super) static OBJECT: Command = Command {
     ..help::CONTAINER
 };
 
-/// What the subcommands have in common.
+/// The common fields of the subcommands.
 const PLAIN: Command = Command {
     since: "2.2.3",
     arity: 3,
@@ -89,12 +89,12 @@ static HELP: Command = Command {
     ..help::HELP
 };
 
-/// The longest string that Redis keeps in one piece with its header.
+/// The longest string that Redis stores together with its header.
 const LONGEST_EMBEDDED: usize = 44;
 
 fn encoding(stored: Stored<'_>) -> Result<&'static str, Failure> {
     let value = stored.value;
-    // Only the one way in which Redis would write the number itself.
+    // Only the spelling in which Redis itself would write the number.
     Ok(if stored.kind == HASH {
         match PackedHash::read(value)?.is_table() {
             true => "hashtable",
@@ -109,7 +109,7 @@ fn encoding(stored: Stored<'_>) -> Result<&'static str, Failure> {
     })
 }
 
-/// Null for a key that is not there, otherwise an error.
+/// Replies null for a key that does not exist, otherwise with an error.
 fn refuse(call: &mut Call<'_>, error: &'static str) -> Outcome {
     if call.keyspace.contains(call.args.at(2))? {
         return Err(Failure::other(error));

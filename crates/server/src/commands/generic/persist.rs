@@ -1,4 +1,4 @@
-//! `PERSIST key`: keeps a key from expiring.
+//! `PERSIST key`: removes a key's expiry.
 
 use crate::command::*;
 use mneme_log::Expiry;

@@ -1,7 +1,8 @@
-//! `RANDOMKEY`: a key drawn by lot.
+//! `RANDOMKEY`: returns a random key.
 //!
-//! Where many keys were removed, few are far between. The draw goes on in time slices, between
-//! which other clients are served. Within `EXEC` it runs at once.
+//! If many keys were removed, the remaining ones are sparse, and finding one takes longer. The
+//! search runs in time slices, between which other clients are served. Within `EXEC` it runs at
+//! once.
 
 use crate::client::Unfinished;
 use crate::command::*;

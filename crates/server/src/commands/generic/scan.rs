@@ -1,4 +1,4 @@
-//! `SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]`: the keys, a few at a time.
+//! `SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]`: returns the keys, a few at a time.
 
 use crate::command::*;
 use crate::commands::generic::kind::type_name;
@@ -34,14 +34,14 @@ pub(super) static SCAN: Command = Command {
     ..Command::BLANK
 };
 
-/// Steps of the store in one call that bring nothing.
+/// The maximum number of empty steps of the store in one call.
 const STEPS: usize = 64;
 
-/// Keys that one step of the store is asked for.
+/// The number of keys requested in one step of the store.
 const STEP: usize = 1024;
 
-/// Keys that one call looks at, and bytes of the keys that it returns, whatever its `COUNT`: beyond
-/// either, or when matching takes long, it ends with the step at hand.
+/// The maximum number of keys that one call examines, and of bytes of the keys that it returns,
+/// whatever its `COUNT`. Beyond either, or if matching takes long, it ends with the current step.
 const MOST_KEYS: usize = 100_000;
 const MOST_BYTES: usize = 1 << 20;
 
@@ -57,8 +57,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let count = count.min(MOST_KEYS);
     let (mut keys, mut seen, mut bytes, mut empty) = (Vec::new(), 0, 0, 0);
     let steps = Steps::default();
-    // A step of the store may bring nothing where the database is sparse; the client's round trip
-    // costs more than a few steps.
+    // In a sparse database a step of the store may return nothing; the client's round trip costs
+    // more than a few steps.
     while empty < STEPS {
         let before = seen;
         cursor = database.scan_kinds(cursor, (count - seen).min(STEP), |key, kind| {
@@ -91,18 +91,18 @@ fn run(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What follows the cursor of `SCAN` and of its relatives.
+/// The options after the cursor of `SCAN` and related commands.
 pub(in crate::commands) struct ScanOptions<'a> {
-    /// The pattern of what is wanted; `None` for all.
+    /// The pattern to match; `None` for all.
     pub pattern: Option<&'a [u8]>,
-    /// How many are wanted, at least 1.
+    /// The number of keys wanted, at least 1.
     pub count: usize,
-    /// The name of the type that is wanted.
+    /// The type wanted.
     pub of_type: Option<&'a [u8]>,
 }
 
 impl<'a> ScanOptions<'a> {
-    /// Those from argument `first` on; `TYPE` only for a command that `takes_type`.
+    /// Parses the options from argument `first` on; `TYPE` only if the command `takes_type`.
     pub fn of(call: &Call<'a>, first: usize, takes_type: bool) -> Result<Self, Failure> {
         let (mut pattern, mut count, mut of_type) = (None, 10, None);
         for option in (first..call.args.len()).step_by(2) {
@@ -129,8 +129,8 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
-/// A cursor as Redis takes it from clients, with the liberties of C's `strtoul`: a sign, leading
-/// zeros, and nothing for the beginning.
+/// Parses a cursor as Redis does, with the permissiveness of C's `strtoul`: a sign, leading zeros,
+/// and empty text for the beginning.
 pub(in crate::commands) fn cursor(text: &[u8]) -> Option<u64> {
     let (is_negative, digits) = match text {
         [] => return Some(0),

@@ -13,7 +13,7 @@ pub(super) static TOUCH: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    // Reading, not asking whether it is there, is what the store counts as use. None of it is read:
-    // that would keep a long value from being changed where it lies.
+    // The store counts reads as use, but not checks for existence. No bytes are read: that would
+    // prevent changing a long value in place.
     call.count_keys(|keyspace, key| keyspace.contains(key))
 }

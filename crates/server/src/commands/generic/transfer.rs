@@ -1,4 +1,4 @@
-//! `RENAME`, `RENAMENX`, `COPY`, `MOVE`: a record under another key or in another database, with
+//! `RENAME`, `RENAMENX`, `COPY`, `MOVE`: moves or copies a record to another key or database, with
 //! its expiry.
 
 use crate::command::*;
@@ -149,8 +149,8 @@ fn move_to(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Stores what is under `key` also under `to`, a database and a key there, if that is free or is to
-/// be replaced; whether it was. `None`: there is nothing under `key`.
+/// Also stores the record of `key` under `to`, a database and a key there, if that is free or is to
+/// be replaced; returns whether it was. `None` if `key` does not exist.
 fn transfer(
     keyspace: &mut Keyspace<'_>,
     key: &[u8],

@@ -1,5 +1,5 @@
-//! `TTL`, `PTTL`, `EXPIRETIME`, `PEXPIRETIME key`: say when a key expires; -1: never, -2: there is
-//! no such key.
+//! `TTL`, `PTTL`, `EXPIRETIME`, `PEXPIRETIME key`: return when a key expires; -1: never, -2: there
+//! is no such key.
 
 use crate::command::*;
 use mneme_log::Expiry;
@@ -46,7 +46,7 @@ const ALL: Command = Command {
     ..Command::KEYSPACE
 };
 
-/// Replies with what `say` makes of the expiry and the present time, both in milliseconds since
+/// Replies with the result of `say` for the expiry and the current time, both in milliseconds since
 /// 1970.
 fn time(call: &mut Call<'_>, say: fn(u64, u64) -> u64) -> Outcome {
     let expiry = call.keyspace.expiry(call.args.at(1))?;

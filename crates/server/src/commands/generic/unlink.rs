@@ -1,4 +1,4 @@
-//! `UNLINK key [key ...]`: removes keys and says how many there were.
+//! `UNLINK key [key ...]`: removes keys and returns how many existed.
 
 use crate::command::*;
 

@@ -1,4 +1,4 @@
-//! `FUNCTION FLUSH`: there are no functions to remove, and that is a success.
+//! `FUNCTION FLUSH`: succeeds, because there are no functions to remove.
 
 use crate::command::*;
 use crate::commands::help;

@@ -1,4 +1,4 @@
-//! Scripts and functions: there are none, but test suites and tools ask to have them removed.
+//! Scripts and functions are not supported, but test suites and tools ask to remove them.
 
 mod function;
 

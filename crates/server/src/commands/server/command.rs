@@ -23,7 +23,7 @@ pub(super) static COMMAND: Command = Command {
     ..PLAIN
 };
 
-/// What the subcommands have in common.
+/// The common fields of the subcommands.
 const PLAIN: Command = Command {
     since: "2.8.13",
     group: Group::Server,

@@ -1,4 +1,4 @@
-//! `CONFIG`: how the server is configured.
+//! `CONFIG`: reads and changes the server's configuration.
 
 use crate::command::*;
 use crate::commands::help;
@@ -14,7 +14,7 @@ pub(super) static CONFIG: Command = Command {
     ..help::CONTAINER
 };
 
-/// What the subcommands have in common.
+/// The common fields of the subcommands.
 const PLAIN: Command = Command {
     since: "2.0.0",
     group: Group::Server,
@@ -81,8 +81,8 @@ static HELP: Command = Command {
 };
 
 fn get(call: &mut Call<'_>) -> Outcome {
-    // As Redis: a name stands there as it was asked for, and once. A pattern is of settings, not of
-    // their other names.
+    // As in Redis, a name is returned as it was requested, and only once. Patterns match only the
+    // settings' main names.
     let mut found: Vec<(&[u8], &Setting)> = Vec::new();
     let steps = Steps::default();
     for pattern in call.args.from(2).iter() {

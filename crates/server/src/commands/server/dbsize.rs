@@ -1,4 +1,4 @@
-//! `DBSIZE`: how many keys the selected database holds.
+//! `DBSIZE`: the number of keys in the selected database.
 
 use crate::command::*;
 

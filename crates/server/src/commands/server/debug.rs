@@ -1,4 +1,4 @@
-//! `DEBUG`: what test suites of clients and of Redis need. Nothing in it is meant for service.
+//! `DEBUG`: what test suites of clients and of Redis need. Not for production use.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     } else if call.is(1, "PROTOCOL") && len == 3 {
         protocol(call)
     } else if call.is(1, "LOG") && len == 3 {
-        // As a text, which the log escapes: a client's bytes are not to be lines of it.
+        // As text, which the log escapes, so that a client's bytes cannot form lines of it.
         let text = &*String::from_utf8_lossy(call.args.at(2));
         tracing::warn!(text, "DEBUG LOG");
         call.reply.ok();
@@ -50,20 +50,20 @@ fn run(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// Whether it is a call that loads the data.
+/// Whether the call loads the data.
 fn reloads(args: &Arguments<'_>) -> bool {
     let is = |word: &[u8]| args.len() > 1 && args.at(1).eq_ignore_ascii_case(word);
     is(b"RELOAD") || (is(b"LOADAOF") && args.len() == 2)
 }
 
-/// Loads what the directory holds, beside what is served, and compares. What is served stays: it
-/// was acknowledged, and a load that fails must not take it.
+/// Loads the directory's data beside the store that is served, and compares the two. The served
+/// store is kept, because its content was acknowledged and a failed load must not lose it.
 fn reload(call: &mut Call<'_>) -> Outcome {
     let mut saves = call.is(1, "RELOAD");
     for option in 2..call.args.len() {
         match () {
             () if call.is(option, "NOSAVE") => saves = false,
-            // They say how Redis goes about it.
+            // These options only affect how Redis performs the load.
             () if call.is(option, "NOFLUSH") || call.is(option, "MERGE") => {}
             () => {
                 return Err(Failure::other(
@@ -73,7 +73,7 @@ fn reload(call: &mut Call<'_>) -> Outcome {
         }
     }
     let durability = super::save::durability(call)?;
-    // First, for it fails at once within a transaction that has written.
+    // First, because it fails at once within a transaction that has written.
     let saved = durability.sync().and_then(|()| match saves {
         true => durability.checkpoint_and_wait().map(drop),
         false => Ok(()),
@@ -112,11 +112,11 @@ fn help(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The longest that a thread may be made to sleep.
+/// The longest time that a thread may be made to sleep.
 const LONGEST: f64 = 3600.0;
 
 fn sleep(call: &mut Call<'_>) -> Outcome {
-    // What is no number is none, as in Redis.
+    // As in Redis, text that is no number counts as 0.
     let text = String::from_utf8_lossy(call.args.at(2));
     let seconds: f64 = text.parse().unwrap_or(0.0);
     if seconds > 0.0 {
@@ -127,7 +127,7 @@ fn sleep(call: &mut Call<'_>) -> Outcome {
 }
 
 fn populate(call: &mut Call<'_>) -> Outcome {
-    // The flags of the command are those of its other subcommands, which write nothing.
+    // The command's flags are those of its other subcommands, which write nothing.
     if call.server.store.is_loading() {
         return Err(Failure::Loading);
     }
@@ -227,7 +227,7 @@ fn protocol(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// A truth value of either protocol.
+/// A boolean in either protocol.
 fn truth(new: bool, value: bool) -> &'static [u8] {
     match (new, value) {
         (true, true) => b"#t\r\n",

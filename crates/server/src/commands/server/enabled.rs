@@ -1,4 +1,4 @@
-//! Commands that are for some connections only, as a setting says.
+//! Commands that a setting enables only for some connections.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use crate::command::*;
 use crate::settings::Key;
 
 /// Refuses `command` unless the setting enables it for this connection: no, yes, or local. A
-/// connection is local by a unix socket or from a loopback address.
+/// connection is local if it uses a unix socket or comes from a loopback address.
 pub(super) fn check(call: &Call<'_>, key: Key, command: &str) -> Outcome {
     let is_enabled = match call.server.settings.number(key) {
         0 => false,

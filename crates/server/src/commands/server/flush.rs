@@ -1,5 +1,5 @@
-//! `FLUSHALL` and `FLUSHDB`: away with everything. `ASYNC` and `SYNC` are the same here: the index
-//! is dropped at once, the memory comes back in the background.
+//! `FLUSHALL` and `FLUSHDB`: remove all keys. `ASYNC` and `SYNC` make no difference: the index is
+//! dropped at once, and the memory is freed in the background.
 
 use crate::command::*;
 use crate::settings::Key;
@@ -46,7 +46,7 @@ fn all(call: &mut Call<'_>) -> Outcome {
     let selectable = call.server.settings.count(Key::Databases);
     for index in 0..DATABASES {
         let database = call.server.store.database(index)?;
-        // One that cannot be selected may have been left by a server with more of them.
+        // A database that cannot be selected may have been filled by a server with more of them.
         if index < selectable || database.try_len()? > 0 {
             clear(call, database)?;
         }
@@ -63,7 +63,7 @@ fn selected(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Clears a database, which counts as a change of each of its keys, and of one if it has none.
+/// Clears a database, which counts as a change of each of its keys, or of one key if it has none.
 fn clear(call: &Call<'_>, database: Database<'_>) -> Outcome {
     let keys = database.try_len()?;
     database.clear()?;

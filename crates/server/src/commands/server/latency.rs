@@ -1,5 +1,5 @@
-//! `LATENCY`: events that took longer than `latency-monitor-threshold`, and how the time of
-//! commands spreads.
+//! `LATENCY`: events that took longer than `latency-monitor-threshold`, and the distribution of
+//! commands' durations.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ pub(super) static LATENCY: Command = Command {
     ..help::CONTAINER
 };
 
-/// What the subcommands have in common.
+/// The common fields of the subcommands.
 const PLAIN: Command = Command {
     since: "2.8.13",
     group: Group::Server,
@@ -167,7 +167,7 @@ fn histogram(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Lines of a graph, without those that name the seconds.
+/// The number of lines of a graph, without those that name the seconds.
 const ROWS: u64 = 8;
 
 fn graph(call: &mut Call<'_>) -> Outcome {

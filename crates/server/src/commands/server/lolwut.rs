@@ -1,4 +1,4 @@
-//! `LOLWUT`: the version, and no more art than that.
+//! `LOLWUT`: only the version, without Redis's art.
 
 use crate::command::*;
 use crate::version;

@@ -1,4 +1,4 @@
-//! `MEMORY`: where the memory is, by the store's own accounts.
+//! `MEMORY`: the use of memory, from the store's own accounting.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ pub(super) static MEMORY: Command = Command {
     ..help::CONTAINER
 };
 
-/// What the subcommands have in common.
+/// The common fields of the subcommands.
 const PLAIN: Command = Command {
     since: "4.0.0",
     group: Group::Server,
@@ -112,13 +112,13 @@ fn usage(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Why the store's pages are smaller than it wants them, in one line; empty if they are not.
+/// Why the store's pages are smaller than it prefers, in one line; empty if they are not.
 pub(super) fn page_warning(stats: &Stats) -> String {
     let warning = stats.pages.warning.as_deref().unwrap_or_default();
     warning.replace(['\r', '\n'], " ")
 }
 
-/// Bytes in use: all but the free frames.
+/// The number of bytes in use: all except the free frames.
 pub(super) fn used(stats: &Stats) -> u64 {
     stats.capacity.saturating_sub(stats.free_bytes)
 }
@@ -241,7 +241,7 @@ fn doctor(call: &mut Call<'_>) -> Outcome {
         // Writing to a `String` does not fail.
         let _ = writeln!(text, "Memory does not follow what lives: {wait}.");
     }
-    // Reserved frames are for compaction, and what is stale comes back by it.
+    // Reserved frames are for compaction, which also recovers stale memory.
     let kept = stats.reserve_bytes + stats.unbacked_bytes;
     let available = (stats.free_bytes + stats.stale_bytes).saturating_sub(kept);
     if stats.unbacked_bytes > 0 {

@@ -1,4 +1,4 @@
-//! `MNEME`: what only this server has.
+//! `MNEME`: subcommands that only this server has.
 
 use super::enabled;
 use crate::background::TaskState;
@@ -14,7 +14,7 @@ pub(super) static MNEME: Command = Command {
     ..help::CONTAINER
 };
 
-/// What the subcommands have in common.
+/// The common fields of the subcommands.
 const PLAIN: Command = Command {
     since: "7.0.0",
     group: Group::Server,
@@ -124,7 +124,7 @@ fn tell_of_backup(call: &mut Call<'_>) -> Outcome {
         ("name", &backup.name),
         ("failure", failure),
     ];
-    // An estimate while it is written.
+    // An estimate while it is being written.
     let of = call.server.stats().live_bytes.max(bytes);
     let counts = [
         ("backup", backup.number),

@@ -1,4 +1,4 @@
-//! The server itself.
+//! Commands about the server itself.
 
 mod command;
 mod config;

@@ -1,13 +1,13 @@
 //! `SAVE`, `BGSAVE`, `BGREWRITEAOF`, `LASTSAVE`: checkpoints of a store that is kept on disk. There
-//! is one kind of them: it holds all records, and the journal goes on from it. Of a store that is
-//! kept as a tree each commit is one, so that it is there when what was written is durable.
+//! is only one kind: it holds all records, and the journal continues from it. For a store that is
+//! kept as a tree each commit is a checkpoint, which exists as soon as the writes are durable.
 
 use mneme_durable::{Durability, DurabilityMode, DurableError};
 
 use super::info::last_save_s;
 use crate::command::*;
 
-/// What they have in common.
+/// The common fields of these commands.
 const PLAIN: Command = Command {
     group: Group::Server,
     complexity: "O(N) where N is the number of records; clients are served meanwhile",

@@ -1,5 +1,5 @@
-//! `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]`: the server finishes what it has begun and
-//! ends.
+//! `SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]`: the server finishes the commands that it has
+//! begun and exits.
 
 use mneme_durable::GateState;
 
@@ -51,13 +51,13 @@ fn run(call: &mut Call<'_>) -> Outcome {
     }
     let may_lose = has("NOSAVE") || has("FORCE");
     match call.server.store.durability() {
-        // What is still being loaded is on disk.
+        // Data that are still being loaded are on disk.
         None if saves && !call.server.store.is_loading() => {
             return Err(Failure::other(
                 "ERR SHUTDOWN SAVE is not possible: nothing is kept on disk without --data",
             ));
         }
-        // The end is a last sync, which would fail.
+        // Shutting down needs a last sync, which would fail.
         Some(durability) if durability.gate().state() == GateState::Failed && !may_lose => {
             return Err(Failure::other("ERR Errors trying to SHUTDOWN. Check logs."));
         }
@@ -66,7 +66,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     if may_lose {
         call.server.accept_loss();
     }
-    // As in Redis, success has no reply: the connection ends.
+    // As in Redis, success has no reply: the connection is closed.
     call.client.closing = true;
     call.server.stop();
     Ok(())

@@ -1,7 +1,7 @@
 //! `SLOWLOG`: the commands that took longer than `slowlog-log-slower-than`.
 //!
-//! Neighbouring GETs, and SETs, of a pipeline are executed as one, and share their time: such an
-//! entry is the first of them, and its last argument says how many more there were.
+//! Consecutive GETs or SETs of a pipeline are executed as one, and share their time: such an entry
+//! shows the first of them, and its last argument says how many more there were.
 
 use crate::command::*;
 use crate::commands::help;
@@ -14,7 +14,7 @@ pub(super) static SLOWLOG: Command = Command {
     ..help::CONTAINER
 };
 
-/// What the subcommands have in common.
+/// The common fields of the subcommands.
 const PLAIN: Command = Command {
     since: "2.2.12",
     group: Group::Server,

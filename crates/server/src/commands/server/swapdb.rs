@@ -1,6 +1,6 @@
 //! `SWAPDB index1 index2`: exchanges two databases, at one instant for all clients.
 //!
-//! A local program that keeps a value of the store delays the exchange. The command waits for it in
+//! A local program that holds a value of the store delays the exchange. The command waits for it in
 //! short attempts, which delay only the clients of its own thread; they are served between
 //! attempts.
 
@@ -11,7 +11,7 @@ use crate::resp::parse_i64;
 use crate::settings::Key;
 use mneme_log::WriteError;
 
-/// How long the thread's other clients may wait for one attempt.
+/// How long the thread's other clients may have to wait for one attempt.
 const ATTEMPT: Duration = Duration::from_millis(2);
 
 pub(super) static SWAPDB: Command = Command {

@@ -1,4 +1,4 @@
-//! `APPEND key value`: makes a value longer.
+//! `APPEND key value`: appends to a value.
 
 use crate::command::*;
 use crate::settings::Key;

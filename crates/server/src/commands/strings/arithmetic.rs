@@ -1,10 +1,10 @@
-//! What `INCR`, `DECR`, `INCRBY`, `DECRBY` and `INCRBYFLOAT` share.
+//! Common parts of `INCR`, `DECR`, `INCRBY`, `DECRBY` and `INCRBYFLOAT`.
 
 use crate::command::*;
 use crate::resp::parse_i64;
 use mneme_log::Decision;
 
-/// What their definitions have in common.
+/// The common fields of their definitions.
 pub(super) const ARITHMETIC: Command = Command {
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
     keys: &[KeySpec::first(&[
@@ -15,8 +15,8 @@ pub(super) const ARITHMETIC: Command = Command {
     ..Command::STRING
 };
 
-/// Adds `delta` to the integer under the first argument (0 if there is none) and replies with the
-/// sum.
+/// Adds `delta` to the integer in the key of the first argument (0 if there is none) and replies
+/// with the sum.
 pub(super) fn increment(call: &mut Call<'_>, delta: i64) -> Outcome {
     let mut sum = Err(Failure::NotAnInteger);
     call.keyspace.update(call.args.at(1), |old| {

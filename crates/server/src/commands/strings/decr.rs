@@ -1,4 +1,4 @@
-//! `DECR key`: one less.
+//! `DECR key`: subtracts one.
 
 use crate::command::*;
 

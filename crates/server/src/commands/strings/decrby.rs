@@ -1,4 +1,4 @@
-//! `DECRBY key decrement`: so many less.
+//! `DECRBY key decrement`: subtracts a number.
 
 use crate::command::*;
 

@@ -33,12 +33,12 @@ pub(super) static GETEX: Command = Command {
     ..Command::STRING
 };
 
-/// What becomes of the key's expiry.
+/// What to do with the key's expiry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lifetime {
     Kept,
     Persistent,
-    /// As the argument at this position says.
+    /// Set it to the time in this argument.
     Until(Notation, usize),
 }
 
@@ -54,7 +54,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let now_ms = call.wall_ms();
     let expiry = match expiry {
         Err(failure) => {
-            // Where there is no key, it does not matter that the time is none.
+            // If there is no key, an invalid time does not matter.
             let kind = call.keyspace.kind(call.args.at(1))?;
             let found = kind.is_some();
             call.keyspace.count(found);

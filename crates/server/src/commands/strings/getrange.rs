@@ -1,4 +1,4 @@
-//! `GETRANGE`, and as it was once called `SUBSTR`, `key start end`: a part of a value.
+//! `GETRANGE`, formerly `SUBSTR`, `key start end`: a part of a value.
 
 use crate::command::*;
 use crate::commands::range::Ends;

@@ -1,4 +1,4 @@
-//! `GETSET key value`: stores a value and returns the one before.
+//! `GETSET key value`: stores a value and returns the previous one.
 
 use crate::command::*;
 use mneme_log::{Decision, Expiry};

@@ -1,4 +1,4 @@
-//! `INCR key`: one more.
+//! `INCR key`: adds one.
 
 use crate::command::*;
 

@@ -1,4 +1,4 @@
-//! `INCRBY key increment`: so many more.
+//! `INCRBY key increment`: adds a number.
 
 use crate::command::*;
 

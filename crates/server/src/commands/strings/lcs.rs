@@ -30,11 +30,11 @@ pub(super) static LCS: Command = Command {
 
 #[derive(Default)]
 struct Options {
-    /// Reply with the length alone.
+    /// Whether to reply only with the length.
     length: bool,
-    /// Reply with where the values match.
+    /// Whether to reply with the positions of the matches.
     places: bool,
-    /// Matches shorter than this are left out.
+    /// The minimum length of a match; shorter ones are left out.
     shortest: i64,
     with_lengths: bool,
 }
@@ -54,8 +54,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
         }
     }
     let options = options?;
-    // Redis' table has four bytes for each pair. This one is much smaller, but what takes long is
-    // refused all the same; it takes a word for each byte of the first value at least.
+    // Redis's table has four bytes for each pair. This one is much smaller, but a call that would
+    // take long is refused all the same; it takes at least a word for each byte of the first value.
     let most = call.server.settings.count(Key::BulkLength) as u128;
     let most_own = client_memory::limit(call.server).unwrap_or(usize::MAX);
     let read = call.keyspace.atomically(|keyspace| {

@@ -23,12 +23,12 @@ fn run(call: &mut Call<'_>) -> Outcome {
         reply.truncate(position);
         reply.array(args.len());
         for key in args.iter() {
-            // The rest will not be sent.
+            // The rest would not be sent.
             if reply.is_over() {
                 break;
             }
             match keyspace.read(key, |value| reply.value(value)) {
-                // A value of another type counts as none.
+                // A value of another type counts as missing.
                 Err(Failure::WrongType) => reply.null(),
                 read => read?,
             }

@@ -60,21 +60,21 @@ const BOTH: Command = Command {
     ..Command::STRING
 };
 
-/// The keys among them, each with its database.
+/// The keys in these arguments, each with its database.
 fn keys<'a>(call: &Call<'_>, pairs: Arguments<'a>) -> Vec<(usize, &'a [u8])> {
     let database = call.keyspace.number();
     let keys = pairs.iter().step_by(2);
     keys.map(|key| (database, key)).collect()
 }
 
-/// The arguments: a key and its value, alternating.
+/// The arguments: keys and values, alternating.
 fn pairs<'a>(call: &Call<'a>, name: &'static str) -> Result<Arguments<'a>, Failure> {
     let pairs = call.args.from(1);
     if !pairs.len().is_multiple_of(2) {
         return Err(Failure::WrongArity(name));
     }
-    // Within a transaction nothing is taken back: what cannot be stored is refused before anything
-    // is.
+    // Within a transaction nothing is rolled back, so everything is validated before anything is
+    // stored.
     match pairs.iter().step_by(2).find(|key| key.len() > MAX_KEY) {
         Some(key) => Err(Failure::KeyTooLong(key.len())),
         None => Ok(pairs),

@@ -54,7 +54,7 @@ pub(super) static SET: Command = Command {
     ..Command::STRING
 };
 
-/// When the value is to be stored.
+/// The condition for storing the value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Condition {
     Always,
@@ -68,7 +68,7 @@ struct Options {
     expiry: Lifetime,
 }
 
-/// What becomes of the key's expiry.
+/// What to do with the key's expiry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lifetime {
     New(Expiry),

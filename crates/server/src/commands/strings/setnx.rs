@@ -1,4 +1,4 @@
-//! `SETNX key value`: stores a value under a key that has none.
+//! `SETNX key value`: stores a value unless the key exists.
 
 use crate::command::*;
 use mneme_log::{Decision, Updated};

@@ -1,5 +1,5 @@
-//! `SETRANGE key offset value`: overwrites a part of a value, with zeros in between where it is
-//! shorter.
+//! `SETRANGE key offset value`: overwrites a part of a value; if the value is too short, it is
+//! first extended by zeros.
 
 use crate::command::*;
 use crate::settings::Key;

@@ -1,32 +1,32 @@
-//! The longest common subsequence of two byte strings: of those that are equally long, the one that
-//! Redis finds.
+//! The longest common subsequence of two byte strings; if there are several, the one that Redis
+//! finds.
 //!
-//! The classic table of lengths is kept as bits, 64 cells a word: a row says where the length grows
-//! from one column to the next, and a row follows from the one above by a few operations on whole
-//! words. Hyyrö, "Bit-parallel LCS-length computation revisited" (2004). The way back through the
-//! table needs no more than these bits: where two bytes differ it goes up if the length grows
-//! there, for then it has come from above, and to the left otherwise.
+//! The classic table of lengths is stored as bits, 64 cells a word: a row records where the length
+//! grows from one column to the next, and a row is computed from the previous one by a few
+//! operations on whole words (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004). The
+//! path back through the table needs no more than these bits: where two bytes differ it goes up if
+//! the length grows there, because the value then came from above, and left otherwise.
 //!
-//! **The words run along the longer string**, so that a word is full. If that is the first one, the
-//! table lies on its side, and the growth in question is that from one row to the next. It is the
-//! carry of the addition: that moves a 0, which stands for growth, down to the first match of its
-//! stretch, and carries through the bits between the two.
+//! **The words run along the longer string**, so that they are full. If that is the first string,
+//! the table is transposed, and the relevant growth is that from one row to the next. That is the
+//! carry of the addition, which moves a 0, meaning growth, down to the first match of its stretch,
+//! and carries through the bits in between.
 
-/// What two strings have in common.
+/// The common subsequence of two strings.
 pub(super) struct Subsequence<'a> {
     a: &'a [u8],
     b: &'a [u8],
-    /// Whether a row is one of `b`, and its bits are of `a`.
+    /// Whether the table is transposed: a row belongs to a byte of `b`, and its bits to `a`.
     on_its_side: bool,
-    /// Words in a row.
+    /// The number of words in a row.
     width: usize,
-    /// A row for each byte of the shorter string, a bit for each of the longer. It is set where the
-    /// subsequence up to and with these two bytes is longer than without that of `b`.
+    /// A row for each byte of the shorter string, with a bit for each of the longer. A bit is set
+    /// if the subsequence including these two bytes is longer than without that of `b`.
     rows: Vec<u64>,
     len: usize,
 }
 
-/// Bytes that follow each other in both strings.
+/// Consecutive bytes that match in both strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Match {
     /// Where they begin.
@@ -36,15 +36,15 @@ pub(super) struct Match {
 }
 
 impl<'a> Subsequence<'a> {
-    /// Bytes that finding it takes, of strings of these lengths.
+    /// The number of bytes of memory that this needs for strings of these lengths.
     pub fn bytes_for(a: usize, b: usize) -> usize {
         (a.min(b))
             .saturating_mul(a.max(b).div_ceil(64))
             .saturating_mul(size_of::<u64>())
     }
 
-    /// Finds it, in steps of 64 pairs of bytes, with a bit of memory for a pair; at least a step,
-    /// and a word, for each byte of the shorter one.
+    /// Finds it, in steps of 64 pairs of bytes, with a bit of memory for a pair; at least a step
+    /// and a word for each byte of the shorter one.
     pub fn find(a: &'a [u8], b: &'a [u8]) -> Self {
         let on_its_side = a.len() > b.len();
         let (short, long) = if on_its_side { (b, a) } else { (a, b) };
@@ -91,7 +91,7 @@ impl<'a> Subsequence<'a> {
         bytes
     }
 
-    /// Its parts that lie together in both strings, the last one first.
+    /// Its parts that are contiguous in both strings, last one first.
     pub fn matches(&self) -> impl Iterator<Item = Match> {
         let (mut i, mut j) = (self.a.len(), self.b.len());
         std::iter::from_fn(move || {
@@ -130,7 +130,8 @@ impl<'a> Subsequence<'a> {
     }
 }
 
-/// For each byte that `short` has: a bit for each byte of `long`, whether it is that.
+/// For each byte that `short` contains, a bit for each position of `long`: whether the byte is
+/// there.
 fn places_of(short: &[u8], long: &[u8]) -> [Vec<u64>; 256] {
     let mut places = [const { Vec::new() }; 256];
     for &byte in short {
@@ -150,7 +151,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// The way the table is usually built and followed.
+    /// The usual way to build and follow the table.
     fn by_table(a: &[u8], b: &[u8]) -> Vec<u8> {
         let mut lengths = vec![vec![0; b.len() + 1]; a.len() + 1];
         for i in 1..=a.len() {
@@ -179,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_one_that_a_table_of_lengths_leads_to(
+        fn the_subsequence_equals_that_of_a_table_of_lengths(
             a in vec(0..4u8, 0..200),
             b in vec(0..4u8, 0..200),
         ) {
@@ -189,8 +190,8 @@ mod tests {
         }
     }
 
-    /// A long value and a short one take as much whichever comes first: 30 MB beside two bytes took
-    /// a word for each byte.
+    /// A long value and a short one need the same memory in either order: 30 MB with two bytes once
+    /// took a word for each byte.
     #[test]
     fn the_order_of_the_values_does_not_matter() {
         for (a, b) in [(2, 30 << 20), (30 << 20, 2)] {

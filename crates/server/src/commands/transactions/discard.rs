@@ -1,4 +1,4 @@
-//! `DISCARD`: forgets a transaction.
+//! `DISCARD`: abandons a transaction.
 
 use crate::command::*;
 

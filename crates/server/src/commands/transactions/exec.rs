@@ -2,12 +2,12 @@
 //! them.
 //!
 //! Commands on keys run within a transaction of the store, which may take several attempts.
-//! Observers, local programs included, see all of it or nothing, also after a kill. A transaction
+//! Observers, including local programs, see all of it or nothing, even after a kill. A transaction
 //! that also reads or changes whole databases (`SCAN`, `FLUSHDB`, ...) or the server (`CONFIG SET`,
 //! ...) runs once, in an exclusive section: other clients see all of it or nothing, but local
 //! programs, and processes that attach after a kill, may see a part. A store that is rebuilt from
-//! its files has all of it or nothing. A local program's change between the check of the watched
-//! keys and the first command goes unnoticed.
+//! its files has all of it or nothing. In that case, a change by a local program between the check
+//! of the watched keys and the first command is not noticed.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(super) static EXEC: Command = Command {
 struct Taken {
     nanoseconds: u64,
     failure: Option<Failure>,
-    /// What the client's user lacked for it, and which user that was.
+    /// What the client's user was not permitted, and which user that was.
     denied: Option<(Denied, Arc<User>)>,
 }
 
@@ -61,7 +61,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
         &*call.server.store,
     );
     let mut taken = Vec::with_capacity(queue.commands().len());
-    // What an attempt counts counts only if it is the last.
+    // The counts of an attempt are used only if it is the last.
     let mut counted = Counters::default();
     let mut attempt = |transaction: Option<&mut dyn RecordOperations>| {
         call.reply.truncate(position);
@@ -74,8 +74,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
         match watch {
             Some(watch) if !watch.is_unchanged() => Ok(None),
             _ => {
-                // Not one transaction of the store, but one change to what reads its feed. What
-                // only reads must not wait for space there.
+                // Not a transaction of the store, but one change for readers of its feed. A
+                // transaction that only reads must not wait for space there.
                 let done = match queue.may_write() {
                     true => store.feed_together(|| attempt(None))?,
                     false => attempt(None),
@@ -136,8 +136,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// Carries out the commands one after the other. One that fails by its own fault has that for its
-/// reply, and the next one goes on.
+/// Executes the commands one after the other. If one fails by its own fault, that is its reply, and
+/// the next one is executed.
 fn carry_out(
     call: &mut Call<'_>,
     queue: &Queue,
@@ -145,15 +145,15 @@ fn carry_out(
     taken: &mut Vec<Taken>,
     mut transaction: Option<&mut dyn RecordOperations>,
 ) -> Outcome {
-    // As in Redis, a client that wants no replies and asks for them again within the transaction
-    // gets those that follow, without the array's head.
+    // As in Redis, a client that disabled replies and enables them again within the transaction
+    // gets those that follow, without the array's header.
     if !call.client.replies.is_silent() {
         call.reply.array(queue.commands().len());
     }
     let mut marked_ns = call.server.now_ns();
     let mut refused = None;
     for queued in queue.commands() {
-        // Nobody will see what is read: the connection is closed. What is changed stands.
+        // Nobody will see what is read, because the connection is being closed. Changes are kept.
         if call.reply.is_over() && queued.command.has(Flag::Readonly) {
             taken.push(Taken {
                 nanoseconds: 0,
@@ -163,7 +163,8 @@ fn carry_out(
             continue;
         }
         let (position, was_closing) = (call.reply.position(), call.client.closing);
-        // Its user may have changed since the command was queued, by a command before too.
+        // Its user may have changed since the command was queued, even by an earlier command of the
+        // transaction.
         if call.client.has_old_rules(&call.server.users) {
             call.client.renew_rules(&call.server.users);
         }
@@ -177,7 +178,7 @@ fn carry_out(
             .err()
             .map(|denied| (denied, Arc::clone(&call.client.user)));
         let outcome = match refused.filter(|_| queued.command.may_change_data()) {
-            // It would wait as long as the one before, and all other clients with it.
+            // It would wait as long as the previous one, and all other clients with it.
             Some(reason) => Err(Failure::NotDurable(reason)),
             None if let Some((denied, _)) = denied => Err(denial::of_queued(denied)),
             None => {

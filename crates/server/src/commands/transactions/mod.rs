@@ -17,7 +17,7 @@ pub(super) const ALL: &[&Command] = &[
     &watch::WATCH,
 ];
 
-/// What the commands around a transaction have in common.
+/// The common fields of the commands for transactions.
 const PLAIN: Command = Command {
     group: Group::Transactions,
     arity: 1,

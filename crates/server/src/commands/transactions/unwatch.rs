@@ -1,4 +1,4 @@
-//! `UNWATCH`: forgets which keys were watched.
+//! `UNWATCH`: ends the watch on all keys.
 
 use crate::command::*;
 

@@ -1,9 +1,9 @@
-//! `WATCH key [key ...]`: the next transaction takes place only if these keys have not changed
-//! before.
+//! `WATCH key [key ...]`: the next transaction is executed only if these keys do not change before
+//! it.
 //!
-//! Changes by local programs that have attached the segment count too, and so do expiry, eviction
-//! and flushes. Two keys may share a counter, so that a transaction fails now and then without
-//! cause; never the other way round.
+//! Changes by local programs that have attached the segment count too, as do expiry, eviction and
+//! flushes. Two keys may share a counter, so a transaction may fail now and then without cause; but
+//! a change is never missed.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) static WATCH: Command = Command {
     ..PLAIN
 };
 
-/// Bytes that a watched key takes beside its own.
+/// The number of bytes that a watched key takes in addition to its length.
 const WATCHED_KEY: usize = 192;
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -1,4 +1,4 @@
-//! A broken twin: sections over words that forget their orderings.
+//! A broken twin: sections on words that ignore their orderings.
 
 #[expect(dead_code, reason = "the model uses a part of it")]
 #[expect(clippy::duplicate_mod, reason = "over primitives of its own")]
@@ -20,6 +20,6 @@ mod primitives {
 }
 
 #[test]
-fn broken_orderings_are_forgotten() {
+fn without_orderings_a_section_misses_changes() {
     fails(killed!(sections, Way::Sound));
 }

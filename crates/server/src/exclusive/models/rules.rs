@@ -1,5 +1,5 @@
-//! "A rule takes effect with its reply": the table of users and a client that looks its user up are
-//! as [`Users`](crate::acl::Users) and [`Executor`](crate::execute::Executor) have them, with one
+//! A rule takes effect before its reply. The table of users and a client that looks its user up
+//! work as in [`Users`](crate::acl::Users) and [`Executor`](crate::execute::Executor), with one
 //! rule for one user.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,15 +11,15 @@ use super::sections::Sections;
 use super::words::Words;
 use super::{bounded, explore, fails};
 
-/// Which step a broken twin leaves out.
+/// The step that a broken twin leaves out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// The change is made beside commands.
+    /// The change is made while commands run.
     ExclusiveSection,
-    /// A client that enters a section keeps the user that it had.
+    /// A client that enters a section keeps its previous user.
     Renewal,
-    /// A command that waited for its exclusive section is executed as it was admitted.
+    /// A command that waited for its exclusive section is executed without being checked again.
     SecondLook,
 }
 
@@ -27,13 +27,13 @@ struct Server {
     sections: Sections,
     epoch: Words<true>,
     is_permitted: Mutex<bool>,
-    /// Whether the change has been replied to.
+    /// Whether the reply to the change was sent.
     is_replied: Mutex<bool>,
     without: Without,
 }
 
 impl Server {
-    /// `ACL SETUSER`, which takes the permission away, and its reply.
+    /// `ACL SETUSER`, which removes the permission, and its reply.
     fn forbid(&self) {
         let change = || {
             *self.is_permitted.lock().unwrap() = false;
@@ -50,7 +50,7 @@ impl Server {
         *self.is_replied.lock().unwrap() = true;
     }
 
-    /// Executes a command that was judged by what a client knows.
+    /// Executes a command that was checked with the client's copy of the user.
     fn execute(&self, client: &Client) {
         let is_replied = *self.is_replied.lock().unwrap();
         assert!(
@@ -60,7 +60,7 @@ impl Server {
     }
 }
 
-/// What a client knows of its user.
+/// A client's copy of its user.
 struct Client {
     epoch: u64,
     is_permitted: bool,
@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// A command that wants the server to itself, looked at again until it is executed or refused.
+    /// A command that needs exclusive access, checked again until it is executed or refused.
     fn alone(&mut self, server: &Server) {
         loop {
             {
@@ -116,7 +116,7 @@ impl Client {
     }
 }
 
-/// A client's commands beside the change.
+/// A client's commands run beside the change.
 fn beside(without: Without, commands: fn(&mut Client, &Server)) -> impl Fn() + Send + Sync {
     move || {
         let server = Arc::new(Server {
@@ -136,26 +136,26 @@ fn beside(without: Without, commands: fn(&mut Client, &Server)) -> impl Fn() + S
 }
 
 #[test]
-fn a_batch_is_judged_by_no_rule_from_before_a_reply() {
+fn a_batch_is_checked_by_no_rule_from_before_a_reply() {
     explore(beside(Without::Nothing, Client::batches));
 }
 
 #[test]
-fn a_command_alone_is_judged_by_no_rule_from_before_a_reply() {
+fn an_exclusive_command_is_checked_by_no_rule_from_before_a_reply() {
     explore(beside(Without::Nothing, Client::alone));
 }
 
 #[test]
-fn broken_changed_beside_a_batch() {
+fn a_change_beside_a_batch_lets_an_old_rule_count() {
     fails(beside(Without::ExclusiveSection, Client::batches));
 }
 
 #[test]
-fn broken_without_renewal() {
+fn without_looking_the_user_up_again_an_old_rule_counts() {
     fails(beside(Without::Renewal, Client::batches));
 }
 
 #[test]
-fn broken_without_a_second_look() {
+fn without_a_second_check_an_old_rule_counts() {
     fails(beside(Without::SecondLook, Client::alone));
 }

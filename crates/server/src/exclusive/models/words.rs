@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 
 use loom::sync::atomic::AtomicU64;
 
-/// A word that keeps the orderings that it is asked for, or forgets them.
+/// A word that keeps its orderings, or ignores them.
 ///
-/// Loom forgets schedules where a thread loads and then stores (loom issues 166 and 392). So every
-/// access first touches a companion by an unordered read-modify-write, of which loom tries all
-/// orders.
+/// Loom misses schedules where a thread loads and then stores (loom issues 166 and 392). So every
+/// access first touches a companion word by an unordered read-modify-write, for which loom explores
+/// all orders.
 #[derive(Debug)]
 pub(super) struct Words<const ORDERED: bool> {
     word: AtomicU64,

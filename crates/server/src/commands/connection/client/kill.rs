@@ -1,8 +1,8 @@
-//! `CLIENT KILL`: ends connections.
+//! `CLIENT KILL`: closes connections.
 //!
 //! Each connection is closed by the thread that serves it. No command of a killed client is
 //! executed after the reply has been sent: the reply waits until the threads of the killed clients
-//! have noticed, so until a command that one of them executes is done. Nobody else waits.
+//! have noticed, and so until a command that one of them is executing is done. Nobody else waits.
 
 use std::collections::BTreeSet;
 
@@ -65,7 +65,7 @@ pub(super) static KILL: Command = Command {
     ..ADMIN
 };
 
-/// Which clients to kill: those that match all that is given.
+/// Selects the clients to kill: those that match all given conditions.
 #[derive(Default)]
 struct Filter<'a> {
     id: Option<u64>,

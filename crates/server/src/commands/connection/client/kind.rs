@@ -2,7 +2,7 @@
 
 use crate::command::*;
 
-/// A kind of client. All are normal ones as yet.
+/// A kind of client. So far all are normal ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientKind {
     Normal,
@@ -10,7 +10,7 @@ pub(super) enum ClientKind {
     Other,
 }
 
-/// The kind that is called `name`, in any case.
+/// The kind with this name, in any case.
 pub(super) fn kind(name: &[u8]) -> Result<ClientKind, Failure> {
     let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
     if is("normal") {

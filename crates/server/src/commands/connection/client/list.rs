@@ -71,7 +71,7 @@ fn list(call: &mut Call<'_>) -> Outcome {
     let most = call.reply.left();
     for entry in chosen {
         if lines.len() > most {
-            // A client that asks for so much is disconnected.
+            // A client that asks for this much is disconnected.
             break;
         }
         // Writing to a `String` does not fail.
@@ -81,15 +81,16 @@ fn list(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The others see what a client was when it was last answered; of itself it sees what it is.
+/// Other clients are shown as they were when they last got a reply; the client itself is shown as
+/// it is now.
 fn publish_self(call: &mut Call<'_>) {
     call.client.arguments = call.args.iter().map(<[u8]>::len).sum();
     call.client.publish();
-    // Nothing is left of them once the command is done.
+    // No arguments are left once the command is done.
     call.client.arguments = 0;
 }
 
-/// Which clients `CLIENT LIST` shows.
+/// The clients that `CLIENT LIST` shows.
 enum Wanted {
     All,
     None,
@@ -109,7 +110,7 @@ fn wanted(call: &Call<'_>) -> Result<Wanted, Failure> {
                 .args
                 .from(3)
                 .iter()
-                // None has a negative number.
+                // No client has a negative number.
                 .map(|id| parse_i64(id).map(i64::cast_unsigned).ok_or_else(invalid));
             Ok(Wanted::Only(ids.collect::<Result<_, _>>()?))
         }

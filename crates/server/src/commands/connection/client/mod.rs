@@ -37,7 +37,7 @@ pub(super) static CLIENT: Command = Command {
     ..help::CONTAINER
 };
 
-/// What the subcommands about the client itself have in common.
+/// The common fields of the subcommands that concern only the client itself.
 const PLAIN: Command = Command {
     group: Group::Connection,
     flags: &[Flag::NoScript, Flag::Loading, Flag::Stale],
@@ -45,7 +45,7 @@ const PLAIN: Command = Command {
     ..Command::BLANK
 };
 
-/// What those have in common that are about others too.
+/// The common fields of the subcommands that also concern others.
 const ADMIN: Command = Command {
     flags: &[Flag::Admin, Flag::NoScript, Flag::Loading, Flag::Stale],
     ..PLAIN

@@ -1,7 +1,8 @@
-//! `CLIENT PAUSE` and `UNPAUSE`: has commands wait, all or those that may change data. See
+//! `CLIENT PAUSE` and `UNPAUSE`: makes commands wait, either all or those that may change data. See
 //! [`crate::pause`].
 //!
-//! As in Redis 7.0, a pause of all commands holds `CLIENT UNPAUSE` too, and ends by time.
+//! As in Redis 7.0, a pause of all commands also holds `CLIENT UNPAUSE`, so that only the timeout
+//! ends it.
 
 use super::ADMIN;
 use crate::command::*;
@@ -61,7 +62,7 @@ fn pause(call: &mut Call<'_>) -> Outcome {
     let timeout_ms = parse_i64(call.args.at(2)).ok_or(not_an_integer)?;
     let timeout_ms =
         u64::try_from(timeout_ms).map_err(|_| Failure::other("ERR timeout is negative"))?;
-    // As in Redis, a pause ends within the years that a wall clock of 63 bits counts.
+    // As in Redis, a pause must end within the range of a 63-bit wall clock.
     if timeout_ms > i64::MAX.unsigned_abs() - call.server.wall_ms() {
         return Err(Failure::other("ERR timeout is out of range"));
     }
@@ -69,7 +70,7 @@ fn pause(call: &mut Call<'_>) -> Outcome {
     let end_ms = now_ms.saturating_add(timeout_ms);
     call.server.pauses.begin(kind, end_ms, now_ms);
     call.reply.ok();
-    // No thread is to be in the middle of what the pause affects.
+    // No thread may be in the middle of a command that the pause affects.
     call.await_sections(0..call.server.threads.len());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `CLIENT REPLY` and `NO-EVICT`: what the client wants of the server.
+//! `CLIENT REPLY` and `NO-EVICT`: options of the client's connection.
 
 use super::{ADMIN, PLAIN};
 use crate::client::Replies;

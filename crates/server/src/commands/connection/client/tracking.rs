@@ -1,5 +1,5 @@
-//! `CLIENT TRACKINGINFO` and `GETREDIR`: the keys whose changes are reported to the client. There
-//! are none: tracking is not supported.
+//! `CLIENT TRACKINGINFO` and `GETREDIR`: always report that no keys are tracked, because tracking
+//! is not supported.
 
 use super::PLAIN;
 use crate::command::*;

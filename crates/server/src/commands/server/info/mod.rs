@@ -1,5 +1,5 @@
-//! `INFO [section ...]`: the server about itself. Every field is true; one that would not be is
-//! left out.
+//! `INFO [section ...]`: information about the server. Every field is accurate; fields that could
+//! not be are left out.
 
 mod persistence;
 mod sections;
@@ -29,8 +29,7 @@ pub(super) static INFO: Command = Command {
     ..Command::BLANK
 };
 
-/// A section's name, whether it is shown to a client that names none, and the function that writes
-/// it.
+/// A section's name, whether it is shown by default, and the function that writes it.
 type Section = (&'static str, bool, fn(&Shared, &mut Fields) -> Outcome);
 
 const SECTIONS: &[Section] = &[

@@ -1,4 +1,4 @@
-//! `INFO persistence`: what is kept on disk, and how that goes.
+//! `INFO persistence`: what is kept on disk, and its state.
 
 use mneme_durable::{DurabilityMode, DurabilityStats, GateState};
 
@@ -9,7 +9,7 @@ use crate::saver::changes_since;
 use crate::settings::Key;
 use crate::shared::Shared;
 
-/// What Redis counts and this server has none of: forks, and what they copy.
+/// Numbers that Redis reports about forks and what they copy, which this server does not use.
 const ZEROS: &[&str] = &[
     "async_loading",
     "rdb_last_cow_size",
@@ -32,8 +32,8 @@ pub(super) fn persistence(server: &Shared, fields: &mut Fields) -> Outcome {
     }
     match server.store.durability() {
         Some(durability) => kept(server, &durability.stats(), fields),
-        // Nothing is written to disk, so that nothing of it has failed, or takes time. What would
-        // be read as "saved" is left out.
+        // Nothing is written to disk, so nothing has failed or takes time. Fields that could be
+        // read as "saved" are left out.
         None => {
             add_zeros(
                 fields,
@@ -53,7 +53,7 @@ pub(super) fn persistence(server: &Shared, fields: &mut Fields) -> Outcome {
     Ok(())
 }
 
-/// Of a store that is kept in a directory.
+/// The fields for a store that is kept in a directory.
 fn kept(server: &Shared, stats: &DurabilityStats, fields: &mut Fields) {
     let writes = match stats.state {
         GateState::Open => "ok",
@@ -69,7 +69,7 @@ fn kept(server: &Shared, stats: &DurabilityStats, fields: &mut Fields) {
         0 => -1,
         _ => (checkpoints.last_ns / 1_000_000_000) as i64,
     };
-    // One kind of checkpoint is both: all records in a file, and what shortens the journal.
+    // Checkpoints serve both purposes: they hold all records in a file, and shorten the journal.
     let changes = changes_since(server, checkpoints);
     fields.add("rdb_changes_since_last_save", changes);
     fields.add("rdb_bgsave_in_progress", is_running);
@@ -129,12 +129,12 @@ pub(crate) fn last_save_s(server: &Shared, stats: &DurabilityStats) -> u64 {
     }
 }
 
-/// Whether writes are taken, and replies wait as `appendfsync` says.
+/// Whether writes are accepted, and replies wait as `appendfsync` says.
 pub(crate) fn state(state: GateState) -> &'static str {
     match state {
         GateState::Open => "ok",
         GateState::RefusesWrites(_) => "refuses-writes",
-        // Reads are answered, and may show what a power cut takes back.
+        // Reads are answered, and may show data that a power loss would revert.
         GateState::Failed => "failed-reads-not-durable",
     }
 }

@@ -13,8 +13,7 @@ use crate::shared::Shared;
 use crate::statistics::Statistics;
 use crate::version;
 
-/// Counts of what this server does not do, so that it has done none of it: what watches Redis asks
-/// for them.
+/// Adds zeros for things that this server never does, but that tools which monitor Redis ask for.
 pub(super) fn add_zeros(fields: &mut Fields, names: &[&str]) {
     for name in names {
         fields.add(name, 0);
@@ -24,7 +23,7 @@ pub(super) fn add_zeros(fields: &mut Fields, names: &[&str]) {
 pub(super) fn server(server: &Shared, fields: &mut Fields) -> Outcome {
     let port = server.addresses.first().map_or(0, SocketAddr::port);
     let uptime_s = server.uptime_s();
-    // Clients choose what they send by the version of Redis.
+    // Clients choose the commands that they send by the version of Redis.
     fields.add("redis_version", version::REDIS);
     fields.add("mneme_version", version::MNEME);
     fields.add("redis_mode", "standalone");
@@ -94,8 +93,8 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("used_memory_dataset", stats.live_bytes);
     fields.add("used_memory_dataset_perc", format_args!("{percentage:.2}%"));
     fields.add("maxmemory_policy", server.shown(Key::MaxMemoryPolicy));
-    // Of a segment that was attached, this process has mapped only what it has used since: what is
-    // in use is in memory all the same.
+    // After attaching a segment, this process has mapped only what it has used since; but
+    // everything in use is in memory.
     let mapped = stats.pages.resident_bytes as u64;
     let held = resident.saturating_sub(mapped) + mapped.max(used);
     let ratio = held as f64 / used.max(1) as f64;
@@ -268,7 +267,7 @@ pub(super) fn cpu(_: &Shared, fields: &mut Fields) -> Outcome {
     Ok(())
 }
 
-/// What each command has cost.
+/// The cost of each command.
 pub(super) fn commandstats(server: &Shared, fields: &mut Fields) -> Outcome {
     for command in server.commands.executable() {
         let totals = server.calls(command);
@@ -288,7 +287,7 @@ pub(super) fn commandstats(server: &Shared, fields: &mut Fields) -> Outcome {
     Ok(())
 }
 
-/// Error replies by their first word.
+/// The number of error replies by their first word.
 pub(super) fn errorstats(server: &Shared, fields: &mut Fields) -> Outcome {
     for (code, count) in Statistics::all_errors(server.statistics()) {
         fields.add(&format!("errorstat_{code}"), format_args!("count={count}"));
@@ -296,7 +295,7 @@ pub(super) fn errorstats(server: &Shared, fields: &mut Fields) -> Outcome {
     Ok(())
 }
 
-/// How the time of each command spreads.
+/// The distribution of each command's duration.
 pub(super) fn latencystats(server: &Shared, fields: &mut Fields) -> Outcome {
     for command in server.commands.executable() {
         let times = server.calls(command).distribution;
@@ -344,7 +343,7 @@ fn supervisor() -> &'static str {
     }
 }
 
-/// Bytes as Redis shows them to people.
+/// Bytes in Redis's human-readable form.
 fn human(bytes: u64) -> String {
     let units = [(40, 'T'), (30, 'G'), (20, 'M'), (10, 'K')];
     match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
