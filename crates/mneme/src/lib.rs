@@ -46,10 +46,10 @@
 //! # fn main() {}
 //! ```
 //!
-//! How to choose a policy, size a store and handle its errors stands in `docs/embedding.md`.
+//! `docs/embedding.md` explains how to choose a policy, size a store and handle its errors.
 //!
-//! The feature `command`, also on by default, is the `mneme` command; a program that embeds the
-//! store alone switches the default features off.
+//! The feature `command`, also on by default, is the `mneme` command; programs that only embed the
+//! store can switch the default features off.
 
 pub use mneme_log::{
     BatchError, Builder, Change, ChangeKind, ChangeListener, ChangedKey, CompactionWait, Corrupt,
@@ -68,13 +68,12 @@ pub use mneme_shared::{
     Access, AttachError, Backing, CreateError, Registry, SharedStore, StoreOptions,
 };
 
-/// Attaches the store that a server serves, or that another program made, for reading: `default`,
-/// unless it was given another name. A lookup is a lookup in this process then, beside the server,
-/// without a socket.
+/// Attaches a store for reading that a server serves or another program has made; its name is
+/// `default` unless another was chosen. Lookups then run in this process, without a socket, while
+/// the server serves its clients.
 ///
-/// The registry is `$MNEME_DIR`, else
-/// `/dev/shm/mneme-<uid>-registry`, as for the `mneme` command; see
-/// [`SharedStore`] for another.
+/// The registry is `$MNEME_DIR`, or else `/dev/shm/mneme-<uid>-registry`, as for the `mneme`
+/// command; use [`SharedStore`] for another.
 ///
 /// ```no_run
 /// let store = mneme::attach("default")?;
@@ -85,22 +84,21 @@ pub use mneme_shared::{
 /// ```
 ///
 /// # Errors
-/// One variant of [`AttachError`] for each thing that may be missing, other than expected, or
-/// damaged.
+/// [`AttachError`] has a variant for each part that may be missing, unexpected or damaged.
 pub fn attach(name: &str) -> Result<SharedStore, AttachError> {
     SharedStore::attach(&Registry::open_default()?, name)
 }
 
-/// Attaches a store for reading and writing: what is written here, the server's clients see at
-/// once.
+/// Attaches a store for reading and writing. The server's clients see the changes at once.
 ///
 /// # Errors
-/// As [`attach`]; the segment's permissions forbid it.
+/// As [`attach`], and if the segment's permissions forbid writing.
 pub fn attach_writable(name: &str) -> Result<SharedStore, AttachError> {
     SharedStore::attach_writable(&Registry::open_default()?, name)
 }
 
-/// The Redis-compatible server, for programs that serve their store beside using it.
+/// The Redis-compatible server, for programs that use a store themselves and also serve it to
+/// clients.
 #[cfg(feature = "server")]
 pub mod server {
     pub use mneme_server::{

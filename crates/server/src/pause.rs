@@ -1,35 +1,37 @@
-//! `CLIENT PAUSE`: commands that wait.
+//! `CLIENT PAUSE`: holds commands back for a time.
 //!
-//! Every thread checks for a pause after it has entered its section, and `CLIENT PAUSE` is not
-//! acknowledged before the sections are over that were entered earlier: **once the pause has been
-//! acknowledged, no command that it affects is executed until it is over.** No thread sleeps for
-//! it: a client whose next command must wait is not served further, so that its commands stay in
-//! order. Its thread continues it at the end of the pause, or when `CLIENT UNPAUSE` wakes it.
+//! Every thread checks for a pause after it has entered its section, and `CLIENT PAUSE` replies
+//! only after all sections that were entered earlier are over. So **after the reply to `CLIENT
+//! PAUSE`, no command that the pause affects is executed until the pause ends.** No thread sleeps
+//! for it: a client whose next command must wait is not served further, so that its commands stay
+//! in order. Its thread continues it at the end of the pause, or when `CLIENT UNPAUSE` wakes it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Which commands wait.
+/// The commands that a pause holds back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Pause {
-    /// Those that may change data.
+    /// Commands that may change data.
     Writes = 1,
-    /// All.
+    /// All commands.
     All = 2,
 }
 
-/// Whether there is a pause.
+/// The current pause, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
-    /// The pause's number, 0 for none. One that is over by time may still stand here.
+    /// The pause's [`Pause`] as a number, or 0 for none. A pause whose time is up may still be
+    /// recorded here.
     kind: AtomicU8,
     /// Its kind, and the millisecond of the server's clock at which it ends.
     current: Mutex<Option<(Pause, u64)>>,
 }
 
 impl Pauses {
-    /// Begins a pause until `end_ms`, or makes the current one as strict and as long.
+    /// Begins a pause until `end_ms`. If there is one already, it takes the stricter kind and the
+    /// later end of the two.
     pub fn begin(&self, kind: Pause, end_ms: u64, now_ms: u64) {
         let mut current = self.current();
         let (kind, end_ms) = match *current {
@@ -39,20 +41,21 @@ impl Pauses {
             _ => (kind, end_ms),
         };
         *current = Some((kind, end_ms));
-        // SYNC: pairs with nothing: what is announced to the sections that begin later is seen by
-        // them.
+        // SYNC: pairs with nothing: sections that begin later see the store because the caller
+        // announces the pause to them.
         self.kind.store(kind as u8, Ordering::Relaxed);
     }
 
-    /// Ends it.
+    /// Ends the pause.
     pub fn end(&self) {
         let mut current = self.current();
         *current = None;
-        // SYNC: pairs with nothing: a thread that sees it late is woken to look again.
+        // SYNC: pairs with nothing: a thread that reads the old value is woken to look again.
         self.kind.store(0, Ordering::Relaxed);
     }
 
-    /// The pause that is on. Without one it costs a load; `now_ms` is called if there may be one.
+    /// The pause in effect. If there is none, this costs one load; `now_ms` is called only if there
+    /// may be one.
     #[inline]
     pub fn now(&self, now_ms: impl FnOnce() -> u64) -> Option<Pause> {
         // SYNC: as in `begin`.
@@ -62,7 +65,7 @@ impl Pauses {
         }
     }
 
-    /// The pause that is on, and for how many milliseconds more.
+    /// The pause in effect, and the milliseconds that are left of it.
     pub fn left(&self, now_ms: u64) -> Option<(Pause, u64)> {
         let mut current = self.current();
         match *current {

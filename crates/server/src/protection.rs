@@ -11,8 +11,8 @@ above things in order for the server to start accepting connections from the out
 
 const TOO_MANY: &str = "-ERR max number of clients reached\r\n";
 
-/// The error with which to refuse a connection, if it is not to be served. `has_password`: the
-/// default user's rules ask for one.
+/// The error with which to refuse a connection, or `None` to serve it. `has_password`: whether the
+/// default user needs a password.
 pub(crate) fn refusal(
     settings: &Settings,
     is_local: bool,

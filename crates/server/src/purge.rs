@@ -1,8 +1,8 @@
-//! `MEMORY PURGE` is executed by a thread of its own: **no client waits for it**.
+//! `MEMORY PURGE` is executed by a background thread, so that **no client waits for it**.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Whether a client has asked.
+/// Whether a client has requested a purge.
 #[derive(Debug, Default)]
 pub(crate) struct Purge {
     state: Mutex<State>,
@@ -18,7 +18,7 @@ enum State {
 }
 
 impl Purge {
-    /// Requests a run soon; requests made before it begins share one run.
+    /// Requests a run. Requests made before that run begins share it.
     pub fn ask(&self) {
         self.change(|state| {
             if *state == State::Idle {
@@ -27,7 +27,7 @@ impl Purge {
         });
     }
 
-    /// Has the thread end.
+    /// Makes the thread end.
     pub fn end(&self) {
         self.change(|state| *state = State::Ended);
     }

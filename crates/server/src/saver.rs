@@ -1,5 +1,5 @@
-//! Checkpoints that had to wait and backups, as clients ask for them, and what the log says of a
-//! store on disk: **one thread looks after them, and no client waits for it**.
+//! A background thread for the checkpoints and backups that clients request, and for the log
+//! messages about a store on disk. **No client waits for it.**
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::background::TaskState;
 use crate::settings::{Key, save_points};
 use crate::shared::Shared;
 
-/// How often it looks at the store.
+/// How often the thread checks the store.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long it waits after a checkpoint that failed, as Redis does.
+/// How long it waits after a failed checkpoint, as Redis does.
 const AFTER_FAILURE_S: u64 = 5;
 
-/// What the thread has to do.
+/// The thread's work queue.
 #[derive(Debug, Default)]
 pub(crate) struct Saver {
     state: Mutex<State>,
@@ -25,16 +25,16 @@ pub(crate) struct Saver {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether a checkpoint is to follow the one that is being written.
+    /// Whether another checkpoint is to follow the current one.
     is_scheduled: bool,
     backup: BackupStatus,
-    /// What was published and what failed, when it last looked.
+    /// The numbers of published and of failed checkpoints at the thread's last check.
     seen: (u64, u64),
-    /// How the store was then.
+    /// The state of the store at the last check.
     store: Option<GateState>,
-    /// Damaged places of a tree that were found by then.
+    /// The number of damaged places of a tree known at the last check.
     damaged: u64,
-    /// When one was last begun: seconds since the start.
+    /// When the thread last began a checkpoint, in seconds since the start.
     tried_s: u64,
     ends: bool,
 }
@@ -42,7 +42,7 @@ struct State {
 /// The last backup, or the one that is being written.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct BackupStatus {
-    /// Counted from 1; 0: there was none.
+    /// The backup's number, counted from 1; 0 if there was none.
     pub number: u64,
     pub name: String,
     pub state: TaskState<CheckpointReport>,
@@ -53,18 +53,19 @@ impl Saver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a checkpoint written when the present one is done.
+    /// Schedules a checkpoint after the current one.
     pub fn schedule(&self) {
         self.state().is_scheduled = true;
         self.changed.notify_all();
     }
 
-    /// Whether one is to follow the present one.
+    /// Whether a checkpoint is scheduled after the current one.
     pub fn is_scheduled(&self) -> bool {
         self.state().is_scheduled
     }
 
-    /// Has a backup of that name written; its number. `None`: one is being written.
+    /// Requests a backup with that name, and returns its number. `None` if one is being written
+    /// already.
     pub fn back_up(&self, name: &str) -> Option<u64> {
         let mut state = self.state();
         if state.backup.state.is_running() {
@@ -84,13 +85,13 @@ impl Saver {
         self.state().backup.clone()
     }
 
-    /// Has the thread end.
+    /// Makes the thread end.
     pub fn end(&self) {
         self.state().ends = true;
         self.changed.notify_all();
     }
 
-    /// Works until the end.
+    /// Works until [`end`](Self::end).
     pub fn serve(&self, server: &Shared, durability: &Durability) {
         let mut state = self.state();
         while !state.ends {
@@ -110,7 +111,8 @@ impl Saver {
             let is_due = state.is_due(server, &stats.checkpoints);
             if (state.is_scheduled || is_due) && stats.checkpoints.running.is_none() {
                 state.tried_s = server.uptime_s();
-                // One that has begun meanwhile began after it was asked for.
+                // If another thread has begun a checkpoint meanwhile, that one serves this request
+                // too.
                 let _ = durability.checkpoint();
                 state.is_scheduled = false;
             }
@@ -120,7 +122,8 @@ impl Saver {
     }
 }
 
-/// How many keys commands have changed since the last checkpoint began, or the server started.
+/// How many keys commands have changed since the last checkpoint began, or since the server started
+/// if there was none.
 pub(crate) fn changes_since(server: &Shared, checkpoints: &CheckpointStats) -> u64 {
     let changes = server.all_time().changes;
     changes.saturating_sub(checkpoints.last_mark)
@@ -137,7 +140,7 @@ impl State {
         let changes = changes_since(server, checkpoints);
         let since_s = match checkpoints.last_wall_ms {
             0 => now_s,
-            // By the same clock.
+            // The same clock.
             last_ms => (server.store.wall_ms() / 1000).saturating_sub(last_ms / 1000),
         };
         save_points(&points).is_some_and(|mut points| {
@@ -145,7 +148,7 @@ impl State {
         })
     }
 
-    /// Tells the log what has become of checkpoints and of the store.
+    /// Logs what has happened to checkpoints and to the store since the last check.
     fn note(&mut self, stats: &DurabilityStats) {
         let checkpoints = &stats.checkpoints;
         let now = (checkpoints.published, checkpoints.failed);

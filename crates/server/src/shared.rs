@@ -1,5 +1,4 @@
-//! What all threads of a server share. Everything in it is safe to use from any of them at any
-//! time.
+//! The state that all threads of a server share. All of it can be used from any thread at any time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -34,31 +33,31 @@ use crate::settings::{Key, Settings};
 use crate::statistics::{self, Latency, Pages, Rate, Slowlog, Statistics};
 use crate::tls::{self, TlsIdentity};
 
-/// How long a server runs before its start counts as one that has not failed: what is wrong with a
-/// store shows when the maintainer first looks round, and when the clients come back.
+/// How long a server must run before its start counts as successful. Errors in a store show up when
+/// the maintainer first checks it, and when clients reconnect.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
 /// A running server's common state.
 pub(crate) struct Shared {
     pub store: LateStore,
     pub settings: Arc<Settings>,
-    /// Users, and what they may do.
+    /// Users and their permissions.
     pub users: Users,
     pub clients: Clients,
-    /// Clients disconnected for their memory.
+    /// The record of clients disconnected because of their memory.
     pub evictions: Evictions,
     pub pauses: Pauses,
-    /// Compaction that clients ask for.
+    /// Compactions that clients request.
     pub purge: Purge,
-    /// Checkpoints and backups that clients ask for.
+    /// Checkpoints and backups that clients request.
     pub saver: Saver,
-    /// Which threads execute commands: all, or one.
+    /// Which threads may execute commands: all, or one exclusively.
     pub sections: Sections,
-    /// Commands that took long.
+    /// Slow commands.
     pub slowlog: Slowlog,
-    /// Events that took long.
+    /// Slow events.
     pub latency: Latency,
-    /// How fast it has been lately.
+    /// The rates of commands and bytes over the last moments.
     pub rate: Rate,
     /// Connections that could not be accepted.
     pub accept_failures: LogLimiter,
@@ -66,49 +65,49 @@ pub(crate) struct Shared {
     pub attacks: LogLimiter,
     /// Connections that were closed because their clients speak another protocol.
     pub foreign: LogLimiter,
-    /// What the server is to clients of its `tls-port`.
+    /// The current TLS identity, for clients of `tls-port`.
     pub tls: tls::Live,
-    /// Connections that were closed because their clients do not speak TLS as they are to.
+    /// Connections that were closed because of errors in TLS.
     pub tls_failures: LogLimiter,
-    /// The pages behind the store.
+    /// The report on the pages of the store's memory.
     pub pages: Pages,
-    /// The I/O threads, as the others see them.
+    /// The part of each I/O thread that other threads can access.
     pub threads: Arc<[ThreadSide]>,
-    /// All that clients may call.
+    /// The table of all commands.
     pub commands: &'static CommandTable,
-    /// Where it listens.
+    /// The addresses it listens at.
     pub addresses: Vec<SocketAddr>,
-    /// Where it listens for clients that speak TLS.
+    /// The addresses it listens at for clients that use TLS.
     pub tls_addresses: Vec<SocketAddr>,
-    /// Forty hexadecimal digits, different at each start.
+    /// Forty hexadecimal digits that identify this run.
     pub run_id: String,
     clock: Arc<dyn Clock>,
     /// Wall-clock microseconds and monotonic nanoseconds of the same moment.
     started: (u64, u64),
     stopping: AtomicBool,
-    /// The listening sockets, until the server stops; those of one that retires outlive it.
+    /// The listening sockets, until the server stops; those of a server that retires stay open.
     listeners: Mutex<Vec<Listener>>,
     retired: AtomicBool,
-    /// Whether a client has asked for the end even if the last changes are lost.
+    /// Whether a client has asked the server to end even if the last changes are lost.
     may_lose_changes: AtomicBool,
-    /// Whether the start counts as one that has not failed.
+    /// Whether this start counts as successful.
     settled: AtomicBool,
-    /// What `CONFIG RESETSTAT` has set to zero.
+    /// The counts at the last `CONFIG RESETSTAT`.
     reset: Mutex<Baseline>,
-    /// What takes too long for the I/O threads.
+    /// Work that would take too long on an I/O thread.
     pub background: Background,
-    /// What local programs have done.
+    /// The changes that local programs have made.
     pub local_changes: LocalListener,
-    /// Where metrics are served, and what ends that thread's wait for scrapers.
+    /// The address that serves metrics, and the waker of the thread that serves them.
     pub metrics: OnceLock<(SocketAddr, Waker)>,
-    /// How far the store has been loaded.
+    /// The progress of loading the store.
     pub loading: Loading,
-    /// What replies wait for, of a durable store.
+    /// The gate that replies wait at, if the store is durable.
     gate: OnceLock<Box<dyn ReplyGate>>,
 }
 
-/// What had been done by the last `CONFIG RESETSTAT`. Threads go on counting meanwhile, so their
-/// counts are never set back.
+/// Counts at the last `CONFIG RESETSTAT`, which are subtracted from later ones. The threads'
+/// counters are never set back, because the threads go on counting.
 #[derive(Debug, Default)]
 struct Baseline {
     totals: CounterTotals,
@@ -117,17 +116,17 @@ struct Baseline {
     commands: BTreeMap<&'static str, statistics::Totals>,
 }
 
-/// Records that the store has dropped by itself, whichever process did it.
+/// The number of records that the store has removed by itself, in any process.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct DroppedRecords {
-    /// For want of free memory.
+    /// Records evicted for lack of free memory.
     pub evicted: u64,
-    /// For they had expired.
+    /// Records that had expired.
     pub expired: u64,
 }
 
 impl DroppedRecords {
-    /// Since the store was made.
+    /// The counts since the store was made.
     fn of(store: &LogStore) -> Self {
         Self {
             evicted: store.evicted(),
@@ -136,9 +135,9 @@ impl DroppedRecords {
     }
 }
 
-/// An I/O thread as the others see it.
+/// The part of an I/O thread that other threads can access.
 pub(crate) struct ThreadSide {
-    /// What it has done.
+    /// Its counters.
     pub counters: Counters,
     /// Its counts by command.
     pub statistics: Statistics,
@@ -146,38 +145,39 @@ pub(crate) struct ThreadSide {
     pub client_memory: Gauge,
     /// Connections it serves or is about to.
     pub load: AtomicUsize,
-    /// The number of its clients whose next command waits for the end of a pause.
+    /// The number of its clients that wait for the end of a pause.
     pub held: AtomicUsize,
-    /// Whether replies of its clients wait at the gate.
+    /// Whether replies to its clients wait at the gate.
     pub awaits_gate: AwaitsGate,
-    /// What other threads have for it.
+    /// Messages from other threads.
     mailbox: Mutex<Mail>,
     /// Ends its wait for events.
     waker: Waker,
 }
 
-/// What other threads have for an I/O thread.
+/// Messages to an I/O thread.
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
-    /// Connections that they have accepted for it.
+    /// Connections that other threads have accepted for it.
     pub accepted: Vec<Accepted>,
-    /// Its clients that have been killed, whose connections it is to close.
+    /// Clients that have been killed, whose connections it must close.
     pub killed: Vec<Arc<Entry>>,
 }
 
 impl ThreadSide {
-    /// Has the threads look at the gate whose replies wait there. Called when it may admit more.
+    /// Makes the threads whose replies wait at the gate check it. Called when the gate may let more
+    /// pass.
     pub fn gate_has_opened(threads: &[Self]) {
         let waiting = threads.iter().filter(|side| side.awaits_gate.take());
         waiting.for_each(ThreadSide::wake);
     }
 
-    /// What other threads have for it. A thread that adds something wakes it.
+    /// Messages from other threads. A thread that adds one wakes the owner.
     pub fn mailbox(&self) -> MutexGuard<'_, Mail> {
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has it look round at once.
+    /// Makes the thread check its messages at once.
     pub fn wake(&self) {
         if let Err(error) = self.waker.wake() {
             tracing::warn!(%error, "an I/O thread could not be woken; it will look round at its next event");
@@ -205,7 +205,7 @@ impl Shared {
             mailbox: Mutex::default(),
             waker,
         };
-        // Only a store in a segment has its starts counted.
+        // Starts are counted only for a store in a segment.
         let settled = store.segment().is_none();
         let loading = Loading::new(clock.wall_ms(), clock.now_ns());
         let before = DroppedRecords::of(&store);
@@ -253,7 +253,7 @@ impl Shared {
         }
     }
 
-    /// Serves `store`, which has been loaded while clients waited.
+    /// Serves `store`, whose data was loaded while clients were waiting.
     pub fn open(&self, store: ServedStore) {
         *self.lock_reset() = Baseline {
             dropped: DroppedRecords::of(&store),
@@ -266,19 +266,19 @@ impl Shared {
         self.keep_filled();
     }
 
-    /// Has the store keep its log segments as full as the settings say.
+    /// Makes the store fill its log segments as far as the settings say.
     pub fn keep_filled(&self) {
         let policy = fill_policy::policy(&self.settings);
         self.store.set_fill_policy(policy);
     }
 
-    /// A setting as `CONFIG GET` shows it. What is the store's own is asked of the store.
+    /// A setting as `CONFIG GET` shows it. A value that the store holds is read from the store.
     pub fn shown(&self, key: Key) -> String {
         match key {
             Key::MaxMemory => self.store.capacity().to_string(),
             Key::MaxMemoryPolicy => eviction_policy::name(self.store.eviction()).to_owned(),
             Key::Threads => self.threads.len().to_string(),
-            // Also while it is loaded.
+            // Yes even while the data is loaded.
             Key::AppendOnly if self.settings.is(Key::Data) => "yes".to_owned(),
             key => self.settings.show(key),
         }
@@ -305,8 +305,8 @@ impl Shared {
         self.clock.now_ns().saturating_sub(self.started.1) / 1_000_000_000
     }
 
-    /// Milliseconds since 1970. Records expire by the time of the
-    /// [store](mneme_log::LogStore::wall_ms), which may be ahead.
+    /// Milliseconds since 1970. Expiry uses the time of the [store](mneme_log::LogStore::wall_ms),
+    /// which may be ahead of this one.
     pub fn wall_ms(&self) -> u64 {
         self.clock.wall_ms()
     }
@@ -324,17 +324,17 @@ impl Shared {
         }
     }
 
-    /// Connections at this moment.
+    /// The current number of connections.
     pub fn connected(&self) -> usize {
-        // SYNC: pairs with nothing; a statistic, and a limit that may be off by the connections of
-        // this instant.
+        // SYNC: pairs with nothing; a statistic, and a limit that may be exceeded by connections
+        // accepted at the same moment.
         self.threads
             .iter()
             .map(|thread| thread.load.load(Ordering::Relaxed))
             .sum()
     }
 
-    /// Clients whose next command waits for the end of a pause.
+    /// The number of clients that wait for the end of a pause.
     pub fn held(&self) -> usize {
         // SYNC: pairs with nothing; a statistic.
         self.threads
@@ -343,7 +343,7 @@ impl Shared {
             .sum()
     }
 
-    /// Has all threads look round at once.
+    /// Makes all threads check their messages at once.
     pub fn wake_all(&self) {
         self.threads.iter().for_each(ThreadSide::wake);
         if let Some((_, waker)) = self.metrics.get()
@@ -353,19 +353,20 @@ impl Shared {
         }
     }
 
-    /// What replies wait for; nothing, unless the store is durable.
+    /// The gate that replies wait at; `None` unless the store is durable.
     #[inline]
     pub fn gate(&self) -> Option<&dyn ReplyGate> {
         self.gate.get().map(|gate| &**gate)
     }
 
-    /// Has replies wait at `gate`, before the first client's request.
+    /// Sets the gate that replies wait at. Called before the first client's request.
     pub fn set_gate(&self, gate: Box<dyn ReplyGate>) {
         // No other code sets it.
         let _ = self.gate.set(gate);
     }
 
-    /// What the server is to new clients of its `tls-port`. Warns of a certificate that ends soon.
+    /// Sets the TLS identity for new clients of `tls-port`. Logs a warning if its certificate
+    /// expires soon.
     pub fn set_identity(&self, identity: TlsIdentity) {
         self.tls.set(identity);
         match self.certificate_days() {
@@ -377,14 +378,14 @@ impl Shared {
         }
     }
 
-    /// For how many days its certificate is valid; fewer than none if it is not any more.
+    /// The number of days until its certificate expires; negative if it has expired.
     pub fn certificate_days(&self) -> Option<i64> {
         let expires_s = self.tls.get()?.expires_s?;
         let now_s = i64::try_from(self.wall_ms() / 1000).unwrap_or(i64::MAX);
         Some((expires_s - now_s).div_euclid(24 * 3600))
     }
 
-    /// Whether others than programs of this machine are served without a password.
+    /// Whether clients on other machines are served without a password.
     pub fn is_open_to_network(&self) -> bool {
         let mut addresses = self.addresses.iter().chain(&self.tls_addresses);
         !self.settings.is(Key::ProtectedMode)
@@ -392,8 +393,8 @@ impl Shared {
             && addresses.any(|address| !address.ip().to_canonical().is_loopback())
     }
 
-    /// Takes the users of the file `aclfile` in place of those there are, or none of them. The
-    /// caller is in an exclusive section, or there are no clients yet.
+    /// Replaces all users by those of the file `aclfile`; if the file has an error, nothing
+    /// changes. The caller is in an exclusive section, or there are no clients yet.
     pub fn load_users(&self) -> Result<(), AclFileError> {
         let (path, password) = (
             self.settings.text(Key::AclFile),
@@ -403,13 +404,14 @@ impl Shared {
             .load(Path::new(&*path), self.gives_all_channels(), &password)
     }
 
-    /// Whether a new user has all channels.
+    /// Whether new users may access all channels.
     pub fn gives_all_channels(&self) -> bool {
         self.settings.number(Key::AclPubSub) == 0
     }
 
-    /// Ends the connections of a user that is gone, or of all but the default user. The caller is
-    /// in an exclusive section. The client itself, `this`, gets its reply first.
+    /// Ends the connections of a user that was deleted, or, without a name, of all users but the
+    /// default one. The caller is in an exclusive section. The calling client, `this`, gets its
+    /// reply first.
     pub fn close_user(&self, name: Option<&[u8]>, this: &mut Client) {
         for entry in self.clients.list() {
             let user = Arc::clone(&entry.state().user);
@@ -425,8 +427,8 @@ impl Shared {
         }
     }
 
-    /// Ends a client's connection. Its commands begin in no section that has seen this announced,
-    /// and in none after the caller's exclusive section.
+    /// Ends a client's connection. None of its commands begins in a section that sees this
+    /// announcement, nor after the caller's exclusive section.
     pub fn kill(&self, entry: &Arc<Entry>) {
         self.clients.kill(entry);
         if let Some(thread) = self.threads.get(entry.thread) {
@@ -435,14 +437,14 @@ impl Shared {
         }
     }
 
-    /// What all threads have done since the start or the last `CONFIG RESETSTAT`.
+    /// The counts of all threads since the start or the last `CONFIG RESETSTAT`.
     pub fn totals(&self) -> CounterTotals {
-        // First, for it is not to be later than what it is taken from.
+        // Read first, so that it is not later than the counts it is subtracted from.
         let before = self.lock_reset();
         self.all_time().since(&before.totals)
     }
 
-    /// What the store has dropped since then.
+    /// The number of records that the store has removed since then.
     pub fn dropped(&self) -> DroppedRecords {
         let (now, before) = (DroppedRecords::of(&self.store), self.lock_reset().dropped);
         DroppedRecords {
@@ -451,7 +453,7 @@ impl Shared {
         }
     }
 
-    /// Begins the statistics anew.
+    /// Resets the statistics.
     pub fn reset_totals(&self) {
         let mut before = self.lock_reset();
         let commands = self.commands.executable();
@@ -469,8 +471,8 @@ impl Shared {
         self.statistics().for_each(Statistics::forget_errors);
     }
 
-    /// The store's accounts, with a count of the pages that may be [older](Shared::pages_age_ms).
-    /// Does not wait for the system.
+    /// The store's accounts. The count of the pages in them may be [older](Shared::pages_age_ms),
+    /// since this call does not wait for the system.
     pub fn stats(&self) -> Stats {
         let (report, age_ns) = self.pages.last(self.now_ns());
         self.background.want_pages(age_ns);
@@ -482,9 +484,9 @@ impl Shared {
         self.pages.last(self.now_ns()).1 / 1_000_000
     }
 
-    /// What all threads have counted of a command since the last `CONFIG RESETSTAT`.
+    /// The counts of a command over all threads since the last `CONFIG RESETSTAT`.
     pub fn calls(&self, command: &'static Command) -> statistics::Totals {
-        // First, as in `totals`.
+        // Read first, as in `totals`.
         let before = self.lock_reset();
         let totals = self.all_calls(command);
         match before.commands.get(command.name) {
@@ -493,7 +495,7 @@ impl Shared {
         }
     }
 
-    /// What they have counted since the start.
+    /// The counts of a command over all threads since the start.
     fn all_calls(&self, command: &'static Command) -> statistics::Totals {
         statistics::Totals::of(self.statistics(), command)
     }
@@ -514,25 +516,25 @@ impl Shared {
         self.reset.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What all threads have done since the start.
+    /// The counts of all threads since the start.
     pub fn all_time(&self) -> CounterTotals {
         CounterTotals::of(self.threads.iter().map(|thread| &thread.counters))
     }
 
-    /// Whether the start counts as one that has not failed.
+    /// Whether this start counts as successful.
     pub fn is_settled(&self) -> bool {
         // SYNC: pairs with nothing: settling twice has no effect.
         self.settled.load(Ordering::Relaxed)
     }
 
-    /// Tells a store in a segment, once the server has run for a while, that it did not make the
-    /// server fail.
+    /// Once the server has run for a while, records in a store's segment that this start was
+    /// successful.
     pub fn settle(&self) {
         if self.is_settled() {
             return;
         }
         let running = Duration::from_nanos(self.clock.now_ns().saturating_sub(self.started.1));
-        // A server that ends was stopped, or has failed.
+        // If the server is ending, it was stopped or has failed.
         if running >= SETTLED_AFTER && !self.stopping() {
             self.declare_settled();
         }
@@ -551,14 +553,14 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Other handles of the listening sockets.
+    /// Duplicated handles of the listening sockets.
     pub fn listeners(&self) -> io::Result<Listeners> {
         Listener::share_all(&self.lock_listeners()).map(Listeners::of)
     }
 
-    /// Stops, and keeps the listening sockets for a successor.
+    /// Stops the server, and keeps the listening sockets for a successor.
     pub fn retire(&self) {
-        // A server that was stopped before has nothing left to hand over.
+        // If the server was stopped before, there is nothing left to hand over.
         if !self.stopping() {
             // SYNC: pairs with the Acquire load in `has_retired`.
             self.retired.store(true, Ordering::Release);
@@ -566,7 +568,7 @@ impl Shared {
         }
     }
 
-    /// Whether a successor has been promised the listening sockets.
+    /// Whether the listening sockets are kept for a successor.
     pub fn has_retired(&self) -> bool {
         // SYNC: pairs with the Release store in `retire`.
         self.retired.load(Ordering::Acquire)
@@ -580,18 +582,18 @@ impl Shared {
         })
     }
 
-    /// Has the end be one as it should be even if the last changes are lost.
+    /// Makes the server end without an error even if the last changes are lost.
     pub fn accept_loss(&self) {
         self.may_lose_changes.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that was asked for. To be called when all threads have ended.
+    /// Whether that was requested. Call it when all threads have ended.
     pub fn may_lose_changes(&self) -> bool {
         self.may_lose_changes.load(Ordering::Relaxed)
     }
 
-    /// Stops every thread after what it has begun. A server that is stopped before anything failed
-    /// has not failed.
+    /// Stops every thread after its current work. If nothing failed before, this start counts as
+    /// successful.
     pub fn stop(&self) {
         if !self.stopping() {
             self.declare_settled();
@@ -599,7 +601,8 @@ impl Shared {
         self.end();
     }
 
-    /// Ends a server that was not stopped: its start has failed, unless it has settled before.
+    /// Ends a server that was not stopped: its start counts as failed, unless it had counted as
+    /// successful before.
     pub fn end(&self) {
         if !self.has_retired() {
             // From here on connections are refused, not left to wait.
@@ -610,7 +613,7 @@ impl Shared {
         self.purge.end();
         self.saver.end();
         if let Some(durability) = self.store.durability() {
-            // Nothing waits for what takes long.
+            // Background work ends, since nothing waits for it any more.
             durability.end_checkpoints();
         }
         self.wake_all();

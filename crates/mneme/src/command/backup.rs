@@ -1,5 +1,5 @@
-//! `mneme backup` and `mneme restore`: all records of a server in one file, and a directory for a
-//! server that is made of one, or goes back to one.
+//! `mneme backup` writes all records of a server to one file. `mneme restore` makes a server's data
+//! directory from such a file, or returns the directory to the state in its file.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -15,7 +15,7 @@ use super::client::{Answer, ServerConnection, Where};
 use super::progress::ProgressLine;
 use super::{output, registry, size};
 
-/// What the name of a backup's file ends with.
+/// The ending of a backup's file name.
 const SUFFIX: &str = ".backup";
 
 #[derive(Debug, clap::Args)]
@@ -67,10 +67,10 @@ pub struct Restore {
     json: bool,
 }
 
-/// How often the server is asked how far it is.
+/// How often the server is asked for its progress.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Has the server write a backup, and waits for it.
+/// Requests a backup from the server, and waits until it is written.
 pub fn backup(arguments: &Backup) -> Result<(), Box<dyn Error>> {
     let mut client = arguments.server.connect()?;
     let progress = ProgressLine::default();
@@ -131,7 +131,8 @@ fn count(fields: &BTreeMap<String, Answer>, name: &str) -> u64 {
     }
 }
 
-/// Makes a directory of a backup, or goes back to one, after all of it was read.
+/// Makes a directory from a backup, or returns the directory to it. Nothing is changed before the
+/// whole backup has been read.
 pub fn restore(arguments: Restore) -> Result<(), Box<dyn Error>> {
     let (file, to) = (&arguments.file, &arguments.directory);
     if !file.is_file() {
@@ -196,7 +197,7 @@ pub fn restore(arguments: Restore) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// What `--durability` is called.
+/// The durability mode with this name.
 fn mode(name: &str) -> Result<DurabilityMode, String> {
     let all = [DurabilityMode::Journal, DurabilityMode::Tree];
     let found = all.into_iter().find(|mode| mode.to_string() == name);

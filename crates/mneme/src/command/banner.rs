@@ -1,4 +1,5 @@
-//! What a newly started server tells its operator: where it is, what it has, what to try.
+//! The text that a newly started server prints for its operator: its addresses, its memory and
+//! data, and commands to try.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -10,7 +11,7 @@ use super::size;
 
 /// Writes the banner to standard output.
 pub fn show(running: &Running, threads: usize) {
-    // A closed standard output is no reason not to serve.
+    // If standard output is closed, the server runs all the same.
     let _ = std::io::stdout()
         .lock()
         .write_all(banner(running, threads).as_bytes());
@@ -48,7 +49,7 @@ fn banner(running: &Running, threads: usize) -> String {
     )
 }
 
-/// Where the records are, how they were found, and what ends them.
+/// Where the records are kept, how they were found at the start, and when they are lost.
 fn data(origin: &StoreOrigin, kept: Option<&Path>) -> String {
     let StoreOrigin::Segment {
         name,
@@ -81,14 +82,14 @@ fn data(origin: &StoreOrigin, kept: Option<&Path>) -> String {
     format!("segment `{name}` of {}, {how}{end}", registry.display())
 }
 
-/// What keeps them through a power cut.
+/// How the records survive a power cut.
 fn keeping(kept: Option<&Path>) -> String {
     kept.map_or(String::new(), |directory| {
         format!("\n                kept in {}", directory.display())
     })
 }
 
-/// Which pages the memory is made of, and why not larger ones.
+/// The kind of pages that the memory consists of, and why they are not larger.
 fn pages(report: &PageReport) -> String {
     let kind = match report.kind {
         PageKind::HugeTlb => "in huge pages of 2 MiB from the reserved pool",
@@ -101,7 +102,7 @@ fn pages(report: &PageReport) -> String {
     }
 }
 
-/// The command that reaches this address from this machine.
+/// The command that connects to this address from this machine.
 fn reach(ip: std::net::IpAddr, port: u16) -> String {
     let host = if ip.is_loopback() && ip.is_ipv4() || ip.is_unspecified() {
         String::new()

@@ -1,5 +1,5 @@
-//! `mneme check`: a running server checks its whole store beside its clients (`MNEME CHECK`), and
-//! says what is wrong.
+//! `mneme check`: makes a running server check its whole store while it serves clients (`MNEME
+//! CHECK`), and prints the problems.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -24,10 +24,11 @@ pub struct Arguments {
     json: bool,
 }
 
-/// How long to wait before the server is asked again whether it is done: at first, and at most.
+/// How long to wait before the server is asked again whether the check is over: the first time, and
+/// at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Found {
     records: i64,
@@ -35,7 +36,7 @@ struct Found {
     problems: Vec<String>,
 }
 
-/// Has the store checked, waits for the end, and prints what was found.
+/// Requests a check, waits for its end, and prints the result.
 pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let mut client = arguments.server.connect()?;
     let found = check(&mut client)?;
@@ -62,7 +63,8 @@ fn check(client: &mut ServerConnection) -> Result<Found, Box<dyn Error>> {
         match fields.remove("state") {
             Some(Answer::Text(state)) if state == "running" => {}
             Some(Answer::Text(state)) if state == "done" => {
-                // Somebody may have begun a later one meanwhile, which is as good.
+                // Another client may have started a later check meanwhile. Its result serves as
+                // well.
                 return match value(&fields, "check") {
                     Some(done) if done >= number => Ok(found(fields)),
                     _ => Err(strange.into()),

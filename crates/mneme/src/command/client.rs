@@ -1,5 +1,4 @@
-//! One connection to a running server, for questions that an operator asks (`stat`, `check`,
-//! `doctor`).
+//! A connection to a running server, for the operator's commands (`stat`, `check`, `doctor`).
 
 mod encrypted;
 mod info;
@@ -15,11 +14,11 @@ use std::time::Duration;
 
 use self::stream::ClientStream;
 
-/// A server that has not let a client in after so long, or not sent the whole of an answer, is said
-/// not to answer.
+/// The time a server has to accept a client, and to send a whole answer. After that it counts as
+/// not answering.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why there is no answer.
+/// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     #[error("no server can be reached at {place}")]
@@ -46,8 +45,7 @@ pub enum AskError {
 }
 
 impl AskError {
-    /// Whether the same question may be answered later: by a server that has started again, or goes
-    /// on.
+    /// Whether the question may succeed later, when the server has restarted or continues.
     pub fn may_pass(&self) -> bool {
         matches!(
             self,
@@ -56,7 +54,7 @@ impl AskError {
     }
 }
 
-/// Why an answer could not be read, or what it refuses.
+/// Why an answer could not be read, or the error that the server sent.
 enum Fault {
     Refused(String),
     Foreign,
@@ -76,7 +74,8 @@ impl Fault {
     }
 }
 
-/// Whether a socket's time is up. What the system says of that names no time.
+/// Whether an error means that a socket's time limit has passed. Not all systems report it as a
+/// timeout.
 fn is_late(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
@@ -87,7 +86,7 @@ impl From<std::io::Error> for Fault {
     }
 }
 
-/// What a server answers.
+/// A server's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Text(String),
@@ -96,7 +95,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// A list of names and values in turn, by name; empty if it is none.
+    /// A list of alternating names and values, as a map; empty if the answer is not a list.
     pub fn fields(self) -> BTreeMap<String, Answer> {
         let Answer::List(items) = self else {
             return BTreeMap::new();
@@ -138,7 +137,7 @@ impl ServerConnection {
         &self.place
     }
 
-    /// What the server answers with one text.
+    /// The server's answer to a command that returns one text.
     pub fn ask(&mut self, command: &[&str]) -> Result<String, AskError> {
         match self.request(command)? {
             Answer::Text(text) => Ok(text),
@@ -148,7 +147,7 @@ impl ServerConnection {
         }
     }
 
-    /// What the server answers.
+    /// The server's answer.
     pub fn request(&mut self, command: &[&str]) -> Result<Answer, AskError> {
         let mut request = format!("*{}\r\n", command.len());
         for word in command {
@@ -162,7 +161,7 @@ impl ServerConnection {
         answered.map_err(|fault| fault.at(self.place.clone()))
     }
 
-    /// An answer with up to `depth` lists within one another.
+    /// Reads an answer whose lists are nested at most `depth` deep.
     fn answer(&mut self, depth: usize) -> Result<Answer, Fault> {
         let mut line = Vec::new();
         (&mut self.stream)
@@ -199,22 +198,22 @@ impl ServerConnection {
         Ok(Answer::List(items.collect::<Result<_, _>>()?))
     }
 
-    /// `INFO`, all of it.
+    /// All fields of `INFO`.
     pub fn info(&mut self) -> Result<Info, AskError> {
         Ok(Info::parse(&self.ask(&["INFO", "everything"])?))
     }
 }
 
-/// No answer to a question asked here is longer.
+/// The maximum number of bytes of an answer; the questions asked here have shorter ones.
 const LONGEST: usize = 16 << 20;
 
-/// No list in an answer is longer.
+/// The maximum number of elements of a list in an answer.
 const MOST: usize = 1 << 16;
 
-/// No answer has more lists within one another. Reading each of them takes some stack.
+/// The maximum depth of nested lists in an answer. Each level needs some stack to read.
 const DEEPEST: usize = 32;
 
-/// A length, up to `most`.
+/// Parses a length of at most `most`.
 fn length(text: &str, most: usize) -> Result<usize, Fault> {
     let length = text.parse().ok().filter(|length| *length <= most);
     length.ok_or(Fault::Foreign)
@@ -224,7 +223,7 @@ fn length(text: &str, most: usize) -> Result<usize, Fault> {
 mod tests {
     use super::*;
 
-    /// A server that says this, whatever it is asked.
+    /// A server that sends these bytes, whatever it is asked.
     struct Saying(std::io::Cursor<Vec<u8>>);
 
     impl Read for Saying {
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_within_lists_have_an_end() {
+    fn nested_lists_have_a_limit() {
         for depth in [0, 1, DEEPEST] {
             let mut reply = asked("*1\r\n".repeat(depth) + ":7\r\n").unwrap();
             for _ in 0..depth {
@@ -268,7 +267,7 @@ mod tests {
             }
             assert_eq!(reply, Answer::Number(7));
         }
-        // The last one would be more than the stack holds.
+        // The last depth would overflow the stack without the limit.
         for depth in [DEEPEST + 1, 1 << 20] {
             let refused = asked("*1\r\n".repeat(depth) + ":7\r\n").unwrap_err();
             assert!(matches!(refused, AskError::Deep { .. }), "{refused}");
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_answer_are_recognised() {
+    fn invalid_bytes_are_recognised() {
         let refused = |answer: &str| asked(answer).unwrap_err();
         assert!(
             matches!(refused("-ERR no\r\n"), AskError::Refused { said, .. } if said == "ERR no")

@@ -1,5 +1,5 @@
-//! The flags of `mneme serve` and their variables in the environment, one of each for every setting
-//! of the server's table.
+//! The flags of `mneme serve` and their environment variables: one of each for every setting in the
+//! server's table.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use mneme::server::settings::{Changes, Key, Kind, SETTINGS, Setting, Settings, Source};
 
-/// What flags and environment say.
+/// Settings from the flags and the environment.
 #[derive(Debug, Clone)]
 pub struct Flags(pub Settings);
 
@@ -60,8 +60,8 @@ impl clap::FromArgMatches for Flags {
     }
 }
 
-/// Whether a variable is the address that Kubernetes and Docker's links set for a service named
-/// `mneme`: `MNEME_PORT=tcp://10.0.0.1:6379`. It is no setting.
+/// Whether a variable is one that Kubernetes and Docker's links set for a service named `mneme`,
+/// such as `MNEME_PORT=tcp://10.0.0.1:6379`. It is not a setting.
 pub fn is_service_link(variable: &str, text: &OsStr) -> bool {
     let begins_with = |scheme: &str| text.as_bytes().starts_with(scheme.as_bytes());
     variable == "MNEME_PORT" && (begins_with("tcp://") || begins_with("udp://"))
@@ -84,7 +84,7 @@ fn said(
     })
 }
 
-/// As the command line's parser says it.
+/// An error in the form of the command line parser's own.
 pub fn refused(value: &str, place: &str, reason: &str) -> clap::Error {
     let text = format!("invalid value '{value}' for '{place}': {reason}\n");
     clap::Error::raw(ErrorKind::ValueValidation, text)
@@ -119,9 +119,9 @@ fn flag(setting: &'static Setting) -> Arg {
         arg = arg.short(short);
     }
     match setting.kind {
-        // `--private` alone says yes.
+        // `--private` alone means yes.
         Kind::Flag => arg.num_args(0..=1).default_missing_value("yes"),
-        // `-::1` is an address that need not be there.
+        // `-::1` is an optional address, not a flag.
         Kind::Addresses => arg
             .action(ArgAction::Append)
             .value_delimiter(',')
@@ -130,7 +130,7 @@ fn flag(setting: &'static Setting) -> Arg {
     }
 }
 
-/// Shells complete words.
+/// The parser for a setting's values, which also lets shells complete words.
 fn parser(setting: &'static Setting) -> ValueParser {
     match setting.kind {
         Kind::Flag => PossibleValuesParser::new(["yes", "no"]).into(),
@@ -158,7 +158,7 @@ fn value_name(kind: Kind) -> &'static str {
     }
 }
 
-/// The letters that settings have beside their names.
+/// The one-letter flags of settings.
 fn short_name(key: Key) -> Option<char> {
     match key {
         Key::Port => Some('p'),

@@ -1,5 +1,5 @@
-//! `mneme journal`: looks at the directory of a server that keeps its data on disk, and repairs it
-//! where that loses least.
+//! `mneme journal`: checks the data directory of a server, and repairs its journal with the least
+//! possible loss.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -48,7 +48,7 @@ struct Place {
     json: bool,
 }
 
-/// What a directory holds.
+/// The contents of a directory.
 struct Found {
     report: Report,
     bases: Vec<(BaseFile, Option<JournalError>)>,
@@ -65,7 +65,7 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Locks the directory, which must be there, and reads all of it.
+/// Locks the directory, which must exist, and reads all of it.
 fn look(path: &Path) -> Result<(Arc<dyn Directory>, Found), Box<dyn Error>> {
     if !path.is_dir() {
         return Err(format!("{} is no directory", path.display()).into());
@@ -95,7 +95,7 @@ fn look(path: &Path) -> Result<(Arc<dyn Directory>, Found), Box<dyn Error>> {
     Ok((directory, Found { report, bases }))
 }
 
-/// Reads a base file to its end.
+/// Reads a base file to the end.
 fn read(directory: &dyn Directory, file: &str) -> Result<(), JournalError> {
     let mut reader = BaseReader::open(directory, file)?;
     while reader.next()?.is_some() {}
@@ -139,7 +139,7 @@ impl Found {
         }
     }
 
-    /// What is wrong, as an error.
+    /// The damage, as an error.
     fn verdict(&self) -> Result<(), Box<dyn Error>> {
         let bad = self.bases.iter().filter(|(_, damage)| damage.is_some());
         match (self.report.damage.is_some(), bad.count()) {
@@ -214,7 +214,7 @@ impl Found {
     }
 }
 
-/// Bytes between two positions.
+/// The number of bytes between two positions.
 fn bytes(from: Position, to: Position) -> u64 {
     to.get().saturating_sub(from.get())
 }

@@ -1,4 +1,4 @@
-//! The log on standard error: what is logged, and how it is written.
+//! The log on standard error: its filter and its format.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
@@ -8,7 +8,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// How the log is written.
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// A line each, for people; coloured on a terminal, unless NO_COLOR is set.
@@ -19,9 +19,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// Logs, from here on, what `filter` lets through.
+    /// Starts logging the messages that `filter` accepts.
     pub fn begin(self, filter: Targets) {
-        // Errors in writing would be logged on standard error, which is closed in that case.
+        // Errors in writing the log would be logged to standard error, which is what has failed
+        // then.
         let lines = tracing_subscriber::fmt::layer()
             .log_internal_errors(false)
             .with_writer(std::io::stderr);
@@ -41,7 +42,8 @@ fn is_coloured() -> bool {
     is_terminal && !forbids_colour(std::env::var_os("NO_COLOR").as_deref())
 }
 
-/// What NO_COLOR says: anything but nothing (<https://no-color.org>).
+/// Whether the value of NO_COLOR forbids colours: any non-empty value does
+/// (<https://no-color.org>).
 fn forbids_colour(said: Option<&OsStr>) -> bool {
     said.is_some_and(|said| !said.is_empty())
 }

@@ -1,12 +1,12 @@
-//! Manual pages, made from what the command line accepts.
+//! Manual pages, generated from the command line parser.
 
 use std::error::Error;
 use std::path::Path;
 
 use super::output;
 
-/// Prints the page of the whole, or writes all pages to a directory, made if there is none, and
-/// says where.
+/// Prints the main page; or, if a directory is given, writes all pages to it, making it if
+/// necessary, and prints its path.
 pub fn write(command: clap::Command, directory: Option<&Path>) -> Result<(), Box<dyn Error>> {
     let Some(directory) = directory else {
         let mut page = Vec::new();

@@ -1,6 +1,6 @@
-//! The command line: what it accepts, and what it says when it cannot do what was asked.
+//! The command line and its errors.
 
-// By `output` alone, which knows of readers that leave.
+// All printing goes through `output`, which handles a closed pipe.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod backup;
@@ -97,8 +97,8 @@ enum Action {
     },
 }
 
-/// Does what the command line says. Exits with 0 when it has been done, 1 when it could not be, 2
-/// when it makes no sense, 141 when nobody reads what it prints.
+/// Executes the command line. The exit code is 0 for success, 1 for failure, 2 for an invalid
+/// command line, and 141 if the reader of the output has gone.
 pub fn run() -> ExitCode {
     let Arguments {
         log,
@@ -128,7 +128,7 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(unheard) if unheard.is::<output::Unheard>() => output::UNHEARD.into(),
         Err(error) => {
-            // A caller that closed standard error gets the exit code alone.
+            // If the caller has closed standard error, it gets only the exit code.
             let _ = writeln!(
                 std::io::stderr(),
                 "mneme: {}",
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_can_be_said_is_explained() {
+    fn every_flag_and_command_has_a_help_text() {
         fn explained(command: &clap::Command) {
             for argument in command.get_arguments() {
                 assert!(

@@ -1,5 +1,5 @@
-//! What the command prints goes out here: a reader that stops listening, as `head` does, ends it
-//! without a panic.
+//! All output of the command passes through here. If the reader of a pipe goes away, as `head`
+//! does, the command ends without a panic.
 
 use std::error::Error;
 use std::fmt::{Display, Write as _};
@@ -7,20 +7,20 @@ use std::io::{ErrorKind, Write as _};
 
 pub use mneme_sys::with_causes;
 
-/// Nobody reads on: the other end of the pipe is closed.
+/// The other end of the pipe is closed.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody reads the output any more")]
 pub struct Unheard;
 
-/// What a shell shows of a program that a closed pipe has ended.
+/// The exit code that a shell shows for a program that was ended by SIGPIPE.
 pub const UNHEARD: u8 = 128 + 13;
 
-/// Prints a text as it is.
+/// Prints a text unchanged.
 pub fn print(text: impl Display) -> Result<(), Box<dyn Error>> {
     to(|out| write!(out, "{text}"))
 }
 
-/// Prints what `write` writes, which may be long.
+/// Prints the output of `write`, which may be long.
 pub fn to(
     write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>,
 ) -> Result<(), Box<dyn Error>> {
@@ -32,9 +32,8 @@ pub fn to(
     })
 }
 
-/// A text that others have a part in, such as a server that may be anybody's: its control
-/// characters are spelt out, but for the ends of lines, so that none of them tells the terminal
-/// what to do.
+/// Escapes the control characters, except line ends, in a text that others have influenced, such as
+/// a server's answer, so that it cannot send commands to the terminal.
 pub fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
@@ -50,7 +49,7 @@ pub fn plain(text: &str) -> String {
     plain
 }
 
-/// Prints a text and ends the line.
+/// Prints a text and a line end.
 pub fn line(text: impl Display) -> Result<(), Box<dyn Error>> {
     print(format_args!("{text}\n"))
 }
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_moves_a_terminal_is_spelt_out() {
+    fn control_characters_are_escaped() {
         assert_eq!(
             plain("gr\u{fc}n\n\u{1b}[2J\r\t\u{7f}\u{9b}"),
             "gr\u{fc}n\n\\x1b[2J\\x0d\\x09\\x7f\\x9b"

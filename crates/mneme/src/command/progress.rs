@@ -1,19 +1,19 @@
-//! A bar on a terminal, for what takes long.
+//! A progress bar on a terminal.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::{Mutex, PoisonError};
 
 use super::size;
 
-/// How wide it is.
+/// The bar's width in characters.
 const WIDTH: u64 = 40;
 
-/// Shows how far something is: on standard error, if that is a terminal.
+/// Shows the progress of an operation on standard error, if that is a terminal.
 #[derive(Debug, Default)]
 pub struct ProgressLine(Mutex<Option<u64>>);
 
 impl ProgressLine {
-    /// `done` of `total` bytes are done.
+    /// Shows that `done` of `total` bytes are done.
     pub fn show(&self, done: u64, total: u64) {
         let mut errors = std::io::stderr();
         if !errors.is_terminal() || total == 0 {
@@ -24,13 +24,13 @@ impl ProgressLine {
         let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if shown.replace(part) != Some(part) {
             let end = if done == total { "\n" } else { "" };
-            // A terminal that takes nothing is no reason to stop.
+            // An error in writing to the terminal does not stop the operation.
             let _ = write!(errors, "\r{}{end}", bar(part, total));
         }
     }
 }
 
-/// The bar at that many thousandths.
+/// The bar, filled to `part` of `total`.
 fn bar(part: u64, total: u64) -> String {
     let full = (part * WIDTH / 1000) as usize;
     let empty = WIDTH as usize - full;

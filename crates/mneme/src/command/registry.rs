@@ -1,5 +1,5 @@
-//! What the commands about segments and those about spaces have in common: the registry, tables,
-//! findings.
+//! What the commands for segments and for spaces share: opening the registry, and printing tables
+//! and findings.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ pub struct RegistryPath {
 }
 
 impl RegistryPath {
-    /// The registry of this directory; the default one, if none is named.
+    /// The registry in this directory, or the default one.
     pub fn at(registry: Option<PathBuf>) -> Self {
         Self { registry }
     }
 
-    /// Opens it, and makes it if there is none.
+    /// Opens the registry, and makes it if it does not exist.
     pub fn open(self) -> Result<Registry, Box<dyn Error>> {
         Ok(match self.registry {
             Some(root) => Registry::open(root)?,
@@ -31,7 +31,7 @@ impl RegistryPath {
     }
 }
 
-/// Reads permissions as chmod does.
+/// Parses permissions in the notation of chmod.
 pub fn mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),
@@ -39,7 +39,7 @@ pub fn mode(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Columns as wide as they need to be, below their heads.
+/// A table whose columns are as wide as their longest text, with a line of headings.
 pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let head = head.map(str::to_owned);
     let mut widths = [0; N];
@@ -60,8 +60,8 @@ pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     text
 }
 
-/// A line for each name; one that cannot be opened has its reason there, in the last column, and
-/// the others are listed all the same. `nouns` is what they are.
+/// A table with a line for each name. If an entry cannot be opened, the reason stands in its last
+/// column, and the others are still listed. `nouns` is the plural word for the entries.
 pub struct Listing<'a, const N: usize> {
     registry: &'a Registry,
     nouns: &'a str,
@@ -83,7 +83,7 @@ impl<'a, const N: usize> Listing<'a, N> {
         }
     }
 
-    /// Adds what was opened by this name, as `json` or a `row`.
+    /// Adds the result of opening the entry `name`, as `json` or as a `row`.
     pub fn add<T, E: Error>(
         &mut self,
         name: &str,
@@ -119,7 +119,7 @@ impl<'a, const N: usize> Listing<'a, N> {
     }
 }
 
-/// One line a property.
+/// A list of properties, one on each line.
 pub fn properties(lines: impl IntoIterator<Item = (&'static str, String)>) -> String {
     let lines = lines.into_iter();
     lines
@@ -127,7 +127,7 @@ pub fn properties(lines: impl IntoIterator<Item = (&'static str, String)>) -> St
         .collect()
 }
 
-/// Looks at the whole registry, or at what lies in these places, and says what is wrong.
+/// Checks the whole registry, or only these entries, and prints the problems.
 pub fn check(
     registry: &Registry,
     places: Option<&[&Path]>,

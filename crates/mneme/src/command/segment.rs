@@ -1,4 +1,4 @@
-//! `mneme segment`: the segments of a registry, made, looked at, changed and removed.
+//! `mneme segment`: makes, shows, changes and removes the segments of a registry.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -146,7 +146,7 @@ fn address(text: &str) -> Result<usize, String> {
     usize::from_str_radix(digits, 16).map_err(|_| "an address in hexadecimal digits".to_owned())
 }
 
-/// Does it, and prints what came of it.
+/// Executes the command and prints its result.
 pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let registry = arguments.registry.open()?;
     match arguments.action {
@@ -182,7 +182,7 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
         Action::Unstick(unstick) => unstick::run(&registry, unstick),
         Action::Check { name, clean, json } => match name {
             None => registry::check(&registry, None, clean, json),
-            // That it is there, and can be opened, before anything is said of its parts.
+            // Reports a missing or unreadable segment before any problems of its parts.
             Some(name) => {
                 let segment = Segment::open(&registry, &name)?;
                 let info = segment.info()?;
@@ -200,8 +200,8 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Says what a segment is; of one that does not open, what is known all the same, and then why it
-/// does not.
+/// Prints a segment's properties. For a segment that cannot be opened, prints those that are known,
+/// and then the error.
 fn show(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn Error>> {
     let segment = Segment::described(registry, name)?;
     let info = match segment.info() {
@@ -267,7 +267,7 @@ fn make(registry: &Registry, create: Create) -> Result<(), Box<dyn Error>> {
     output::print(described(&segment, &segment.info()?))
 }
 
-/// One line a file.
+/// Lists the files, one on each line.
 fn importable(registry: &Registry) -> Result<(), Box<dyn Error>> {
     let files = registry.importable()?;
     let row = |file: &Importable| {
@@ -286,7 +286,7 @@ fn importable(registry: &Registry) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// One line a segment.
+/// Lists the segments, one on each line.
 fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
     let head = [
         "NAME", "SIZE", "MAX", "MODE", "BACKING", "CONTENTS", "STATE",
@@ -317,8 +317,8 @@ fn state_word(info: &SegmentInfo) -> &'static str {
     if info.poisoned { "poisoned" } else { "whole" }
 }
 
-/// What it holds: contents of another crate's, a heap, or whatever a process that maps it puts
-/// there.
+/// The kind of a segment's contents: that of a library, a heap, or unknown data of the processes
+/// that map it.
 fn contents_word(info: &SegmentInfo) -> &str {
     match (&info.contents, info.base) {
         (Some(contents), _) => &contents.kind,
@@ -353,7 +353,7 @@ fn as_json(segment: &Segment, info: &SegmentInfo) -> Value {
     })
 }
 
-/// What the description alone says, of a segment that does not open.
+/// The properties known from the description alone, for a segment that cannot be opened.
 fn known(segment: &Segment) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         ("name", segment.name().to_string()),
@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_read_and_nonsense_explained() {
+    fn arguments_are_parsed_and_errors_explain_themselves() {
         assert_eq!(backing("shared"), Ok(Backing::Shared));
         let directory = std::path::PathBuf::from("/a:b");
         assert_eq!(backing("file:/a:b"), Ok(Backing::File { directory }));

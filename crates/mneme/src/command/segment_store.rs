@@ -1,4 +1,4 @@
-//! What `mneme segment` says of, and does with, a segment that holds a log store.
+//! The part of `mneme segment` for segments that hold a log store.
 
 use std::error::Error;
 
@@ -15,7 +15,7 @@ pub fn is_one(segment: &Segment) -> bool {
     segment.contents() == Some(CONTENTS.kind)
 }
 
-/// What is in it, as lines of `mneme segment show`.
+/// The store's properties, as lines of `mneme segment show`.
 pub fn lines(store: &SharedStore) -> Vec<(&'static str, String)> {
     let stats = store.stats();
     let used = stats.capacity.saturating_sub(stats.free_bytes);
@@ -34,7 +34,7 @@ pub fn lines(store: &SharedStore) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The store's description as JSON.
+/// The store's properties as JSON.
 pub fn as_json(store: &SharedStore) -> Value {
     let stats = store.stats();
     let processes: Vec<Value> = others(store).iter().map(process_as_json).collect();
@@ -48,7 +48,7 @@ pub fn as_json(store: &SharedStore) -> Value {
     })
 }
 
-/// Reads an update policy.
+/// Parses an update policy.
 fn read_policy(text: &str) -> Result<UpdatePolicy, String> {
     match text {
         "append" => Ok(UpdatePolicy::Append),
@@ -64,7 +64,7 @@ fn policy(policy: UpdatePolicy) -> &'static str {
     }
 }
 
-/// The processes that have it, this command's own opening excepted.
+/// The processes that have the store attached, except this one.
 fn others(store: &SharedStore) -> Vec<Process> {
     let mut processes = store.processes();
     processes.retain(|process| !process.is_asker);
@@ -94,7 +94,7 @@ fn state(process: &Process) -> String {
     }
 }
 
-/// A table of the processes that have the store.
+/// A table of the processes that have the store attached.
 pub fn processes(store: &SharedStore) -> String {
     let others = others(store);
     if others.is_empty() {
@@ -126,7 +126,7 @@ pub fn processes(store: &SharedStore) -> String {
     table(["PID", "STATE", "THREADS", "DOES"], &rows)
 }
 
-/// `mneme segment check` of a store: walks all of it.
+/// `mneme segment check` for a store: checks all of it.
 pub fn check(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn Error>> {
     let options = StoreOptions::new().maintainer(false);
     let store = options.attach(registry, name, Access::ReadWrite)?;
@@ -149,7 +149,7 @@ pub fn check(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn 
     }
 }
 
-/// `mneme segment grow` of a store; its size now.
+/// `mneme segment grow` for a store. Returns its size afterwards.
 pub fn grow(registry: &Registry, name: &str, bytes: u64) -> Result<u64, Box<dyn Error>> {
     let options = StoreOptions::new().maintainer(false);
     let store = options.attach(registry, name, Access::ReadWrite)?;
@@ -164,15 +164,15 @@ pub fn grow(registry: &Registry, name: &str, bytes: u64) -> Result<u64, Box<dyn 
     }
 }
 
-/// `mneme segment unstick` of a store: the processes that hold others up, and an end to one of
-/// them.
+/// `mneme segment unstick` for a store: lists the processes that block others, and ends one of them
+/// if asked to.
 pub fn unstick(
     registry: &Registry,
     name: &str,
     end: Option<u32>,
     json: bool,
 ) -> Result<(), Box<dyn Error>> {
-    // For reading only, as long as nobody is to be ended: it may stand still.
+    // Attached read-only unless a process is to be ended, since the store may be blocked.
     let store = SharedStore::attach(registry, name)?;
     if let Some(pid) = end {
         let others = others(&store);
@@ -183,13 +183,13 @@ pub fn unstick(
         if lives.is_empty() {
             return Err(format!("process {pid} does not have {name}; nothing was done").into());
         }
-        // The number of one that is dead may be another's by now: only what it left is to be
-        // repaired.
+        // If the process is dead, its number may meanwhile belong to another: nothing is ended,
+        // only what it left is repaired.
         if lives.contains(&true) {
             end_one_of_ours(pid, &store)?;
         }
         drop(store);
-        // Repairs what it left, as the next process would.
+        // Attaching for writing repairs what the dead process left.
         let options = StoreOptions::new().maintainer(false);
         let store = options.attach(registry, name, Access::ReadWrite)?;
         let gone = || !store.processes().iter().any(|process| process.pid == pid);
@@ -198,7 +198,7 @@ pub fn unstick(
             if gone() {
                 break;
             }
-            // The kernel takes a moment to end it.
+            // The kernel takes a moment to end the process.
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         return report_condition(&store, name, json);
@@ -206,8 +206,8 @@ pub fn unstick(
     report_condition(&store, name, json)
 }
 
-/// Ends a process if it has the store's data mapped: what it says of itself is its number where it
-/// lives, which may be another process' here.
+/// Ends a process, but only if it has the store's data mapped. The number recorded in the store is
+/// valid in the PID namespace of that process, and may denote another process in this one.
 fn end_one_of_ours(pid: u32, store: &SharedStore) -> Result<(), Box<dyn Error>> {
     let identity = store.segment().uuid().to_string();
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))
@@ -239,7 +239,7 @@ fn report_condition(store: &SharedStore, name: &str, json: bool) -> Result<(), B
     Ok(())
 }
 
-/// What `mneme segment upgrade` is asked for.
+/// The arguments of `mneme segment upgrade`.
 #[derive(Debug, clap::Args)]
 pub struct Upgrade {
     /// The segment.
@@ -258,7 +258,7 @@ pub struct Upgrade {
     update_policy: Option<UpdatePolicy>,
 }
 
-/// Lays a store out anew.
+/// Rebuilds a store with another size or policy.
 pub fn upgrade(registry: &Registry, asked: Upgrade) -> Result<(), Box<dyn Error>> {
     let Upgrade {
         name,
@@ -267,7 +267,8 @@ pub fn upgrade(registry: &Registry, asked: Upgrade) -> Result<(), Box<dyn Error>
         update_policy,
     } = asked;
     let mut options = StoreOptions::new();
-    // Of one whose upgrade was broken off between two names the rest follows from what is there.
+    // If an earlier upgrade was interrupted between its two renames, the remaining steps follow
+    // from the files that exist.
     if let Ok(present) = SharedStore::attach(registry, &name) {
         let capacity = memory.map_or(present.capacity(), |size| size.0);
         options = options

@@ -1,4 +1,4 @@
-//! `mneme serve`: the server in the foreground, until a signal or a client's `SHUTDOWN`.
+//! `mneme serve`: runs the server in the foreground, until a signal or a client's `SHUTDOWN`.
 
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ pub struct Arguments {
     take_over: bool,
 }
 
-/// Why serving did not begin, or ended badly.
+/// Why the server did not start, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{0}")]
@@ -68,7 +68,7 @@ pub enum Error {
     TakeOverPrivate,
 }
 
-/// Serves until asked to stop, or prints what it would serve by.
+/// Serves until it is asked to stop, or prints the settings it would use.
 pub fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let link = std::env::var_os("MNEME_PORT");
     if let Some(text) = link.filter(|text| flags::is_service_link("MNEME_PORT", text)) {
@@ -92,7 +92,7 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     Ok(serve(settings, arguments.take_over)?)
 }
 
-/// What a setting that is left to the machine comes to on this one.
+/// The value on this machine of a setting whose default depends on the machine.
 fn computed(settings: &Settings, key: Key) -> Option<String> {
     match key {
         Key::MaxMemory if !settings.is(key) => {
@@ -147,7 +147,7 @@ fn serve(settings: Settings, take_over: bool) -> Result<(), Error> {
         };
         server = server.segment(registry, &name, opening);
     }
-    // Before the server's threads exist, so that a signal of the first moment is not lost.
+    // Set up before the server's threads exist, so that an early signal is not lost.
     let stopping = Stopping::on_signal(withdrawal).map_err(Error::Signals)?;
     let inherited = match &registry {
         Some(registry) if take_over => successor::take_over(registry, &name, &settings)?,
@@ -162,8 +162,8 @@ fn serve(settings: Settings, take_over: bool) -> Result<(), Error> {
     service.run(inherited)
 }
 
-/// The registry with the segment to serve, and how large to make that; `None` where shared memory
-/// is so scarce, as in containers, that memory of the process serves better.
+/// The registry with the segment to serve, and the segment's size. `None` if shared memory is so
+/// scarce, as in containers, that memory of this process is the better choice.
 fn segment(
     settings: &Settings,
     name: &str,
@@ -177,8 +177,8 @@ fn segment(
         Segment::open(&registry, name),
         Err(OpenError::NotFound { .. })
     );
-    // One that is there and cannot be opened is for its serving to explain: never for memory of the
-    // process to hide.
+    // If the segment exists but cannot be opened, the server reports that: falling back to process
+    // memory would hide it.
     if asked.is_some() || !is_new {
         return Ok(Some((registry, memory)));
     }
@@ -196,5 +196,5 @@ fn segment(
     Ok(Some((registry, memory.min(free))))
 }
 
-/// Shared memory that holds less than this part of what would be served is not worth its limits.
+/// If shared memory could hold less than this fraction of the data, its limits are not worth it.
 const SCARCE: u64 = 4;

@@ -1,4 +1,4 @@
-//! What signals end: the server that is running, or the start of one.
+//! Signals, which end the running server, or one that is starting.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use signal_hook::iterator::Signals;
 
 use super::supervisor;
 
-/// What signals stop: the server that is running now.
+/// The target of signals: the server that is running now.
 #[derive(Clone, Default)]
 pub struct Stopping(Arc<Mutex<Signalled>>);
 
@@ -21,9 +21,10 @@ struct Signalled {
 }
 
 impl Stopping {
-    /// The first signal stops the server cleanly, and takes back a start that has not settled: the
-    /// store did not make it fail. The second ends the process. SIGHUP has the files of TLS read
-    /// again, and ends nothing: nor does a terminal that goes away.
+    /// Installs the handlers. The first signal stops the server cleanly; if the start does not
+    /// count as successful yet, it is withdrawn, since the store did not make it fail. A second
+    /// signal ends the process. SIGHUP, which is also sent when a terminal closes, ends nothing: it
+    /// makes the server read its TLS files again.
     pub fn on_signal(start: Withdrawal) -> io::Result<Self> {
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
         let stopping = Self::default();
@@ -59,7 +60,7 @@ impl Stopping {
         Ok(stopping)
     }
 
-    /// This is the server now. One for which the signal has come already ends at once.
+    /// Sets the server that a signal stops. If a signal has come already, the server stops at once.
     pub fn stops(&self, stopper: Stopper) {
         let mut now = self.lock();
         if now.already {
@@ -74,7 +75,7 @@ impl Stopping {
     }
 
     fn lock(&self) -> MutexGuard<'_, Signalled> {
-        // Whatever a panicking thread left is as good: each change is one step.
+        // Even after a panic the value is consistent, since each change is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Sizes as people write them, read as those of the server's settings are.
+//! Sizes in the notation of the server's settings.
 
 use mneme::server::settings::{SizeError, parse_size};
 
@@ -14,12 +14,12 @@ impl Size {
     }
 }
 
-/// Reads a size.
+/// Parses a size.
 pub fn parse(text: &str) -> Result<Size, SizeError> {
     parse_size(text).map(Size)
 }
 
-/// Bytes as people read them.
+/// A number of bytes in a readable form.
 pub fn show(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {

@@ -1,4 +1,4 @@
-//! `mneme space`: the spaces of a registry, made, looked at, filled and removed.
+//! `mneme space`: makes, shows, fills and removes the spaces of a registry.
 
 use std::error::Error;
 
@@ -109,7 +109,7 @@ impl From<Rights> for Access {
     }
 }
 
-/// Does it, and prints what came of it.
+/// Executes the command and prints its result.
 pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let registry = arguments.registry.open()?;
     let open = |name: &str| Space::open(&registry, name);
@@ -166,7 +166,7 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
         }
         Action::Check { name, json } => match name {
             None => registry::check(&registry, None, false, json),
-            // That it is there, and can be opened, before anything is said of its parts.
+            // Reports a missing or unreadable space before any problems of its parts.
             Some(name) => {
                 let directory = open(&name)?.directory();
                 registry::check(&registry, Some(&[&directory]), false, json)
@@ -175,7 +175,7 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// One line a space.
+/// Lists the spaces, one on each line.
 fn list(registry: &Registry, json: bool) -> Result<(), Box<dyn Error>> {
     let head = ["NAME", "VERSION", "MODE", "MEMBERS"];
     let mut listing = Listing::new(registry, "spaces", head, json);

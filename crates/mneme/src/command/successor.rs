@@ -1,5 +1,6 @@
-//! Serving, from a predecessor's end to a successor's beginning: a server that has let its segment
-//! go for a successor takes it back if that one does not serve.
+//! The life of a server process between a take-over from a predecessor and a take-over by a
+//! successor. A server that has handed its segment to a successor takes it back if the successor
+//! fails to serve.
 
 use mneme::SharedStore;
 use mneme::server::settings::Settings;
@@ -16,27 +17,27 @@ use super::serve::Error;
 use super::signals::Stopping;
 use super::supervisor;
 
-/// What a predecessor has left: its listening sockets, and how to tell it that it is done, if it
-/// has not ended yet.
+/// What a predecessor has handed over: its listening sockets, and, unless it has ended already, a
+/// handle to report that this server serves.
 pub type Inheritance = (Listeners, Option<TakenOver>);
 
-/// What is served until it is ended, and which process may take it over.
+/// A server, and the segment through which a successor can take over from it.
 pub struct Service {
     pub server: Server,
-    /// Where the segment is that is served, if there is one.
+    /// The registry and name of the segment that is served, if there is one.
     pub segment: Option<(Registry, String)>,
     pub stopping: Stopping,
     pub threads: usize,
 }
 
 impl Service {
-    /// Serves until asked to stop, or until a successor serves.
+    /// Serves until it is asked to stop, or until a successor serves.
     pub fn run(mut self, inherited: Option<Inheritance>) -> Result<(), Error> {
         let (mut listeners, mut predecessor) = match inherited {
             Some((sockets, old)) => (Some(sockets), old),
             None => (None, None),
         };
-        // The successor that was given the segment and has not said that it serves.
+        // The successor that was given the segment and has not reported yet that it serves.
         let mut successor: Option<Request> = None;
         loop {
             let Some(running) = self.start(listeners.take(), successor.take())? else {
@@ -48,7 +49,7 @@ impl Service {
                 .as_ref()
                 .and_then(|(registry, name)| handover_socket(registry, name, running.stopper()));
             if let Some(old) = predecessor.take() {
-                // One that has gone meanwhile needs no telling.
+                // If the predecessor has ended meanwhile, it need not know.
                 let _ = old.serving();
             }
             banner::show(&running, self.threads);
@@ -68,14 +69,14 @@ impl Service {
                 },
                 None => tracing::warn!("the successor is gone; going on"),
             }
-            // Also those that clients have changed.
+            // Including changes by clients.
             self.server = self.server.settings((*settings).clone());
             listeners = Some(sockets);
         }
     }
 
-    /// Starts the server, on these sockets if there are any. `None`: the successor, which is late,
-    /// serves after all, or this process is to end.
+    /// Starts the server, on these sockets if there are any. `None` if the successor has begun to
+    /// serve after all, or if this process is to end.
     fn start(
         &self,
         listeners: Option<Listeners>,
@@ -86,7 +87,7 @@ impl Service {
         let mut server = self
             .server
             .clone()
-            // A signal may come while it loads.
+            // A signal may come while the server loads.
             .on_starting(move |stopper| stopping.stops(stopper.clone()))
             .on_loading(move |done, total| {
                 supervisor::loading();
@@ -98,8 +99,8 @@ impl Service {
         loop {
             match (server.clone().start(), &mut successor) {
                 (Err(error), Some(late)) if error.is_served() => {
-                    // The successor has it, and may be stopped: no other process can serve until it
-                    // goes on or ends.
+                    // The successor has the segment but may be stopped; no other process can serve
+                    // until it continues or ends.
                     match late.serves() {
                         Ok(()) => return handed_over().map(|()| None),
                         Err(_) if self.stopping.is_signalled() => return Ok(None),
@@ -111,7 +112,7 @@ impl Service {
                     tracing::info!("stopped before all was loaded");
                     return Ok(None);
                 }
-                // One that is late finds out by the end of the connection.
+                // If the successor is late, it notices that the connection has closed.
                 (started, _) => return Ok(Some(started?)),
             }
         }
@@ -123,8 +124,8 @@ fn handed_over() -> Result<(), Error> {
     Ok(())
 }
 
-/// Has the server of the segment let go of it, or finds that it has ended meanwhile; `None` if
-/// nobody serves it.
+/// Takes the segment over from the server that has it. `None` if no server has it. A server that
+/// ends meanwhile is not an error.
 pub fn take_over(
     registry: &Registry,
     name: &str,
@@ -144,19 +145,19 @@ pub fn take_over(
         }
         Err(error) => return Err(error.into()),
     };
-    // What cannot be opened is left to the server that can.
+    // A segment that this version cannot open is left to the server that can.
     drop(SharedStore::attach(registry, name)?);
     tracing::info!(pid = asked.server(), "taking over");
     let (listeners, old) = asked.take(settings)?;
     if old.is_none() {
         tracing::info!("the server has ended before it handed over");
     }
-    // One that had ended before it was asked has none.
+    // A server that ended before the request has handed over no sockets.
     Ok((!listeners.is_empty()).then_some((listeners, old)))
 }
 
-/// Refuses where no server can be asked for the segment, and yet a process has the directory that
-/// it is kept in.
+/// Returns an error if a process uses the data directory although no server can be reached through
+/// the segment.
 fn refuse_if_loading(settings: &Settings) -> Result<(), Error> {
     let Some(directory) = settings.data() else {
         return Ok(());
@@ -167,7 +168,8 @@ fn refuse_if_loading(settings: &Settings) -> Result<(), Error> {
     }
 }
 
-/// Where a successor can ask for the segment; without it the server serves all the same.
+/// The socket through which a successor can ask for the segment. If it cannot be opened, the server
+/// serves without it.
 fn handover_socket(registry: &Registry, name: &str, stopper: Stopper) -> Option<HandoverSocket> {
     let directory = Segment::open(registry, name).ok()?.directory();
     match HandoverSocket::listen(&directory, stopper) {

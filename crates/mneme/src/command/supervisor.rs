@@ -1,7 +1,7 @@
-//! Notifications to a service manager (`sd_notify`): that the server serves, which process it is,
-//! and that it ends.
+//! Notifications to a service manager (`sd_notify`): that the server serves, the number of its
+//! process, and that it ends.
 //!
-//! Without a manager that wants to know, nothing happens.
+//! Without a service manager that asks for them, nothing is sent.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -10,8 +10,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use sd_notify::NotifyState;
 
-/// The server serves. After a take-over this process is the service's main one from here on, for
-/// which the unit needs `NotifyAccess=all`.
+/// Reports that the server serves. After a take-over this also makes this process the service's
+/// main one, for which the unit needs `NotifyAccess=all`.
 pub fn serving() {
     notify(&[
         NotifyState::Ready,
@@ -20,7 +20,8 @@ pub fn serving() {
     ]);
 }
 
-/// The data is being loaded, for a minute more at least. Called again and again meanwhile.
+/// Reports that the data is being loaded, which extends the start's time limit by a minute. Called
+/// repeatedly while loading.
 pub fn loading() {
     notify(&[
         NotifyState::Status("loading"),
@@ -28,8 +29,8 @@ pub fn loading() {
     ]);
 }
 
-/// The server finishes what it has begun and ends. Not for one that has handed over: its successor
-/// is the service.
+/// Reports that the server is ending. Not for a server that has handed over, since its successor
+/// continues the service.
 pub fn stopping() {
     notify(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
 }
@@ -45,7 +46,7 @@ fn notify(states: &[NotifyState<'_>]) {
     }
 }
 
-/// Notifies a socket in the abstract namespace, of which the library knows nothing.
+/// Notifies a socket in the abstract namespace, which the library does not support.
 fn notify_abstract(name: &[u8], states: &[NotifyState<'_>]) -> io::Result<()> {
     let lines: String = states.iter().map(|state| format!("{state}\n")).collect();
     let address = SocketAddr::from_abstract_name(name)?;

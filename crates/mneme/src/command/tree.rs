@@ -1,4 +1,4 @@
-//! `mneme tree`: durable stores in files, made, read, changed, copied and checked.
+//! `mneme tree`: makes, reads, changes, copies and checks durable stores in files.
 
 use std::error::Error;
 use std::io::{self, Read as _, Write};
@@ -184,7 +184,7 @@ fn durability(text: &str) -> Result<Durability, String> {
     }
 }
 
-/// Does it, and prints what came of it.
+/// Executes the command and prints its result.
 pub fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     match arguments.action {
         Action::Create { place } => create(&place),
@@ -234,7 +234,7 @@ fn absent(key: &str) -> Box<dyn Error> {
     format!("there is no key {key}").into()
 }
 
-/// A file's contents, or those of standard input.
+/// The contents of a file, or of standard input.
 fn read(from: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
     let mut bytes = Vec::new();
     let done = match from == Path::new("-") {
@@ -255,7 +255,7 @@ impl Key {
         self.place.committed(version.number())
     }
 
-    /// Prints the value, `raw` as it is and nothing else.
+    /// Prints the value; if `raw`, only its bytes.
     fn print(&self, raw: bool) -> Result<(), Box<dyn Error>> {
         let (db, wanted) = (self.place.open_to_read()?, self.bytes.read(&self.key)?);
         let found = match &self.tree.tree {
@@ -283,7 +283,7 @@ impl Key {
             None => tx.get(&wanted),
         };
         match found {
-            // It is there, and to go.
+            // The value is damaged, but the key exists and can be removed.
             Err(StoreError::DamagedValue { .. }) => {}
             found => drop(found?.ok_or_else(|| absent(&self.key))?),
         }
@@ -296,12 +296,12 @@ impl Key {
 }
 
 impl Place {
-    /// Opens the store, which is there, to change it.
+    /// Opens an existing store for changes.
     fn open(&self) -> Result<Store, Box<dyn Error>> {
         self.open_by(Store::builder())
     }
 
-    /// Opens the store, which is there, beside a process that may be changing it.
+    /// Opens an existing store for reading, also while another process changes it.
     fn open_to_read(&self) -> Result<Store, Box<dyn Error>> {
         self.open_by(Store::builder().read_only(true))
     }
@@ -323,7 +323,7 @@ impl Place {
         opened.map_err(|error| self.explained(error))
     }
 
-    /// What an operator needs to know of a store that cannot be opened.
+    /// Adds advice for the operator to the error of a store that cannot be opened.
     fn explained(&self, error: StoreError) -> Box<dyn Error> {
         let path = self.path.display();
         match error {
@@ -351,7 +351,7 @@ impl Place {
 }
 
 impl Bytes {
-    /// Bytes as they were given.
+    /// Parses bytes from an argument, as text or as hexadecimal digits.
     fn read(&self, text: &str) -> Result<Vec<u8>, Box<dyn Error>> {
         if !self.hex {
             return Ok(text.as_bytes().to_vec());
@@ -366,7 +366,7 @@ impl Bytes {
         }
     }
 
-    /// Bytes as they are printed.
+    /// Bytes as they are printed, as text or as hexadecimal digits.
     fn show(&self, bytes: &[u8]) -> String {
         match self.hex {
             true => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -374,7 +374,8 @@ impl Bytes {
         }
     }
 
-    /// Bytes as JSON has them: a string if they are UTF-8, else an object with their digits.
+    /// Bytes in JSON: a string if they are UTF-8, otherwise an object with their hexadecimal
+    /// digits.
     fn json(&self, bytes: &[u8]) -> Value {
         match std::str::from_utf8(bytes) {
             Ok(text) if !self.hex => json!(text),
@@ -405,7 +406,8 @@ fn create(place: &Place) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// The tree of this name, or the one below a hash table, and whether it is one.
+/// The tree with this name, or the one that stores the hash table with this name; the flag is true
+/// for a hash table.
 fn open_any(db: &Store, name: &str) -> Result<(bool, Tree), StoreError> {
     match db.open_tree(name) {
         Err(StoreError::OtherKind { .. }) => Ok((true, db.hash_table(name)?.tree().clone())),
@@ -551,7 +553,7 @@ impl Scan {
     }
 }
 
-/// The smallest key above all that begin with `prefix`; there may be none.
+/// The smallest key above all keys with the prefix `prefix`, if there is one.
 fn after(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut above = prefix[..=last].to_vec();
@@ -609,7 +611,7 @@ fn extents(count: u64, bytes: u64) -> String {
     format!("{count}, {}", size::show(bytes))
 }
 
-/// Prints what there is and how much of it, a line each.
+/// Prints names and values, one pair on each line.
 fn rows(rows: &[(&str, String)]) -> Result<(), Box<dyn Error>> {
     let lines = rows.iter();
     let lines = lines.map(|(what, value)| format!("{what:14}{value}\n"));

@@ -1,4 +1,4 @@
-//! `mneme segment unstick`: the process that keeps others from entering a segment, and what ends
+//! `mneme segment unstick`: shows which process keeps others from entering a segment, and resolves
 //! that.
 
 use std::error::Error;
@@ -26,7 +26,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What to do with a poisoned segment.
+/// What to do about a poisoned segment.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 struct Recovery {
@@ -50,7 +50,7 @@ impl Recovery {
     }
 }
 
-/// Does it, and prints what came of it.
+/// Executes the command and prints its result.
 pub fn run(registry: &Registry, arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let segment = Segment::open(registry, &arguments.name)?;
     if segment_store::is_one(&segment) {
@@ -101,7 +101,7 @@ pub fn run(registry: &Registry, arguments: Arguments) -> Result<(), Box<dyn Erro
     output::line(described(&segment, now))
 }
 
-/// Says how it was recovered; `None`: nothing was asked.
+/// Recovers the segment and returns a description of how; `None` if no recovery was requested.
 fn recover(
     registry: &Registry,
     segment: &Segment,
@@ -120,7 +120,7 @@ fn recover(
         attached.rebuild(name)?;
         return Ok(Some("rebuild"));
     }
-    // SAFETY: by the option the caller says that the segment is whole.
+    // SAFETY: by the option, the caller states that the segment is whole.
     unsafe { attached.accept(name) }?;
     Ok(Some("accept"))
 }
@@ -148,7 +148,7 @@ fn described(segment: &Segment, found: Condition) -> String {
     }
 }
 
-/// What the kernel says of a process of this machine: its program and its state.
+/// The program and the state of a process of this machine, according to the kernel.
 fn process(pid: u32) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let field = |name: &str| {

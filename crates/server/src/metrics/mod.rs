@@ -1,6 +1,6 @@
-//! Metrics for Prometheus, by HTTP on a separate address
-//! ([`metrics-listen`](crate::settings::Key::Metrics)), served by one thread that does nothing
-//! else: **no scraper, however slow or hostile, costs clients anything but that thread's time**.
+//! Metrics for Prometheus, served over HTTP at an address of their own
+//! ([`metrics-listen`](crate::settings::Key::Metrics)). One thread does nothing else, so **a slow
+//! or hostile scraper takes that thread's time and nothing else**.
 //!
 //! The thread reads the counters of the I/O threads and of the store. It holds locks that commands
 //! also take (for instance to count an error reply) only to copy a few numbers.
@@ -32,7 +32,7 @@ pub(crate) const DESCRIPTORS: usize = MOST + 4;
 /// Events that one wait takes.
 const EVENTS: usize = 128;
 
-/// How long it rests where connections cannot be accepted.
+/// How long the thread waits before it tries again, after an accept has failed.
 const RETRY: Duration = Duration::from_millis(100);
 
 const LISTENER: Token = Token(usize::MAX);
@@ -62,7 +62,7 @@ impl Endpoint {
         })
     }
 
-    /// Where it listens.
+    /// The address it listens at.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -100,7 +100,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Accepts all that wait, until the server stops: more may come than are answered.
+    /// Accepts every waiting connection, until the server stops: more connections may arrive than
+    /// are answered.
     fn accept(&mut self, visits: &mut Slab<Visit>, server: &Shared) -> io::Result<()> {
         while !server.stopping() {
             let mut stream = match self.listener.accept() {

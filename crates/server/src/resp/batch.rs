@@ -1,4 +1,5 @@
-//! Commands found in one read: where each argument lies in the input, never a copy of it.
+//! The commands found in one read. An argument is recorded by its position in the input and never
+//! copied.
 
 use std::io::Write;
 
@@ -9,15 +10,15 @@ pub(super) struct Span {
     pub(super) len: u32,
 }
 
-/// One command's end: in `Batch::spans`, and in the input.
+/// The end of one command, as an index into `Batch::spans` and as an offset into the input.
 #[derive(Debug, Clone, Copy)]
 struct End {
     span: u32,
     byte: u32,
 }
 
-/// Complete commands, in the order sent. Reused from read to read, so that parsing allocates
-/// nothing once warm.
+/// Complete commands, in the order sent. A batch is reused from read to read, so that parsing does
+/// not allocate once its buffers have grown.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(super) spans: Vec<Span>,
@@ -26,8 +27,8 @@ pub struct Batch {
     pub(super) is_inline: bool,
 }
 
-/// Spans that an idle batch keeps memory for: the memory of one command with a million arguments is
-/// released again.
+/// The number of spans that an idle batch keeps memory for. Memory beyond that, as a command with a
+/// million arguments needs it, is released.
 const KEPT_SPANS: usize = 1 << 16;
 
 impl Batch {
@@ -51,8 +52,8 @@ impl Batch {
         self.is_inline
     }
 
-    /// The arguments of command `index`, its name first. `input` is what the batch was parsed from.
-    /// Beyond the last command: no arguments.
+    /// The arguments of command `index`, its name first; none if there is no such command. `input`
+    /// must be the input that the batch was parsed from.
     #[inline]
     pub fn command<'a>(&'a self, index: usize, input: &'a [u8]) -> Arguments<'a> {
         let from = match index.checked_sub(1) {
@@ -108,13 +109,13 @@ impl<'a> Arguments<'a> {
         self.spans.len()
     }
 
-    /// Whether there is not even a name.
+    /// Whether there are no arguments at all, not even a name.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// Argument `index`; empty if there is none. A command's arity is checked before it runs, so
-    /// commands ask only for what is there.
+    /// Argument `index`, or an empty slice if there is none. A command's arity is checked before it
+    /// runs, so commands only ask for arguments that exist.
     #[inline]
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.spans
@@ -141,7 +142,7 @@ impl<'a> Arguments<'a> {
             .map(move |span| arguments.resolve(span).unwrap_or_default())
     }
 
-    /// Appends the command to `out`, as clients send it.
+    /// Appends the command to `out` in the encoding that clients use.
     pub fn encode(&self, out: &mut Vec<u8>) {
         // Writing to a `Vec` does not fail.
         let _ = write!(out, "*{}\r\n", self.len());
@@ -192,7 +193,7 @@ impl KeptArguments {
         }
     }
 
-    /// Memory that they take.
+    /// The number of bytes of memory they occupy.
     pub fn bytes(&self) -> usize {
         self.input.len() + size_of_val(self.spans.as_slice())
     }

@@ -1,12 +1,12 @@
 //! Inline commands: a line of words as typed into `telnet`, quoted as Redis quotes.
 //!
-//! Words are unescaped where they stand (an unescaped word is never longer than its source), so
-//! that they are spans of the input like any other argument.
+//! Words are unescaped in place (an unescaped word is never longer than its source), so that they
+//! are spans of the input like other arguments.
 
 use super::batch::Span;
 
-/// Appends the words of `line[from..to]` to `words`, unescaping them in place. `None`: a quote is
-/// not closed, or something other than a space follows a closing quote.
+/// Appends the words of `line[from..to]` to `words`, unescaping them in place. `None` if a quote is
+/// not closed, or if a closing quote is followed by anything but a space.
 pub(super) fn split(line: &mut [u8], from: usize, to: usize, words: &mut Vec<Span>) -> Option<()> {
     let mut read = from;
     loop {
@@ -19,7 +19,7 @@ pub(super) fn split(line: &mut [u8], from: usize, to: usize, words: &mut Vec<Spa
         let start = read;
         let mut write = read;
         while read < to && !ends_word(line[read]) {
-            // A closing quote ends the word, whichever space follows.
+            // After a closing quote, every kind of space ends the word.
             match line[read] {
                 b'"' => {
                     read = double_quoted(line, read + 1, to, &mut write)?;
@@ -42,7 +42,7 @@ pub(super) fn split(line: &mut [u8], from: usize, to: usize, words: &mut Vec<Spa
     }
 }
 
-/// The words of a line of its own, unescaped. `None`: as in [`split`].
+/// The unescaped words of one line. `None` as in [`split`].
 pub(crate) fn split_line(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut line = line.to_vec();
     let (len, mut spans) = (line.len(), Vec::new());
@@ -51,8 +51,8 @@ pub(crate) fn split_line(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(spans.iter().map(word).collect())
 }
 
-/// Unescapes from behind an opening `"`; returns where the word goes on, which is a space or the
-/// end.
+/// Unescapes the rest of a word after an opening `"`. Returns where parsing goes on, which is at a
+/// space or the end.
 fn double_quoted(line: &mut [u8], mut read: usize, to: usize, write: &mut usize) -> Option<usize> {
     while read < to {
         let (byte, taken) = match &line[read..to] {
@@ -95,7 +95,7 @@ fn single_quoted(line: &mut [u8], mut read: usize, to: usize, write: &mut usize)
     None
 }
 
-/// A closing quote must end the word.
+/// Checks that the word ends at its closing quote.
 fn closed(line: &[u8], quote: usize, to: usize) -> Option<usize> {
     let next = quote + 1;
     (next >= to || is_space(line[next])).then_some(next)
@@ -114,7 +114,8 @@ fn hex(digit: u8) -> u8 {
     }
 }
 
-/// As in Redis, a word goes on behind a vertical tab or a form feed, which else is a space.
+/// Whether `byte` ends an unquoted word. As in Redis, a vertical tab or a form feed does not,
+/// though elsewhere it counts as a space.
 fn ends_word(byte: u8) -> bool {
     is_space(byte) && !matches!(byte, 0x0b | 0x0c)
 }

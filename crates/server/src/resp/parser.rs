@@ -1,15 +1,14 @@
-//! An incremental parser of requests: however the bytes are cut into reads, the same commands come
-//! out, and every input ends in commands, in a wait for more bytes, or in one of Redis' own error
-//! texts.
+//! An incremental parser of requests. However the bytes are split into reads, the result is the
+//! same: complete commands, a wait for more bytes, or one of Redis' error texts.
 //!
-//! A command that is not complete keeps what has been understood of it, so a request is looked at
-//! once, however many reads it takes. Nothing is reserved on a client's word: a length that has
-//! merely been announced costs nothing until its bytes arrive.
+//! The parser keeps the state of an incomplete command, so that it examines every byte once,
+//! however many reads a command takes. A length that a client announces reserves no memory until
+//! its bytes arrive.
 
 use super::batch::{Batch, Span};
 use super::{inline, number};
 
-/// What a client may send. The defaults are Redis'.
+/// Limits on a client's requests. The defaults are Redis'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestLimits {
     /// Arguments of one command, its name included.
@@ -30,8 +29,7 @@ impl Default for RequestLimits {
     }
 }
 
-/// A client that has not authenticated may send no more than this: arguments a command, bytes an
-/// argument.
+/// The limits for a client that has not authenticated: arguments a command, bytes an argument.
 const STRANGER: RequestLimits = RequestLimits {
     arguments: 10,
     bulk: 16 << 10,
@@ -41,21 +39,22 @@ const STRANGER: RequestLimits = RequestLimits {
 /// Commands in one batch at most; a longer pipeline comes as several batches.
 const BATCH: usize = 1024;
 
-/// The spans of an unfinished command with more arguments than this are moved with their memory: a
-/// client that sends millions of them in many reads has them copied once, not at each read.
+/// If an unfinished command has more arguments than this, the buffer of its spans is swapped
+/// instead of copied. Otherwise a client that sends millions of arguments in many reads would have
+/// them copied at each read.
 const MOVED: usize = 1024;
 
-/// How the first record of TLS begins, and the preface of HTTP/2: no command does.
+/// The first bytes of a TLS record and of the HTTP/2 preface; no Redis command begins like this.
 const FOREIGN: [&[u8]; 2] = [b"\x16\x03", b"PRI "];
 
-/// Why a request cannot be understood. The text is Redis', to be sent behind `-ERR `; the
-/// connection is then closed, because where the next command begins is anybody's guess.
+/// Why a request cannot be parsed. The text is Redis', and is sent after `-ERR `. The connection is
+/// then closed, because it is unknown where the next command begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// The number of arguments is not a number, or too large.
     #[error("Protocol error: invalid multibulk length")]
     InvalidMultibulkLength,
-    /// The number of arguments has no end of line in 64 KiB.
+    /// The number of arguments is not followed by an end of line within 64 KiB.
     #[error("Protocol error: too big mbulk count string")]
     TooBigMultibulkCount,
     /// More arguments than a client may send before it has authenticated.
@@ -67,7 +66,7 @@ pub enum ProtocolError {
     /// An argument's length is not a number, negative, or too large.
     #[error("Protocol error: invalid bulk length")]
     InvalidBulkLength,
-    /// An argument's length has no end of line in 64 KiB.
+    /// An argument's length is not followed by an end of line within 64 KiB.
     #[error("Protocol error: too big bulk count string")]
     TooBigBulkCount,
     /// A longer argument than a client may send before it has authenticated.
@@ -79,12 +78,12 @@ pub enum ProtocolError {
     /// An inline command with a quote that does not close.
     #[error("Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
-    /// What should be an inline command has a NUL, or begins as TLS or HTTP/2 do.
+    /// A line that should be an inline command contains a NUL byte, or begins like TLS or HTTP/2.
     #[error("Protocol error: another protocol than that of Redis")]
     ForeignProtocol,
 }
 
-/// An error is one line.
+/// A byte as an error message shows it: an error must be one line.
 fn printable(byte: u8) -> char {
     match byte {
         b'\r' | b'\n' => ' ',
@@ -95,20 +94,21 @@ fn printable(byte: u8) -> char {
 /// Why the parser stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// Everything complete is in the batch; the rest needs more bytes.
+    /// Every complete command is in the batch; the rest needs more bytes.
     Incomplete,
-    /// The batch is full: execute it and call again with the input behind it.
+    /// The batch is full. The caller executes it, and calls again with the input after it.
     Full,
-    /// What follows the batch's commands cannot be understood.
+    /// The input after the batch's commands cannot be parsed.
     Broken(ProtocolError),
 }
 
-/// What one call of [`Parser::parse`] came to.
+/// The result of one call of [`Parser::parse`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parsed {
-    /// Bytes that need not be shown again: the batch's commands and the empty ones between them.
+    /// The bytes that the next call need not get again: the batch's commands and the empty ones
+    /// between them.
     pub consumed: usize,
-    /// Why it stopped there.
+    /// Why parsing stopped after them.
     pub stop: Stop,
 }
 
@@ -117,13 +117,13 @@ pub struct Parsed {
 pub struct Parser {
     limits: RequestLimits,
     trusted: bool,
-    /// Arguments that the unfinished command still lacks; 0 between commands.
+    /// The number of arguments that the unfinished command still lacks; 0 between commands.
     missing: u32,
-    /// Length of the argument at hand, once its header has been read.
+    /// The length of the current argument, if its header has been read.
     bulk: Option<u32>,
-    /// Where to go on in the input, whose first byte is the unfinished command's.
+    /// The offset to continue at, counted from the first byte of the unfinished command.
     resume: usize,
-    /// Arguments of the unfinished command.
+    /// The arguments of the unfinished command so far.
     held: Vec<Span>,
 }
 
@@ -140,13 +140,14 @@ impl Parser {
         }
     }
 
-    /// Whether the client has authenticated or need not. One that has not gets Redis' narrower
-    /// limits, and its commands one by one, because each may change that.
+    /// Sets whether the client has authenticated or need not. A client that has not gets Redis'
+    /// narrower limits, and its commands are returned one at a time, because each may authenticate
+    /// it.
     pub fn set_trusted(&mut self, trusted: bool) {
         self.trusted = trusted;
     }
 
-    /// Forgets an unfinished command: the next call sees it again from its first byte.
+    /// Forgets an unfinished command: the next call must begin with its first byte again.
     pub fn rewind(&mut self) {
         self.missing = 0;
         self.bulk = None;
@@ -154,7 +155,7 @@ impl Parser {
         self.held.clear();
     }
 
-    /// Bytes of memory that it keeps of an unfinished command, beside the input.
+    /// Bytes of memory that hold the state of an unfinished command, not counting the input.
     pub fn kept_bytes(&self) -> usize {
         self.held.capacity() * size_of::<Span>()
     }
@@ -170,10 +171,11 @@ impl Parser {
 
     /// Fills `batch` with the complete commands at the front of `input`.
     ///
-    /// The next call must show the input from [`Parsed::consumed`] on, longer if it can be (or call
-    /// [`rewind`](Self::rewind) first). Inline commands are unescaped in place, and each is a batch
-    /// of its own: a caller that leaves commands of a batch unexecuted may show them again, since
-    /// only multi-bulk ones, which stay as they were, can be left.
+    /// The next call must pass the input from [`Parsed::consumed`] on, with more bytes after it if
+    /// there are any (or call [`rewind`](Self::rewind) first). A caller that leaves commands of a
+    /// batch unexecuted may pass them again. That is safe because only multi-bulk commands, whose
+    /// bytes do not change, can be left: inline commands are unescaped in place, and each is a
+    /// batch of its own.
     pub fn parse(&mut self, input: &mut [u8], batch: &mut Batch) -> Parsed {
         batch.clear();
         if self.held.len() > MOVED {
@@ -251,7 +253,7 @@ impl Parser {
                     }
                 }
             }
-            // In a local while the loop runs, so that it stays in a register.
+            // A local variable while the loop runs, so that the compiler keeps it in a register.
             let mut missing = self.missing;
             let mut known = self.bulk.take();
             while missing > 0 {
@@ -285,8 +287,8 @@ impl Parser {
         }
     }
 
-    /// The number behind a `*`, and where the line after it begins. Redis takes a negative one for
-    /// zero.
+    /// The number after a `*`, and where the line after it begins. As in Redis, a negative number
+    /// counts as zero.
     fn multibulk_count(
         &self,
         input: &[u8],
@@ -319,7 +321,7 @@ impl Parser {
             return Ok(None);
         };
         if first != b'$' {
-            // As Redis: the complaint comes with the end of the line.
+            // As in Redis, the error is reported only once the end of the line has arrived.
             return match any_line(input, at) {
                 Some(_) => Err(ProtocolError::ExpectedDollar(first)),
                 None => too_long(input, at, longest, ProtocolError::TooBigBulkCount),
@@ -340,9 +342,9 @@ impl Parser {
     }
 
     /// Splits the inline command at `at` into the batch's spans; returns where the next line
-    /// begins. A client of another protocol may be made to connect here by someone who chooses a
-    /// part of what it sends. The binary fields before that part have a NUL: nothing behind a NUL
-    /// is a command.
+    /// begins. A line with a NUL byte is refused. Reason: an attacker who controls part of what a
+    /// client of another protocol sends may make that client connect to this server. The binary
+    /// fields that precede the attacker's part contain a NUL, so nothing after it is executed.
     fn inline(
         &self,
         input: &mut [u8],
@@ -370,7 +372,7 @@ impl Parser {
     }
 }
 
-/// A line without its end is awaited, up to a limit.
+/// Waits for the end of a line, or returns an error if the line is longer than the limit.
 fn too_long<T>(
     input: &[u8],
     at: usize,
@@ -385,12 +387,12 @@ fn too_long<T>(
 }
 
 /// The integer on the line at `at` (`None` if it is something else) and where the next line begins;
-/// `None` while the end of the line is missing. As Redis does, it takes `\r` and whatever byte
-/// follows for the end.
+/// `None` if the end of the line has not arrived. As in Redis, the line ends with `\r` and one more
+/// byte, whichever that is.
 #[inline(always)]
 fn line(input: &[u8], at: usize) -> Option<(Option<i64>, usize)> {
     let digit = |byte: u8| i64::from(byte - b'0');
-    // Nearly every line is one to three digits and has a few bytes behind it.
+    // Fast path: nearly every line has one to three digits, and a few more bytes follow it.
     match input.get(at..)?.first_chunk::<8>() {
         Some(&[a @ b'0'..=b'9', b'\r', ..]) => Some((Some(digit(a)), at + 3)),
         Some(&[a @ b'1'..=b'9', b @ b'0'..=b'9', b'\r', ..]) => {
@@ -403,7 +405,7 @@ fn line(input: &[u8], at: usize) -> Option<(Option<i64>, usize)> {
     }
 }
 
-/// As [`line`], for every line.
+/// As [`line`], for lines of every length.
 #[inline(never)]
 fn any_line(input: &[u8], at: usize) -> Option<(Option<i64>, usize)> {
     let rest = input.get(at..)?;

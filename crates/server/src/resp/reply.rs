@@ -1,9 +1,10 @@
-//! Replies, written straight into a connection's output in the protocol version its client speaks.
+//! Replies, written directly to a connection's output buffer, in the protocol version of its
+//! client.
 
 /// The version of the protocol that a client has asked for with `HELLO`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
-    /// What every client speaks at first.
+    /// The protocol of every client that has not sent `HELLO`.
     #[default]
     Resp2,
     /// Maps, sets, null and verbatim text are types of their own.
@@ -20,8 +21,8 @@ impl Protocol {
     }
 }
 
-/// Writes replies at the end of a buffer. An aggregate is its header followed by as many replies as
-/// it announces.
+/// Writes replies at the end of a buffer. An aggregate is a header followed by as many replies as
+/// the header announces.
 #[derive(Debug)]
 pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
@@ -39,14 +40,14 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Appends nothing more once the buffer is longer than `most`, so that one command cannot fill
-    /// the memory. The reply is not complete then: the connection of a buffer that is longer
-    /// than `most` must be closed.
+    /// Sets the length of the buffer beyond which nothing more is appended, so that one command
+    /// cannot fill the memory. If the buffer is longer than `most` afterwards, the reply is
+    /// incomplete and the connection must be closed.
     pub fn up_to(self, most: usize) -> Self {
         Self { most, ..self }
     }
 
-    /// A reply at the end of this one's buffer.
+    /// A writer for the same buffer, borrowed from this one.
     pub fn reborrow(&mut self) -> Reply<'_> {
         Reply {
             out: self.out,
@@ -55,7 +56,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Speaks `protocol` from here on.
+    /// Sets the protocol version of the replies that follow.
     pub fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;
     }
@@ -70,12 +71,12 @@ impl<'a> Reply<'a> {
         self.out.len() > self.most
     }
 
-    /// Bytes that it may still become longer by.
+    /// The number of bytes that may still be appended.
     pub fn left(&self) -> usize {
         self.most.saturating_sub(self.out.len())
     }
 
-    /// Takes back everything written since `position`.
+    /// Removes everything written since `position`.
     pub fn truncate(&mut self, position: usize) {
         self.out.truncate(position);
     }
@@ -93,8 +94,8 @@ impl<'a> Reply<'a> {
         self.end();
     }
 
-    /// An error: its code (`ERR`, `WRONGTYPE`, ...), a space, and words. Line breaks in it become
-    /// spaces.
+    /// An error: its code (`ERR`, `WRONGTYPE`, ...), a space, and a message. Line breaks in it
+    /// become spaces.
     pub fn error(&mut self, error: &[u8]) {
         self.append(b"-");
         let start = self.out.len();
@@ -147,7 +148,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Nothing.
+    /// Null.
     #[inline]
     pub fn null(&mut self) {
         self.append(match self.protocol {
@@ -156,7 +157,7 @@ impl<'a> Reply<'a> {
         });
     }
 
-    /// No array.
+    /// The null array.
     pub fn null_array(&mut self) {
         match self.protocol {
             Protocol::Resp2 => self.append(b"*-1\r\n"),
@@ -169,12 +170,12 @@ impl<'a> Reply<'a> {
         self.append(encoded);
     }
 
-    /// `len` replies follow.
+    /// The header of an array: `len` replies must follow.
     pub fn array(&mut self, len: usize) {
         self.header(b'*', len as i64);
     }
 
-    /// `pairs` keys and values follow, alternating.
+    /// The header of a map: `pairs` keys and values must follow, alternating.
     pub fn map(&mut self, pairs: usize) {
         match self.protocol {
             Protocol::Resp2 => self.header(b'*', 2 * pairs as i64),
@@ -182,7 +183,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// `len` replies without an order follow.
+    /// The header of a set, an aggregate without an order: `len` replies must follow.
     pub fn set(&mut self, len: usize) {
         match self.protocol {
             Protocol::Resp2 => self.header(b'*', len as i64),
@@ -214,7 +215,8 @@ impl<'a> Reply<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Every byte of a reply comes by this or by [`header`](Self::header).
+    /// Appends bytes of a reply. All bytes pass here or through [`header`](Self::header), which
+    /// check the bound.
     #[inline]
     fn append(&mut self, bytes: &[u8]) {
         if !self.is_over() {

@@ -9,29 +9,29 @@ use mneme_durable::DurableError;
 use mneme_log::{DATABASES, OpenError, WriteError};
 use mneme_shared::ServeError as SegmentError;
 
-/// Why a server did not start. Nothing of it is left behind.
+/// Why a server did not start. A failed start leaves nothing behind.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Another process listens there already.
+    /// Another process already listens at the address.
     #[error("{address} is in use by another server; stop it, or choose another port")]
     AddressInUse {
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The unix socket cannot be listened on.
     #[error("cannot listen on the unix socket {}: {source}", path.display())]
     UnixSocket {
-        /// Where.
+        /// The socket's path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// There is nothing to listen on: no address, and no unix socket.
@@ -46,30 +46,30 @@ pub enum StartError {
     /// The store could not be opened.
     #[error("cannot open a store of {bytes} bytes: {source}")]
     Store {
-        /// How large it was to be.
+        /// The store's size in bytes.
         bytes: u64,
-        /// Why not.
+        /// The error.
         source: OpenError,
     },
-    /// The store does not take what it is to forget.
+    /// The store refuses the eviction policy.
     #[error("cannot set what the store forgets when it is full: {0}")]
     Eviction(WriteError),
-    /// TLS cannot be spoken as the settings say.
+    /// The TLS settings are not usable.
     #[error("{0}")]
     Tls(String),
-    /// The file of users cannot be read, or something in it makes no sense.
+    /// The file of users cannot be read, or has an error in it.
     #[error("{0}")]
     Users(String),
-    /// What is said about data on disk does not go together.
+    /// The settings for data on disk contradict each other.
     #[error("invalid value for '{name}': {reason}")]
     Data {
         /// The setting.
         name: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: Refused,
     },
-    /// A store that the embedding program has opened is kept on disk by that program, or not at
-    /// all.
+    /// A store opened by the embedding program cannot be kept in a directory by the server: keeping
+    /// it on disk is up to that program.
     #[error(
         "a store that the program has opened itself cannot be kept in a directory by the server"
     )]
@@ -79,10 +79,10 @@ pub enum StartError {
     Durable {
         /// The directory.
         directory: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: DurableError,
     },
-    /// The segment is kept in a directory, which was not named.
+    /// The segment is kept in a directory, but the settings name none.
     #[error(
         "segment `{0}` is kept in a directory, and would lose what is not written there yet: start with --data and that \
          directory"
@@ -94,14 +94,14 @@ pub enum StartError {
     /// The operating system refuses a thread, an event queue or randomness.
     #[error("the operating system refuses {what}: {source}")]
     System {
-        /// What it was asked for.
+        /// What the server needed.
         what: &'static str,
-        /// What it says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// What to do about a directory that is damaged.
+/// Advice on how to handle a damaged directory.
 fn advice(directory: &Path, error: &DurableError) -> String {
     match error {
         DurableError::DamagedValue { .. } => String::new(),
@@ -118,7 +118,7 @@ fn advice(directory: &Path, error: &DurableError) -> String {
 }
 
 impl StartError {
-    /// Whether the server was [stopped](super::Stopper::stop) while it loaded what it was to serve.
+    /// Whether the server was [stopped](super::Stopper::stop) while it loaded its data.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         matches!(
@@ -130,7 +130,7 @@ impl StartError {
         )
     }
 
-    /// Whether another process serves what was to be served.
+    /// Whether another process already serves the store or segment.
     #[must_use]
     pub fn is_served(&self) -> bool {
         match self {

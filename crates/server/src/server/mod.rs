@@ -1,5 +1,5 @@
-//! A server's configuration as a program gives it, [how it is started](start), and [what runs
-//! then](running).
+//! A server's configuration as an embedding program gives it, [its start](start), and [the running
+//! server](running).
 
 mod error;
 mod running;
@@ -22,7 +22,8 @@ use crate::settings::{Key, Refused, Settings, Source, Value};
 use mneme_log::{Evict, LogStore, UpdatePolicy};
 use mneme_shared::{Opening, Registry};
 
-/// A server that has not been started. Everything has a default; see each method.
+/// The configuration of a server that has not been started. Every setting has a default; see each
+/// method.
 #[derive(Clone)]
 pub struct Server {
     settings: Settings,
@@ -34,10 +35,10 @@ pub struct Server {
     loading: Option<LoadingListener>,
 }
 
-/// Called with what stops a server that is starting.
+/// A callback that gets the [`Stopper`] of a server that is starting.
 type StartingListener = Arc<dyn Fn(&Stopper) + Send + Sync>;
 
-/// Called with the bytes that were read of the files of the data, and all that are to be read.
+/// A callback that gets the number of bytes read so far of the data files, and the number in all.
 pub(crate) type LoadingListener = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
 impl Server {
@@ -57,17 +58,17 @@ impl Server {
         }
     }
 
-    /// All settings at once, in place of those made before. What only the `mneme` command heeds
-    /// (the segment's name and registry, `private`) is without effect.
+    /// Sets all settings at once, instead of those made before. Settings that only the `mneme`
+    /// command uses (the segment's name and registry, `private`) have no effect.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// A setting by its text, as a flag says it.
+    /// Sets one setting from text, as a command line flag does.
     ///
     /// # Errors
-    /// The text is no value of this setting.
+    /// If the text is not a valid value of this setting.
     pub fn set(self, key: Key, text: &str) -> Result<Self, Refused> {
         self.settings.say(key, text, Source::Said)?;
         Ok(self)
@@ -78,7 +79,8 @@ impl Server {
         self
     }
 
-    /// The addresses to listen on, all at the same port. None is allowed if there is a unix socket.
+    /// The addresses to listen on, all at the same port. The list may be empty if there is a unix
+    /// socket.
     pub fn bind(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let addresses: Vec<_> = addresses.into_iter().map(|ip| ip.to_string()).collect();
         self.with(Key::Bind, Value::text(addresses.join(" ")))
@@ -89,9 +91,9 @@ impl Server {
         self.with(Key::Port, Value::number(port.into()))
     }
 
-    /// The directory that keeps the data through a power cut; a private store, or the
-    /// [segment](Self::segment), is loaded from it if it is gone. Not together with
-    /// [`store`](Self::store).
+    /// The directory that keeps the data through a power cut. If a private store is served, or the
+    /// [segment](Self::segment) does not exist any more, the data is loaded from it. It cannot be
+    /// combined with [`store`](Self::store).
     pub fn data(self, directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into().to_string_lossy().into_owned();
         self.with(Key::Data, Value::text(directory))
@@ -103,15 +105,15 @@ impl Server {
         self.with(Key::UnixSocket, Value::text(path))
     }
 
-    /// I/O threads. Each serves its own connections and executes their commands; one a core is
-    /// right, and what 0 stands for.
+    /// The number of I/O threads. Each serves its own connections and executes their commands. One
+    /// for each core is right, and is what 0 means.
     pub fn threads(self, threads: usize) -> Self {
         self.with(Key::Threads, number(threads))
     }
 
-    /// Bytes of memory for the data and everything about it; 0 is half of what the machine, or the
-    /// control group, has. Without effect if [`store`](Self::store) or [`segment`](Self::segment)
-    /// is given.
+    /// Bytes of memory for the data and all that belongs to it; 0 means half of the machine's
+    /// memory, or of the control group's. Without effect if [`store`](Self::store) or
+    /// [`segment`](Self::segment) is given.
     pub fn memory(self, bytes: u64) -> Self {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.with(Key::MaxMemory, Value::number(bytes))
@@ -124,7 +126,7 @@ impl Server {
         self.with(Key::UpdatePolicy, Value::number(number))
     }
 
-    /// The eviction policy, whatever the store had before.
+    /// The eviction policy. It replaces the one that the store had.
     pub fn eviction(self, evict: Evict) -> Self {
         self.with(
             Key::MaxMemoryPolicy,
@@ -137,14 +139,14 @@ impl Server {
         self.with(Key::Databases, number(databases))
     }
 
-    /// Connections beyond which further ones are refused. The start raises the process' limit on
-    /// open files for them; they are fewer where it cannot be raised so far.
+    /// The maximum number of connections; further ones are refused. The start raises the process'
+    /// limit on open files accordingly, and lowers this number if that limit cannot be raised
+    /// enough.
     pub fn max_clients(self, clients: usize) -> Self {
         self.with(Key::MaxClients, number(clients))
     }
 
-    /// Seconds after which a client that sends and reads nothing is cut off; 0, the default, is
-    /// never.
+    /// Seconds after which an inactive client is disconnected; 0, the default, means never.
     pub fn idle_timeout(self, seconds: u64) -> Self {
         self.with(
             Key::Timeout,
@@ -152,19 +154,19 @@ impl Server {
         )
     }
 
-    /// The password that clients must give (`AUTH`, `HELLO`) before anything else.
+    /// The password that clients must give (with `AUTH` or `HELLO`) before any other command.
     pub fn password(self, password: impl Into<String>) -> Self {
         self.with(Key::Password, Value::text(password.into()))
     }
 
-    /// Whether connections from other machines are refused while there is no password. They are by
-    /// default.
+    /// Whether connections from other machines are refused while no password is set. The default is
+    /// yes.
     pub fn protected_mode(self, on: bool) -> Self {
         self.with(Key::ProtectedMode, Value::number(on.into()))
     }
 
-    /// Bytes of unsent replies beyond which a client is not listened to until it has read (64 MiB),
-    /// and beyond which it is cut off (1 GiB).
+    /// Limits on a client's unsent replies, in bytes. Beyond `pause` (64 MiB) the server reads no
+    /// more of its commands until it has read replies; beyond `limit` (1 GiB) it is disconnected.
     pub fn output_bounds(self, pause: usize, limit: usize) -> Self {
         self.with(Key::OutputPause, number(pause))
             .with(Key::OutputLimit, number(limit))
@@ -177,9 +179,9 @@ impl Server {
         self
     }
 
-    /// The segment to serve, made as `opening` says if there is none: it outlives the server, and
-    /// local programs attach it beside the clients. Without effect if [`store`](Self::store) is
-    /// given.
+    /// The segment to serve; if it does not exist, it is made as `opening` describes. It outlives
+    /// the server, and local programs can attach it while the server serves clients. Without effect
+    /// if [`store`](Self::store) is given.
     pub fn segment(
         mut self,
         registry: Registry,
@@ -194,28 +196,28 @@ impl Server {
         self
     }
 
-    /// Sockets that listen already, taken over from another server: used instead of those that
-    /// would be opened.
+    /// Listening sockets taken over from another server, used instead of new ones.
     pub fn listeners(mut self, listeners: Listeners) -> Self {
         self.listeners = Some(Arc::new(listeners));
         self
     }
 
-    /// Where to serve metrics for Prometheus; port 0 lets the system choose (see
-    /// [`Running::metrics`]). Nowhere by default.
+    /// The address that serves metrics for Prometheus; port 0 lets the system choose (see
+    /// [`Running::metrics`]). Without this call there are no metrics.
     pub fn metrics(self, address: SocketAddr) -> Self {
         self.with(Key::Metrics, Value::text(address.to_string()))
     }
 
-    /// Called by [`start`](Self::start) as soon as the server can be stopped: it may load for long
-    /// before it returns.
+    /// Sets a callback that [`start`](Self::start) calls as soon as the server can be stopped,
+    /// since loading may take long before `start` returns.
     pub fn on_starting(mut self, call: impl Fn(&Stopper) + Send + Sync + 'static) -> Self {
         self.starting = Some(Arc::new(call));
         self
     }
 
-    /// Called some times a second while [`start`](Self::start) loads the data from its
-    /// [directory](Self::data): with the bytes that were read, and all that are to be read.
+    /// Sets a callback that [`start`](Self::start) calls a few times a second while it loads the
+    /// data from its [directory](Self::data), with the number of bytes read so far and the number
+    /// in all.
     pub fn on_loading(mut self, call: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
         self.loading = Some(Arc::new(call));
         self

@@ -1,4 +1,4 @@
-//! A server that runs: what can be asked of it, and how it ends.
+//! A running server: its properties, and how it ends.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,26 +16,26 @@ use crate::socket_file::SocketFile;
 use mneme_durable::{Durability, DurableError};
 use mneme_log::{LogStore, PageReport};
 
-/// A running server. Dropping it stops it, waiting until it has stopped.
+/// A running server. Dropping it stops it and waits until it has stopped.
 pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     unix_socket: Option<SocketFile>,
     origin: StoreOrigin,
-    /// It has been waited for.
+    /// Whether its end has been awaited.
     has_ended: bool,
 }
 
 /// The memory that a server has for its data.
 #[derive(Debug, Clone)]
 pub struct DataMemory {
-    /// How much.
+    /// The number of bytes.
     pub bytes: u64,
-    /// In pages of which kind.
+    /// The kind of pages it consists of.
     pub pages: PageReport,
 }
 
-/// Why a server ended without being stopped, or not as it should.
+/// Why a server failed, or did not end as it should.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// A thread's event queue failed.
@@ -44,27 +44,27 @@ pub enum ServeError {
     /// A thread panicked: a bug in Mneme.
     #[error("an I/O thread panicked; please report this")]
     Panicked,
-    /// It was stopped, and its directory has not taken all that was written.
+    /// The server was stopped, and its directory does not have the last changes.
     #[error("the last changes are not durable: {0}")]
     NotDurable(#[source] DurableError),
 }
 
-/// Stops its server; can be sent to another thread, such as one that waits for signals. It keeps
-/// nothing of the server alive.
+/// A handle that stops its server, and can be sent to another thread, such as one that waits for
+/// signals. It does not keep the server alive.
 #[derive(Clone)]
 pub struct Stopper(Weak<Shared>);
 
 /// How a server ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// It was stopped.
+    /// The server was stopped.
     Stopped,
-    /// It [retired](Stopper::retire): these sockets go on listening for its successor.
+    /// The server [retired](Stopper::retire): these sockets still listen, for its successor.
     Retired(Listeners),
 }
 
 impl Running {
-    /// One without threads yet.
+    /// A server whose threads have not been started.
     pub(super) fn new(
         shared: Arc<Shared>,
         unix_socket: Option<SocketFile>,
@@ -79,12 +79,12 @@ impl Running {
         }
     }
 
-    /// Where its records are, once they are loaded.
+    /// Sets where its records were found, once they are loaded.
     pub(super) fn is_at(&mut self, origin: StoreOrigin) {
         self.origin = origin;
     }
 
-    /// From now on the file of the unix socket is this server's and not its predecessor's.
+    /// Makes this server, no longer its predecessor, the owner of the unix socket's file.
     pub(super) fn takes_over(&mut self, file: SocketFile) {
         self.unix_socket = Some(file);
     }
@@ -133,7 +133,7 @@ impl Running {
         })
     }
 
-    /// Starts one of its threads. The others stop when it ends, however it ends.
+    /// Starts one of the server's threads. When it ends, for whatever reason, the others stop.
     pub(super) fn spawn(
         &mut self,
         name: impl Into<String>,
@@ -154,18 +154,18 @@ impl Running {
         Ok(())
     }
 
-    /// What its threads share.
+    /// The state that its threads share.
     #[cfg(test)]
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// Where it listens.
+    /// The addresses it listens at.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.shared.addresses
     }
 
-    /// Where it listens for clients that speak TLS.
+    /// The addresses it listens at for clients that use TLS.
     pub fn tls_addresses(&self) -> &[SocketAddr] {
         &self.shared.tls_addresses
     }
@@ -175,7 +175,7 @@ impl Running {
         self.unix_socket.as_ref().map(SocketFile::path)
     }
 
-    /// Where it serves metrics.
+    /// The address that serves metrics.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.shared.metrics.get().map(|(address, _)| *address)
     }
@@ -185,22 +185,22 @@ impl Running {
         &self.shared.store
     }
 
-    /// Where its records are.
+    /// Where its records were found.
     pub fn origin(&self) -> &StoreOrigin {
         &self.origin
     }
 
-    /// Its settings, as clients change them, until it has ended and afterwards.
+    /// Its settings, including changes that clients make. They can also be read after it has ended.
     pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.shared.settings)
     }
 
-    /// The directory that keeps them through a power cut, if there is one.
+    /// The directory that keeps its data through a power cut, if there is one.
     pub fn data(&self) -> Option<PathBuf> {
         self.shared.settings.data()
     }
 
-    /// Its I/O threads.
+    /// The number of its I/O threads.
     pub fn threads(&self) -> usize {
         self.shared.threads.len()
     }
@@ -214,8 +214,8 @@ impl Running {
         }
     }
 
-    /// Tells it to stop: to accept and read no more, to send the replies it owes, and to close its
-    /// connections. Returns at once; [`join`](Self::join) waits for the end.
+    /// Requests a stop: the server accepts and reads no more, sends the replies it owes, and closes
+    /// its connections. Returns at once; [`join`](Self::join) waits for the end.
     pub fn shutdown(&self) {
         self.shared.stop();
     }
@@ -225,8 +225,9 @@ impl Running {
         Stopper::of(&self.shared)
     }
 
-    /// Waits until it has stopped: by [`shutdown`](Self::shutdown), a [`Stopper`] or a client's
-    /// `SHUTDOWN`. Its store is closed then, unless the embedding program has it too.
+    /// Waits until the server has stopped, because of [`shutdown`](Self::shutdown), a [`Stopper`]
+    /// or a client's `SHUTDOWN`. Its store is then closed, unless the embedding program also holds
+    /// it.
     pub fn join(mut self) -> Result<Ended, ServeError> {
         self.wait()?;
         let Some(mut retired) = self.shared.retired() else {
@@ -251,12 +252,12 @@ impl Running {
             };
             result = result.and(ended);
         }
-        // No thread changes anything any more.
+        // From here on no thread changes anything.
         if let Some(durability) = self.shared.store.durability()
             && let Err(error) = durability.sync()
         {
             tracing::error!(%error, "the last changes are not durable");
-            // A successor takes them over with the segment.
+            // If the server retired, its successor takes the changes over with the segment.
             if !self.shared.has_retired() && !self.shared.may_lose_changes() {
                 result = result.and(Err(ServeError::NotDurable(error)));
             }
@@ -282,23 +283,23 @@ impl Stopper {
         }
     }
 
-    /// Stops the server, but its listening sockets go on listening for a successor:
-    /// [`Running::join`] returns them.
+    /// Stops the server, but keeps its sockets listening for a successor: [`Running::join`] returns
+    /// them.
     pub fn retire(&self) {
         if let Some(shared) = self.0.upgrade() {
             shared.retire();
         }
     }
 
-    /// Reads the files of TLS again, for connections from now on. What cannot be read changes
-    /// nothing, and is logged.
+    /// Reads the TLS files again, for new connections. If a file cannot be read, nothing changes,
+    /// and the error is logged.
     pub fn reload(&self) {
         if let Some(shared) = self.0.upgrade() {
             configure::reload_tls(&shared);
         }
     }
 
-    /// Other handles of the listening sockets; none of a server that has ended.
+    /// Duplicated handles of the listening sockets; none if the server has ended.
     pub(crate) fn listeners(&self) -> io::Result<Listeners> {
         match self.0.upgrade() {
             Some(shared) => shared.listeners(),
@@ -307,9 +308,9 @@ impl Stopper {
     }
 }
 
-/// Stops the server when the thread that holds this value ends, however it ends: clients of a
-/// thread that is gone would wait forever. A thread that ends before the server was stopped has
-/// failed, and so has the start.
+/// Stops the server when the thread that holds this value ends, for whatever reason: the clients of
+/// a thread that has ended would wait forever. If the server was not stopped before, the thread has
+/// failed, and this start of the server counts as failed.
 struct EndAll(Arc<Shared>);
 
 impl Drop for EndAll {

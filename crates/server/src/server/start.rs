@@ -1,5 +1,5 @@
-//! Starting a server: sockets first, so that a port that is taken costs nothing; then the store;
-//! then the threads.
+//! Starting a server. Sockets are opened first, so that the start fails early if a port is taken;
+//! then the store; then the threads.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,8 +25,8 @@ use crate::tls::TlsIdentity;
 use mneme_log::{DATABASES, Evict, LogStore};
 
 impl Server {
-    /// Opens the store, listens, and serves until it is stopped. When it returns, clients can
-    /// connect.
+    /// Opens the store, listens, and serves until the server is stopped. When this returns, clients
+    /// can connect.
     pub fn start(self) -> Result<Running, StartError> {
         let Self {
             settings,
@@ -42,7 +42,7 @@ impl Server {
         let lock = listeners
             .as_ref()
             .and_then(|inherited| inherited.lock.as_ref());
-        // Without it the lock is waited for.
+        // If this fails, the lock is waited for instead.
         let lock = lock.and_then(|lock| lock.try_clone().ok());
         let speaks_tls = match &listeners {
             None => settings.number(Key::TlsPort) != 0,
@@ -58,12 +58,12 @@ impl Server {
             .and_then(|inherited| inherited.users.clone());
         let (bound, socket_file) = match listeners {
             None => listen(&settings)?,
-            // The predecessor's, which keeps it if this start fails.
+            // The predecessor's sockets; the predecessor keeps them if this start fails.
             Some(inherited) => (inherit(&inherited, &settings)?, None),
         };
         let metrics = settings.metrics().map(listen_for_metrics).transpose()?;
         check_data(&settings, store.is_some())?;
-        // What is kept on disk may take long to load, and clients are notified of it.
+        // Data on disk may take long to load; meanwhile clients get an error that says so.
         let (store, origin, late) = match settings.data() {
             Some(directory) => {
                 let kept = Kept {
@@ -99,28 +99,29 @@ impl Server {
             shared.set_identity(identity);
         }
         if let Some(users) = users {
-            // What the file says by now may not even be right.
+            // The users that the predecessor handed over, not those of the file: it may have become
+            // invalid since.
             shared.users.take(users);
         } else if shared.settings.is(Key::AclFile) {
             shared
                 .load_users()
                 .map_err(|error| StartError::Users(error.to_string()))?;
         }
-        // Before a client can ask for it. No other code sets it.
+        // Set before the first client can ask for it; no other code sets it.
         if let Some(endpoint) = &metrics {
             let waker = endpoint.waker().map_err(refused("an event"))?;
             let _ = shared.metrics.set((endpoint.address(), waker));
         }
-        // Change notifications are read from before the first client's request on.
+        // Starts reading change notifications before the first client's request.
         shared.local_changes.drain(&shared.store);
-        // If one of its threads does not start, dropping it stops those that have.
+        // If a thread fails to start, dropping this value stops the threads started before.
         let mut running = Running::new(Arc::clone(&shared), socket_file, origin);
         for (index, (poll, listeners)) in event_loops.into_iter().enumerate() {
             let event_loop = EventLoop::new(poll, Arc::clone(&shared), index, listeners)
                 .map_err(refused("an event queue"))?;
             running.spawn(format!("mneme-io-{index}"), |_| event_loop.run())?;
         }
-        // They say how far the data is loaded.
+        // Metrics are served while the data is loaded, and report its progress.
         if let Some(endpoint) = metrics {
             running.spawn("mneme-metrics", |shared| endpoint.serve(shared))?;
         }
@@ -139,7 +140,7 @@ impl Server {
     }
 }
 
-/// How many I/O threads there are to be.
+/// The number of I/O threads that the settings ask for.
 fn threads(settings: &Settings) -> Result<usize, StartError> {
     let threads = match settings.count(Key::Threads) {
         0 => SysfsTopology::detect().cpus().clamp(1, MOST_THREADS),
@@ -151,7 +152,7 @@ fn threads(settings: &Settings) -> Result<usize, StartError> {
     Ok(threads)
 }
 
-/// The sockets of a predecessor, which stand in the settings instead of what was to be listened on.
+/// Uses the sockets of a predecessor, and overwrites the settings that say where to listen.
 fn inherit(listeners: &Listeners, settings: &Settings) -> Result<Bound, StartError> {
     let refused = |what| move |source| StartError::System { what, source };
     let addresses = |is_tls| -> Result<Vec<SocketAddr>, StartError> {
@@ -195,11 +196,11 @@ fn inherit(listeners: &Listeners, settings: &Settings) -> Result<Bound, StartErr
     })
 }
 
-/// Has a setting say what the predecessor's sockets come to, for this run, and the log what is
-/// without effect for it.
+/// Overwrites a setting with what the predecessor's sockets determine, for this run, and logs if
+/// the setting therefore has no effect.
 fn replace(settings: &Settings, key: Key, inherited: &str) -> Result<(), StartError> {
     let asked = settings.show(key);
-    // Port 0 asks for any.
+    // Port 0 asks for any port, so it has had its effect.
     if settings.is_given(key) && !(key == Key::Port && asked == "0") {
         tracing::warn!(
             setting = key.setting().name,
@@ -211,7 +212,7 @@ fn replace(settings: &Settings, key: Key, inherited: &str) -> Result<(), StartEr
     say_of_sockets(settings, key, inherited)
 }
 
-/// Has a setting say what the sockets come to, for this run.
+/// Overwrites a setting, for this run, with what the sockets determine.
 fn say_of_sockets(settings: &Settings, key: Key, text: &str) -> Result<(), StartError> {
     let said = settings.say(key, text, Source::Sockets);
     said.map_err(|source| StartError::System {
@@ -220,7 +221,7 @@ fn say_of_sockets(settings: &Settings, key: Key, text: &str) -> Result<(), Start
     })
 }
 
-/// Opens what is to be served, and sets what it may forget.
+/// Opens the store to serve, and sets its eviction policy.
 fn back(
     settings: &Settings,
     store: Option<Arc<LogStore>>,
@@ -242,7 +243,7 @@ fn back(
     Ok((store, origin))
 }
 
-/// Sets what the store may forget, if that was said.
+/// Sets the store's eviction policy, if the settings have one.
 pub(crate) fn set_eviction(settings: &Settings, store: &LogStore) -> Result<(), StartError> {
     match eviction(settings) {
         Some(evict) => store.set_eviction(evict).map_err(StartError::Eviction),
@@ -250,13 +251,13 @@ pub(crate) fn set_eviction(settings: &Settings, store: &LogStore) -> Result<(), 
     }
 }
 
-/// What a store may forget, if that was said.
+/// The eviction policy in the settings, if they have one.
 pub(crate) fn eviction(settings: &Settings) -> Option<Evict> {
     let is_given = settings.is_given(Key::MaxMemoryPolicy);
     is_given.then(|| eviction_policy::policy(settings.number(Key::MaxMemoryPolicy)))
 }
 
-/// Whether what is said about data on disk goes together.
+/// Checks that the settings for data on disk do not contradict each other.
 fn check_data(settings: &Settings, has_store: bool) -> Result<(), StartError> {
     if has_store && settings.is(Key::Data) {
         return Err(StartError::OwnStore);
@@ -272,8 +273,8 @@ fn check_data(settings: &Settings, has_store: bool) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Raises the limit on open files for as many clients as are wanted, and lowers their number where
-/// it stays too low.
+/// Raises the limit on open files for the wanted number of clients, and lowers that number if the
+/// limit stays too low.
 fn allow_clients(settings: &Settings, threads: usize) {
     let wanted = settings.count(Key::MaxClients);
     let possible = max_clients::clients(wanted, threads, settings.metrics().is_some());
@@ -294,14 +295,14 @@ fn open(settings: &Settings) -> Result<LogStore, StartError> {
         .map_err(|source| StartError::Store { bytes, source })
 }
 
-/// What makes a store in memory of this process, and its bytes.
+/// The builder for a store in this process' memory, and its size in bytes.
 pub(crate) fn builder(settings: &Settings) -> (mneme_log::Builder, u64) {
     let machine = mneme_sys::total_memory();
     let bytes = match settings.count(Key::MaxMemory) as u64 {
         0 => machine / 2,
         bytes => bytes,
     };
-    // As far as `CONFIG SET maxmemory` may make it grow: as a store in a segment.
+    // The limit to which `CONFIG SET maxmemory` can make it grow, as for a store in a segment.
     let most = bytes.saturating_mul(4).min(machine).max(bytes);
     let builder = LogStore::builder()
         .capacity(bytes)
@@ -315,7 +316,7 @@ pub(crate) fn builder(settings: &Settings) -> (mneme_log::Builder, u64) {
     (builder, bytes)
 }
 
-/// Listens where the settings say, and says there which port it is.
+/// Listens where the settings say, and writes the port that was chosen into them.
 fn listen(settings: &Settings) -> Result<(Bound, Option<SocketFile>), StartError> {
     let mut listeners = Vec::new();
     let tls_port = settings.number(Key::TlsPort) as u16;
@@ -345,7 +346,8 @@ fn listen(settings: &Settings) -> Result<(Bound, Option<SocketFile>), StartError
         return Err(StartError::NothingToListenOn);
     }
     let port = addresses.first().map_or(0, SocketAddr::port);
-    // The system has chosen it, or there is none. The file keeps its own.
+    // The system has chosen the port, or there is none. Valid for this run only: the configuration
+    // file keeps its own value.
     if i64::from(port) != settings.number(Key::Port) {
         say_of_sockets(settings, Key::Port, &port.to_string())?;
     }
@@ -357,8 +359,8 @@ fn listen(settings: &Settings) -> Result<(Bound, Option<SocketFile>), StartError
     Ok((bound, socket_file))
 }
 
-/// Listens on a port of all addresses. If the system chooses the port, it chooses it for the first
-/// address, and the others take the same.
+/// Listens on one port at all addresses. If the system is to choose the port, it does so for the
+/// first address, and the others use the same.
 fn listen_at(
     settings: &Settings,
     mut port: u16,
@@ -387,7 +389,7 @@ fn listen_at(
     Ok(listeners)
 }
 
-/// Whether the machine does not have such an address, or none of its kind.
+/// Whether the machine lacks this address, or addresses of this kind altogether.
 fn is_unavailable(error: &io::Error) -> bool {
     /// `EAFNOSUPPORT` of Linux: a kernel without IPv6.
     const NO_SUCH_FAMILY: i32 = 97;
@@ -401,7 +403,7 @@ fn listen_for_metrics(address: SocketAddr) -> Result<Endpoint, StartError> {
     })
 }
 
-/// Forty hexadecimal digits that no other run has.
+/// Forty random hexadecimal digits that identify this run.
 fn run_id() -> io::Result<String> {
     let mut bytes = [0; 20];
     mneme_sys::random_bytes(&mut bytes)?;

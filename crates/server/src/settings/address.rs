@@ -1,8 +1,8 @@
-//! Addresses to listen on, as settings name them.
+//! Addresses to listen on, in the notation of settings.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What stands in a list of addresses.
+/// The words of a list of addresses.
 pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split([' ', ',']).filter(|word| !word.is_empty())
 }
@@ -10,13 +10,13 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
 /// An address to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
-    /// Which.
+    /// The IP address.
     pub ip: IpAddr,
-    /// Whether it is left out without an error where this machine does not have it.
+    /// Whether the server starts without it, instead of failing, if the machine does not have it.
     pub is_optional: bool,
 }
 
-/// What a word of [`Kind::Addresses`] stands for; `None` for what is none.
+/// The addresses that one word of [`Kind::Addresses`] names; `None` if it is not valid.
 pub(super) fn addresses(word: &str) -> Option<Vec<Address>> {
     let (is_optional, name) = match word.strip_prefix('-') {
         Some(name) => (true, name),
@@ -24,7 +24,7 @@ pub(super) fn addresses(word: &str) -> Option<Vec<Address>> {
     };
     let address = |ip| Address { ip, is_optional };
     Some(match name {
-        // All that there is: not every machine has IPv6.
+        // All of IPv4 and, since not every machine has it, IPv6 if available.
         "*" => vec![
             address(Ipv4Addr::UNSPECIFIED.into()),
             Address {
@@ -32,15 +32,15 @@ pub(super) fn addresses(word: &str) -> Option<Vec<Address>> {
                 is_optional: true,
             },
         ],
-        // As Redis writes all of IPv6.
+        // Redis' notation for all of IPv6.
         "::*" => vec![address(Ipv6Addr::UNSPECIFIED.into())],
         "localhost" => vec![address(Ipv4Addr::LOCALHOST.into())],
         _ => vec![address(name.parse().ok()?)],
     })
 }
 
-/// The addresses that a value of [`Kind::Addresses`] stands for, each once; one that is named with
-/// and without a `-` must be available.
+/// The addresses that a value of [`Kind::Addresses`] names, without duplicates. An address named
+/// both with and without a `-` is not optional.
 pub(super) fn all_addresses(text: &str) -> Vec<Address> {
     let mut all: Vec<Address> = Vec::new();
     for address in words(text).filter_map(addresses).flatten() {
@@ -52,7 +52,7 @@ pub(super) fn all_addresses(text: &str) -> Vec<Address> {
     all
 }
 
-/// The address and port that a value of [`Kind::Endpoint`] stands for.
+/// The address and port that a value of [`Kind::Endpoint`] names.
 pub(super) fn endpoint(text: &str) -> Option<SocketAddr> {
     match text.strip_prefix("localhost:") {
         Some(port) => Some((Ipv4Addr::LOCALHOST, port.parse().ok()?).into()),

@@ -1,65 +1,65 @@
-//! Why a configuration file is not taken, or not written.
+//! Errors of reading and of writing a configuration file.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::{Refused, Setting};
 
-/// Why a configuration file was not taken.
+/// Why a configuration file was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is not TOML.
+    /// The file is not TOML.
     #[error("{} is not TOML: {source}", path.display())]
     Syntax {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Where, and what is wrong.
+        /// The place and the error.
         source: Box<toml_edit::TomlError>,
     },
-    /// There is no such setting.
+    /// The file names a setting that does not exist.
     #[error("{}: there is no setting '{name}'; `mneme serve --print-config` shows all", path.display())]
     Unknown {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What it names.
+        /// The name in the file.
         name: String,
     },
-    /// One setting stands there twice, under two spellings of its name or by its two names.
+    /// One setting is given twice, in two spellings of its name or by its name and its alias.
     #[error("{}: '{first}' and '{second}' are one setting: leave one of them out", path.display())]
     Twice {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The name that comes first.
         first: String,
         /// The other one.
         second: String,
     },
-    /// A value is of a type that no setting has.
+    /// A value has a type that no setting has.
     #[error("{}: {name} = {value}: {found}; it takes {takes}", path.display())]
     Type {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The setting.
         name: String,
         /// The value.
         value: String,
-        /// What it is.
+        /// The type of the value.
         found: &'static str,
-        /// What it might be.
+        /// The types that the setting takes.
         takes: String,
     },
-    /// A value is no value of this setting, or out of range.
+    /// A value is not valid for this setting, or is out of range.
     #[error("{}: {name} = {value}: {}", path.display(), in_words(name, reason))]
     Value {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The setting.
         name: String,
@@ -80,18 +80,18 @@ fn in_words(name: &str, reason: &Refused) -> String {
 /// Why a configuration file was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum RewriteError {
-    /// No file was read.
+    /// The server was started without a file.
     #[error("The server is running without a config file")]
     NoFile,
-    /// What is there is not what was read.
+    /// The file has become invalid since it was read.
     #[error("Rewriting config file: {0}")]
     Read(#[from] ConfigFileError),
-    /// The system refuses.
+    /// The file cannot be written.
     #[error("Rewriting config file: cannot write {}: {source}", path.display())]
     Write {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,5 +1,5 @@
-//! The configuration as a TOML file: read at the start, written anew by `CONFIG REWRITE` with its
-//! comments kept.
+//! The configuration as a TOML file. It is read at the start; `CONFIG REWRITE` writes it and keeps
+//! its comments.
 
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -10,7 +10,7 @@ use toml_edit::{DocumentMut, Item, Value as Toml};
 
 use super::{ConfigFileError, Key, Kind, RewriteError, SETTINGS, Setting, Settings, Source};
 
-/// How a file's lines end: the parser forgets it.
+/// The line ending of a file, which the TOML parser does not preserve.
 #[derive(Debug, Clone, Copy)]
 enum Lines {
     Unix,
@@ -25,7 +25,7 @@ impl Lines {
         }
     }
 
-    /// The text with such ends.
+    /// The text with this line ending.
     fn end(self, text: String) -> String {
         match self {
             Lines::Unix => text,
@@ -46,7 +46,7 @@ fn open(path: &Path) -> Result<(DocumentMut, Lines), ConfigFileError> {
     Ok((document, Lines::of(&text)))
 }
 
-/// What a line of a file says: a setting, and its value in the words of a flag.
+/// One line of a file: a setting, and its value in the notation of a command line flag.
 fn said(
     path: &Path,
     name: &str,
@@ -68,7 +68,7 @@ fn said(
     }
 }
 
-/// A value as a refusal shows it.
+/// A value as an error message shows it.
 fn shown(setting: &Setting, item: &Item) -> String {
     match setting.kind {
         Kind::Secret => "...".to_owned(),
@@ -77,11 +77,11 @@ fn shown(setting: &Setting, item: &Item) -> String {
 }
 
 impl Settings {
-    /// Takes what the file at `path` says, except where the environment or a flag says otherwise,
-    /// and remembers the file.
+    /// Sets what the file at `path` says, except settings that the environment or a flag has set,
+    /// and remembers the path.
     ///
     /// # Errors
-    /// The file cannot be read, or something in it makes no sense.
+    /// If the file cannot be read, or has an error in it.
     pub fn read(&mut self, path: &Path) -> Result<(), ConfigFileError> {
         let mut seen: Vec<(Key, String)> = Vec::new();
         for (name, item) in open(path)?.0.iter() {
@@ -107,14 +107,14 @@ impl Settings {
         Ok(())
     }
 
-    /// Makes the file that was read say what is set now. Its comments, and the order and looks of
-    /// what does not change, are kept, the ends of its lines too; what it did not name is added
-    /// where it is not the default; what is so for this run alone ([`Source::Sockets`]) is not
-    /// written. The old file is replaced at one instant. Once a password is written, other users
-    /// cannot read it.
+    /// Writes the current settings to the file that was read. Its comments, its order, its line
+    /// endings and the formatting of unchanged values are kept. Settings missing in it are added if
+    /// they differ from the default; values that are valid for this run only ([`Source::Sockets`])
+    /// are not written. The old file is replaced atomically. If a password is written, other users
+    /// of the machine cannot read the file afterwards.
     ///
     /// # Errors
-    /// It cannot be read or written, or is no longer TOML; it is then as it was.
+    /// If the file cannot be read or written, or is no longer TOML. It is then unchanged.
     pub fn rewrite(&self) -> Result<(), RewriteError> {
         let path = self.file.as_deref().ok_or(RewriteError::NoFile)?;
         let (mut document, lines) = open(path)?;
@@ -168,15 +168,15 @@ impl Settings {
     }
 }
 
-/// Puts a file of this text in the place of the one at `path`, at one instant. One with a new
-/// secret is for its owner alone.
+/// Atomically replaces the file at `path` by one with this text. If the text has a new secret, only
+/// the owner may read it.
 pub(crate) fn replace(path: &Path, text: &[u8], has_new_secret: bool) -> io::Result<()> {
-    // A link stays one: what it leads to is replaced.
+    // If the path is a symbolic link, its target is replaced and the link stays.
     let target = std::fs::canonicalize(path)?;
-    // Private: created here, and readable by its owner alone until it has the permissions of the
-    // old one.
+    // Created here, under a name of its own, and readable only by the owner until it gets the
+    // permissions of the old file.
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    // SYNC: pairs with nothing: no two calls get the same number.
+    // SYNC: pairs with nothing: the counter only has to give every call another number.
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let fresh = target.with_extension(format!("toml.{}-{count}", std::process::id()));
     let write = || {
@@ -195,12 +195,13 @@ pub(crate) fn replace(path: &Path, text: &[u8], has_new_secret: bool) -> io::Res
         std::fs::rename(&fresh, &target)
     };
     write().inspect_err(|_| {
-        // A partly written file is of no use. If it cannot be removed, it does no harm.
+        // Removes the incomplete file. If that fails, the file does no harm.
         let _ = std::fs::remove_file(&fresh);
     })
 }
 
-/// A TOML value as the words of a flag, or what it is that no flag says.
+/// A TOML value in the notation of a command line flag, or the name of its type if no setting has
+/// that type.
 fn text(item: &Item) -> Result<String, &'static str> {
     match item.as_value() {
         Some(Toml::String(text)) => Ok(text.value().clone()),

@@ -1,5 +1,5 @@
-//! What settings take, and what they refuse. The words of a refusal are Redis', where Redis has
-//! such a setting.
+//! The types of settings, and why a value is refused. The messages are Redis', where Redis has such
+//! a setting.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,54 +12,55 @@ use super::size::{SizeError, parse_size};
 pub enum Kind {
     /// `yes` or `no`.
     Flag,
-    /// A whole number, both ends included.
+    /// A whole number from `least` to `most`, both included.
     Number {
-        /// The least.
+        /// The minimum.
         least: i64,
-        /// The most.
+        /// The maximum.
         most: i64,
     },
     /// Bytes: a whole number, or one with a unit as in `512mb`, `4gb` (1024) or `4g` (1000).
     Size {
-        /// The least.
+        /// The minimum.
         least: i64,
-        /// The most.
+        /// The maximum.
         most: i64,
     },
-    /// As `Size`, but for 0, which is always taken and stands for what the machine has.
+    /// As `Size`, except that 0 is also allowed and means a value derived from the machine's
+    /// memory.
     Capacity {
-        /// The least but for 0.
+        /// The minimum of values other than 0.
         least: i64,
     },
-    /// As `Size`, 0 for none, or a percentage of `maxmemory` as in `5%`, which is held as a
-    /// negative number.
+    /// As `Size`, where 0 means none, or a percentage of `maxmemory` as in `5%`, which is stored as
+    /// a negative number.
     SizeOrPercent,
     /// One of these words.
     Word(&'static [&'static str]),
     /// Any text.
     Text,
-    /// Any text, which is not shown unless it is asked for by its name.
+    /// Any text; shown only if it is asked for by its name.
     Secret,
-    /// What a file permits, octal, as `chmod` takes it; 0 leaves it to the process' umask.
+    /// A file's permissions in octal, as for `chmod`; 0 leaves them to the process' umask.
     Permissions,
-    /// IP addresses, `localhost` or `*`, separated by spaces or commas, each with a `-` in front
-    /// where it need not be available.
+    /// IP addresses, `localhost` or `*`, separated by spaces or commas. A `-` before an address
+    /// makes it optional.
     Addresses,
-    /// One address and port, as in `127.0.0.1:9121`, `[::1]:9121` or `localhost:9121`; nothing if
-    /// empty.
+    /// One address and port, as in `127.0.0.1:9121`, `[::1]:9121` or `localhost:9121`, or empty for
+    /// none.
     Endpoint,
-    /// Redis' `class hard soft seconds`, of the class `normal`.
+    /// Redis' `class hard soft seconds`; the only class is `normal`.
     OutputLimit,
-    /// Pairs of seconds and changes, as in `900 1 300 10`; none if empty.
+    /// Pairs of seconds and changes, as in `900 1 300 10`, or empty for none.
     SavePoints,
 }
 
 /// A setting's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// The number, the place of the word in its list, 1 for yes; of a text its length.
+    /// The number, the index of the word in its list, or 1 for yes; for a text, its length.
     pub number: i64,
-    /// The text, where the number does not say all.
+    /// The text, if the number does not determine it.
     pub text: Arc<str>,
 }
 
@@ -78,25 +79,25 @@ pub enum Refused {
     /// Neither a size nor a percentage.
     #[error("argument must be a memory or percent value")]
     NotASizeOrPercent,
-    /// More than the whole.
+    /// A percentage above 100.
     #[error("percentage argument must be less or equal to 100")]
     MoreThanAll,
-    /// Too small or too large.
+    /// Out of range.
     #[error("argument must be between {0} and {1} inclusive")]
     OutOfRange(i64, i64),
-    /// Too small for a store, or too large for any number.
+    /// Too small for a store, or larger than the largest number.
     #[error("argument must be 0, or between {0} and {max} inclusive", max = i64::MAX)]
     NotACapacity(i64),
-    /// A text of other bytes than UTF-8.
+    /// A text that is not UTF-8.
     #[error("argument must be UTF-8 text")]
     NotUtf8,
-    /// Not the only word.
+    /// A word other than the only valid one.
     #[error("argument must be {}", quoted(.0))]
     NotTheOnly(&'static str),
-    /// None of the words.
+    /// A word other than the valid ones.
     #[error("argument(s) must be one of the following: {}", .0.join(", "))]
     NotAWord(&'static [&'static str]),
-    /// Not what a file may permit.
+    /// Not octal permissions.
     #[error("argument must be octal, between 0 and 777 inclusive")]
     NotPermissions,
     /// Not an address.
@@ -105,31 +106,31 @@ pub enum Refused {
     /// Not an address and a port.
     #[error("'{0}' is not an address and a port: give one such as 127.0.0.1:9121 or [::1]:9121")]
     NotAnEndpoint(String),
-    /// Not four words a class.
+    /// A class that is not followed by three values.
     #[error("Wrong number of arguments in buffer limit configuration.")]
     NotFour,
-    /// A class that there is not.
+    /// An unknown class.
     #[error("Invalid client class specified in buffer limit configuration.")]
     NoSuchClass,
     /// Not a limit.
     #[error("Error in hard, soft or soft_seconds setting in buffer limit configuration.")]
     NotALimit,
-    /// Not pairs of seconds, from 1 on, and changes.
+    /// Not pairs of seconds, at least 1, and changes.
     #[error("Invalid save parameters")]
     NotSavePoints,
-    /// What only a server can do that keeps its data on disk.
+    /// A setting that needs a server that keeps its data on disk.
     #[error("nothing is kept on disk: start the server with --data DIR")]
     NeedsData,
-    /// A journal cannot be done without.
+    /// The journal cannot be switched off.
     #[error("with --data every change is appended to the journal: this can only be yes")]
     AlwaysAppends,
-    /// What Mneme does not do.
+    /// A feature that Mneme does not have.
     #[error("there are no soft limits: say 0 0")]
     NoSoftLimits,
 }
 
 impl Kind {
-    /// Reads a value as `CONFIG SET`, the command line, the environment and the file give it.
+    /// Parses a value as `CONFIG SET`, the command line, the environment and the file give it.
     pub fn parse(&self, text: &str) -> Result<Value, Refused> {
         let within = |number: i64, least, most| {
             (least..=most)
@@ -208,7 +209,7 @@ impl Kind {
     }
 }
 
-/// The seconds and changes that a value of [`Kind::SavePoints`] names; `None` if it is none.
+/// The pairs of seconds and changes in a value of [`Kind::SavePoints`]; `None` if it is not valid.
 pub(crate) fn save_points(text: &str) -> Option<impl Iterator<Item = (u64, u64)>> {
     let numbers = text.split_whitespace().map(|word| word.parse::<u32>());
     let numbers: Vec<_> = numbers.collect::<Result<_, _>>().ok()?;
@@ -226,7 +227,7 @@ pub(crate) fn save_points(text: &str) -> Option<impl Iterator<Item = (u64, u64)>
 }
 
 impl Value {
-    /// A value that a number says.
+    /// A value that consists of a number.
     pub fn number(number: i64) -> Self {
         Self {
             number,
@@ -234,7 +235,7 @@ impl Value {
         }
     }
 
-    /// A value that a text says.
+    /// A value that consists of a text.
     pub fn text(text: String) -> Self {
         Self {
             number: text.len() as i64,
@@ -242,7 +243,7 @@ impl Value {
         }
     }
 
-    /// As `CONFIG GET` shows it.
+    /// The value as `CONFIG GET` shows it.
     pub fn show(&self, kind: Kind) -> String {
         match kind {
             Kind::Flag => ["no", "yes"][usize::from(self.number != 0)].to_owned(),
@@ -307,7 +308,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Reads bytes; `too_large` is what to say of more than 64 bits count.
+/// Parses a number of bytes; `too_large` is the error for 2^63 and more.
 fn size(text: &str, too_large: Refused) -> Result<i64, Refused> {
     match parse_size(text) {
         Ok(bytes) => Ok(i64::try_from(bytes).unwrap_or(i64::MAX)),
@@ -316,7 +317,7 @@ fn size(text: &str, too_large: Refused) -> Result<i64, Refused> {
     }
 }
 
-/// A word as a refusal names it.
+/// A word as an error message shows it.
 fn quoted(word: &str) -> String {
     match word {
         "" => "empty".to_owned(),
@@ -324,7 +325,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The hard limit of normal clients, as Redis writes limits. There are no clients of other classes.
+/// The hard limit for normal clients, in Redis' notation. Other classes of clients do not exist.
 fn output_limit(text: &str) -> Result<i64, Refused> {
     let words: Vec<_> = text.split_whitespace().collect();
     let (classes, []) = words.as_chunks::<4>() else {
@@ -332,7 +333,7 @@ fn output_limit(text: &str) -> Result<i64, Refused> {
     };
     let number = |word| i64::try_from(parse_size(word).ok()?).ok();
     let mut limit = Err(Refused::NotFour);
-    // As in Redis, of a class that is given several times the last counts.
+    // As in Redis, if a class is given several times, the last one counts.
     for [class, hard, soft, seconds] in classes {
         if !class.eq_ignore_ascii_case("normal") {
             return Err(Refused::NoSuchClass);

@@ -1,10 +1,10 @@
-//! The configuration: **every setting is defined once, in `table.rs`**, and all else follows from
-//! it: the flags of `mneme serve`, the variables of its environment, the keys of its file, `CONFIG
-//! GET`, `SET` and `REWRITE`, and `docs/configuration.md`. Names are Redis' where Redis has the
-//! setting.
+//! The configuration. **Every setting is defined once, in `table.rs`**; the flags of `mneme serve`,
+//! its environment variables, the keys of its file, `CONFIG GET`, `SET` and `REWRITE`, and
+//! `docs/configuration.md` are derived from that. Where Redis has a setting, ours has the same
+//! name.
 //!
-//! A value is refused in the same words wherever it comes from ([`Refused`]). Numbers that change
-//! while the server runs are read without a lock ([`Settings`]).
+//! The error for a refused value ([`Refused`]) is the same wherever the value comes from. Numbers
+//! that can change while the server runs are read without a lock ([`Settings`]).
 
 mod address;
 mod error;

@@ -1,4 +1,4 @@
-//! The configuration as text for people: a file with comments (`mneme serve --print-config`), and
+//! The configuration as text for people: a commented file (`mneme serve --print-config`), and
 //! `docs/configuration.md`.
 
 use std::fmt::Write as _;
@@ -7,8 +7,8 @@ use super::file::comment;
 use super::{Changes, Key, Kind, SETTINGS, Setting, Settings};
 
 impl Settings {
-    /// All settings as a file that would set them, each with what it means. `note` says more of a
-    /// value, if there is more to say. Passwords are not shown.
+    /// All settings as a configuration file that sets them to their current values, each with its
+    /// documentation. `note` may add a remark on a value. Passwords are not shown.
     pub fn print(&self, note: impl Fn(Key) -> Option<String>) -> String {
         let mut text = String::new();
         for setting in SETTINGS {

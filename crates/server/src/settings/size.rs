@@ -1,9 +1,9 @@
 //! Sizes as people write them.
 
-/// Why a text is no number of bytes.
+/// Why a text is not a number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// Not a whole number, or not a unit behind it.
+    /// Not a whole number, or followed by something other than a unit.
     #[error("a size is a whole number of bytes, or one with a unit, such as 512mb or 4gb")]
     NotASize,
     /// 2^64 or more.
@@ -11,8 +11,8 @@ pub enum SizeError {
     TooLarge,
 }
 
-/// Reads bytes in Redis' units: `k`, `m`, `g`, `t` count by 1000, `kb`, `mb`, `gb`, `tb` by 1024;
-/// so do those that people write as `KiB`.
+/// Parses a number of bytes with Redis' units: `k`, `m`, `g`, `t` count by 1000, `kb`, `mb`, `gb`,
+/// `tb` by 1024, and so do `KiB`, `MiB`, `GiB` and `TiB`.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

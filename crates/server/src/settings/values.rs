@@ -1,6 +1,6 @@
-//! The settings' values: **numbers are read without a lock**, by any thread at any time; a text
-//! takes a lock that is held for the copy of a pointer, and no text is read on the way of a
-//! command.
+//! The settings' values. **Numbers are read without a lock**, by any thread at any time. Reading a
+//! text takes a lock for as long as it takes to copy a pointer; no command reads a text while it is
+//! executed.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,19 +14,19 @@ use mneme_durable::{DurabilityMode, SyncPolicy};
 use mneme_log::UpdatePolicy;
 use mneme_log::lent::LendingOptions;
 
-/// A server's configuration, before it starts and while it runs.
+/// A server's configuration, before its start and while it runs.
 #[derive(Debug)]
 pub struct Settings {
     held: Box<[Held]>,
-    /// Where they were read from, and are written to.
+    /// The file that they were read from and are written to.
     pub(super) file: Option<PathBuf>,
 }
 
-/// Where a setting's value comes from: what comes later in this list wins.
+/// Where a setting's value comes from. Later sources in this list override earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Source {
-    /// It was not set.
+    /// The default.
     Default,
     /// The configuration file.
     File,
@@ -34,9 +34,9 @@ pub enum Source {
     Environment,
     /// A flag, the embedding program, or `CONFIG SET`.
     Said,
-    /// The sockets that are listened on: the server before has left them, or the system has chosen
-    /// their port, or there are none. So it is for this run alone: `CONFIG REWRITE` does not write
-    /// it.
+    /// The listening sockets: a predecessor has handed them over, or the system has chosen their
+    /// port, or there are none. Such a value is valid for this run only, and `CONFIG REWRITE` does
+    /// not write it.
     Sockets,
 }
 
@@ -50,7 +50,7 @@ struct Held {
 impl Default for Settings {
     fn default() -> Self {
         let held = |setting: &Setting| {
-            // A test has them all parsed; what would not parse would be empty.
+            // A test parses all defaults; one that does not parse would be empty.
             let value = setting.kind.parse(setting.default);
             let Value { number, text } = value.unwrap_or_else(|_| Value::number(0));
             Held {
@@ -85,10 +85,11 @@ impl Clone for Settings {
 }
 
 impl Settings {
-    /// Sets it to what `text` says, unless a stronger source has set it already.
+    /// Sets the setting to the value of `text`, unless a source that overrides this one has set it
+    /// already.
     ///
     /// # Errors
-    /// The text is no value of this setting.
+    /// If the text is not a valid value of this setting.
     pub fn say(&self, key: Key, text: &str, source: Source) -> Result<(), Refused> {
         let value = key.setting().kind.parse(text)?;
         let held = &self.held[key as usize];
@@ -100,17 +101,17 @@ impl Settings {
         Ok(())
     }
 
-    /// Sets it.
+    /// Sets the value of a setting.
     pub(crate) fn put(&self, key: Key, value: Value) {
         let held = &self.held[key as usize];
         *held.text.write().unwrap_or_else(PoisonError::into_inner) = value.text;
-        // SYNC: pairs with nothing; a setting stands for itself, and takes effect a moment earlier
-        // or later.
+        // SYNC: pairs with nothing: no other memory depends on a setting, and it may take effect a
+        // moment earlier or later.
         held.number.store(value.number, Ordering::Relaxed);
         held.source.store(Source::Said as u8, Ordering::Relaxed);
     }
 
-    /// Whether it is so for this run alone: the file keeps its own.
+    /// Whether the value is valid for this run only, so that the file keeps its own.
     pub(super) fn is_of_this_run(&self, key: Key) -> bool {
         // SYNC: as in `put`.
         self.held[key as usize].source.load(Ordering::Relaxed) == Source::Sockets as u8
@@ -140,20 +141,20 @@ impl Settings {
         self.value(key).show(key.setting().kind)
     }
 
-    /// Its number; of a text its length.
+    /// Its number; for a text, its length.
     #[inline]
     pub fn number(&self, key: Key) -> i64 {
         // SYNC: as in `put`.
         self.held[key as usize].number.load(Ordering::Relaxed)
     }
 
-    /// Its number, of one that is never negative.
+    /// Its number, for a setting that is never negative.
     #[inline]
     pub fn count(&self, key: Key) -> usize {
         usize::try_from(self.number(key)).unwrap_or(0)
     }
 
-    /// Whether it is `yes`, or a text that is not empty.
+    /// Whether it is `yes`, or a non-empty text.
     #[inline]
     pub fn is(&self, key: Key) -> bool {
         self.number(key) != 0
@@ -170,13 +171,13 @@ impl Settings {
         all_addresses(&self.text(Key::Bind))
     }
 
-    /// The unix socket to listen on.
+    /// The path of the unix socket to listen on.
     pub fn unix_socket(&self) -> Option<PathBuf> {
         self.is(Key::UnixSocket)
             .then(|| PathBuf::from(&*self.text(Key::UnixSocket)))
     }
 
-    /// Where to serve metrics.
+    /// The address that serves metrics.
     pub fn metrics(&self) -> Option<SocketAddr> {
         endpoint(&self.text(Key::Metrics))
     }
@@ -187,7 +188,7 @@ impl Settings {
             .then(|| PathBuf::from(&*self.text(Key::Data)))
     }
 
-    /// Why a setting cannot have this value, as `data` is set.
+    /// Why a setting cannot have this value while `data` is set as it is.
     pub(crate) fn data_refusal(&self, key: Key, value: &Value) -> Option<Refused> {
         match (key, self.is(Key::Data), value.number != 0) {
             (Key::AppendOnly | Key::Save | Key::Durability, false, true) => {
@@ -198,7 +199,7 @@ impl Settings {
         }
     }
 
-    /// What a new store of so many bytes lends.
+    /// The lending options of a new store with that capacity in bytes.
     pub fn lending(&self, capacity: u64) -> Option<LendingOptions> {
         let bytes = self.count(Key::LendMemory) as u64;
         (bytes > 0).then(|| LendingOptions::of_bytes(bytes, capacity))
@@ -212,7 +213,7 @@ impl Settings {
         }
     }
 
-    /// Up to where Redis would keep a hash as a listpack.
+    /// The limits up to which Redis would keep a hash as a listpack.
     pub(crate) fn hash_limits(&self) -> mneme_collections::Limits {
         mneme_collections::Limits {
             entries: self.count(Key::HashEntries),
@@ -220,7 +221,7 @@ impl Settings {
         }
     }
 
-    /// What a command may measure.
+    /// The size limits of requests.
     pub(crate) fn limits(&self) -> RequestLimits {
         RequestLimits {
             bulk: u32::try_from(self.number(Key::BulkLength)).unwrap_or(u32::MAX),
@@ -228,7 +229,7 @@ impl Settings {
         }
     }
 
-    /// Bytes of unsent replies beyond which a client is cut off.
+    /// Bytes of unsent replies beyond which a client is disconnected.
     #[inline]
     pub(crate) fn output_limit(&self) -> usize {
         match self.count(Key::OutputLimit) {
@@ -239,13 +240,13 @@ impl Settings {
 }
 
 impl Key {
-    /// What the table says of it.
+    /// Its entry in the table.
     pub fn setting(self) -> &'static Setting {
         &SETTINGS[self as usize]
     }
 }
 
-/// What the setting `durability` stands for by its number.
+/// The mode that belongs to a number of the setting `durability`.
 pub(crate) fn durability_mode(number: i64) -> DurabilityMode {
     match number {
         0 => DurabilityMode::Journal,
@@ -253,7 +254,7 @@ pub(crate) fn durability_mode(number: i64) -> DurabilityMode {
     }
 }
 
-/// The policy that the setting `appendfsync` stands for by its number.
+/// The policy that belongs to a number of the setting `appendfsync`.
 pub(crate) fn sync_policy(number: i64) -> SyncPolicy {
     match number {
         0 => SyncPolicy::Always,

@@ -1,12 +1,13 @@
-//! How often something took how long: counts in cells that are at most an eighth as wide as the
-//! times in them.
+//! The distribution of durations, as counts in cells whose width is at most an eighth of the
+//! durations in them.
 
 use crate::counters::Count;
 
-/// Cells of one doubling of the time.
+/// The number of cells for one doubling of the duration.
 const PER_DOUBLING: usize = 8;
 
-/// Cells: times up to 2^42 ns, more than an hour; longer ones share the last.
+/// The number of cells: durations up to 2^42 ns, more than an hour. Longer ones are counted in the
+/// last cell.
 const CELLS: usize = (42 - 2) * PER_DOUBLING;
 
 /// One thread's counts.
@@ -22,8 +23,8 @@ impl Default for Distribution {
     }
 }
 
-/// The cell of a time: of numbers below 8 each has its own, above that the three bits behind the
-/// first count.
+/// The cell of a duration. Each number below 8 has a cell of its own; above that, the highest bit
+/// and the three bits after it determine the cell.
 fn cell(nanoseconds: u64) -> usize {
     if nanoseconds < PER_DOUBLING as u64 {
         return nanoseconds as usize;
@@ -33,7 +34,7 @@ fn cell(nanoseconds: u64) -> usize {
     ((doubling - 2) * PER_DOUBLING + within).min(CELLS - 1)
 }
 
-/// The longest time of a cell.
+/// The longest duration of a cell.
 fn longest(cell: usize) -> u64 {
     if cell < PER_DOUBLING {
         return cell as u64;
@@ -44,7 +45,7 @@ fn longest(cell: usize) -> u64 {
 }
 
 impl Distribution {
-    /// Counts `calls` that took as long each. Of its own thread alone.
+    /// Counts `calls` calls, each with this duration. Only for the thread that owns the counts.
     #[inline]
     pub fn add(&self, nanoseconds: u64, calls: u64) {
         if let Some(count) = self.0.get(cell(nanoseconds)) {
@@ -62,7 +63,7 @@ impl Counts {
         }
     }
 
-    /// How much each has grown since `earlier`.
+    /// The growth of each count since `earlier`.
     pub fn since(mut self, earlier: &Counts) -> Self {
         for (count, before) in self.0.iter_mut().zip(&earlier.0) {
             *count = count.wrapping_sub(*before);
@@ -75,7 +76,8 @@ impl Counts {
         self.0.iter().sum()
     }
 
-    /// The time, in nanoseconds, that `part` of all took at most: 0.99 for the 99th percentile.
+    /// The duration in nanoseconds that the fraction `part` of all calls did not exceed: 0.99 for
+    /// the 99th percentile.
     pub fn quantile(&self, part: f64) -> u64 {
         let wanted = ((self.calls() as f64 * part).ceil() as u64).max(1);
         let mut seen = 0;
@@ -88,7 +90,8 @@ impl Counts {
         0
     }
 
-    /// How many took less than each power of two of nanoseconds from `first` to `last`.
+    /// For each power of two of nanoseconds from `first` to `last`, the number of calls that took
+    /// less.
     pub fn below(&self, first: u32, last: u32) -> impl Iterator<Item = (u64, u64)> {
         (first..=last).map(|doubling| {
             let end = ((doubling as usize - 2) * PER_DOUBLING).min(self.0.len());
@@ -96,8 +99,8 @@ impl Counts {
         })
     }
 
-    /// For each power of two of 1.024 microseconds by which something was done: whole microseconds,
-    /// and how much was done by then.
+    /// A cumulative histogram for each power of two of 1.024 microseconds in which calls ended:
+    /// whole microseconds, and the number of calls that took no longer.
     pub fn doublings(&self) -> Vec<(u64, u64)> {
         let all = self.calls();
         let mut rows = Vec::new();
@@ -106,7 +109,7 @@ impl Counts {
             let end = ((doubling - 2) * PER_DOUBLING).min(self.0.len());
             let seen: u64 = self.0[..end].iter().sum();
             if seen > before {
-                // Redis rounds up where it does not come out even.
+                // Redis rounds up to whole microseconds.
                 rows.push(((1u64 << doubling).div_ceil(1000).max(1), seen));
                 before = seen;
             }

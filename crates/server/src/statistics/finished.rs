@@ -1,4 +1,5 @@
-//! What becomes of a command that is done: it is counted, and remembered if it took long.
+//! Accounting for a command that has ended: it is counted, and entered into the slow log if it took
+//! long.
 
 use super::slowlog::{Slow, cut, shortened};
 use crate::client::Client;
@@ -7,20 +8,21 @@ use crate::resp::Arguments;
 use crate::settings::Key;
 use crate::shared::Shared;
 
-/// A call that is done, or several neighbours that were done as one.
+/// A call that has ended, or several consecutive calls that were executed together.
 pub(crate) struct Finished<'a> {
     pub command: &'static Command,
-    /// Of the first.
+    /// The arguments of the first call.
     pub args: Arguments<'a>,
     pub calls: u64,
-    /// How many of them have failed.
+    /// The number of calls that failed.
     pub failed: u64,
-    /// What they took together.
+    /// The nanoseconds they took together.
     pub nanoseconds: u64,
 }
 
 impl Finished<'_> {
-    /// Counts it, for the thread of its client, and remembers it if it took long.
+    /// Counts the calls for the client's thread, and enters them into the slow log if they took
+    /// long.
     #[inline]
     pub fn note(&self, server: &Shared, client: &Client) {
         let settings = &server.settings;

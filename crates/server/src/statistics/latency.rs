@@ -1,5 +1,5 @@
-//! Events that took longer than `latency-monitor-threshold`, by their kind: the worst of each
-//! second, the last 160 of these.
+//! Events that took longer than `latency-monitor-threshold`, by their kind: the longest of each
+//! second, for the last 160 seconds that had one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,16 +7,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Seconds remembered of a kind of event, as in Redis.
 const REMEMBERED: usize = 160;
 
-/// All kinds of events.
+/// The events of all kinds.
 #[derive(Debug, Default)]
 pub(crate) struct Latency(Mutex<BTreeMap<&'static str, Series>>);
 
-/// One kind.
+/// The events of one kind.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Series {
     /// Second since 1970 and milliseconds, the oldest first; never empty.
     pub samples: VecDeque<(u64, u64)>,
-    /// Milliseconds of the worst ever.
+    /// The duration of the longest one ever, in milliseconds.
     pub worst: u64,
 }
 
@@ -39,12 +39,12 @@ impl Latency {
         }
     }
 
-    /// All that is remembered.
+    /// All remembered events.
     pub fn all(&self) -> BTreeMap<&'static str, Series> {
         self.events().clone()
     }
 
-    /// What is remembered of one kind.
+    /// The remembered events of one kind.
     pub fn of(&self, event: &[u8]) -> Option<Series> {
         let events = self.events();
         events
@@ -53,7 +53,7 @@ impl Latency {
             .map(|(_, series)| series.clone())
     }
 
-    /// Forgets the kinds that `which` says; how many.
+    /// Forgets the kinds for which `which` is true; returns their number.
     pub fn forget(&self, which: impl Fn(&[u8]) -> bool) -> usize {
         let mut events = self.events();
         let before = events.len();

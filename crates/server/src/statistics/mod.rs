@@ -1,5 +1,5 @@
-//! Statistics by command: **counted by each thread for itself**, without a cache line that two
-//! threads write, and summed on request.
+//! Statistics by command: **each thread counts for itself**, so that no two threads write to one
+//! cache line. The sums are made on request.
 
 mod distribution;
 mod finished;
@@ -22,10 +22,10 @@ pub(crate) use slowlog::Slowlog;
 use crate::command::{Command, CommandTable};
 use crate::counters::Count;
 
-/// What one thread has done since the start.
+/// The counts of one thread since the start.
 pub(crate) struct Statistics {
     table: &'static CommandTable,
-    /// By the command's place in the table.
+    /// Indexed by the command's position in the table.
     commands: Box<[Commands]>,
     /// Error replies by their first word. They are few, and other threads take the lock only to
     /// read.
@@ -40,9 +40,9 @@ struct Commands {
     nanoseconds: Count,
     rejected: Count,
     failed: Count,
-    /// Of the calls in the distribution.
+    /// The duration of the calls in the distribution, in nanoseconds.
     spread_nanoseconds: Count,
-    /// Made when the command is first called.
+    /// Allocated at the first call of the command.
     distribution: OnceLock<Distribution>,
 }
 
@@ -51,20 +51,20 @@ struct Commands {
 pub(crate) struct Totals {
     /// Calls, failed ones included.
     pub calls: u64,
-    /// The time they took together.
+    /// Their total duration in nanoseconds.
     pub nanoseconds: u64,
     /// Calls that were refused before they began.
     pub rejected: u64,
     /// Calls that ended in an error.
     pub failed: u64,
-    /// How the time spreads, if it is [kept](crate::settings::Key::LatencyTracking).
+    /// The distribution of their durations, if it is [kept](crate::settings::Key::LatencyTracking).
     pub distribution: Counts,
-    /// The time of the calls in the distribution.
+    /// The total duration of the calls in the distribution.
     pub spread_nanoseconds: u64,
 }
 
 impl Totals {
-    /// What all `threads` have counted of `command`.
+    /// The sums of the counts of `command` over all `threads`.
     pub fn of<'a>(
         threads: impl Iterator<Item = &'a Statistics>,
         command: &'static Command,
@@ -83,7 +83,7 @@ impl Totals {
         totals
     }
 
-    /// How much each has grown since `earlier`.
+    /// The growth of each count since `earlier`.
     pub fn since(self, earlier: &Self) -> Self {
         Self {
             calls: self.calls.wrapping_sub(earlier.calls),
@@ -99,7 +99,7 @@ impl Totals {
 }
 
 impl Statistics {
-    /// Of the commands in `table`, none of which has been called.
+    /// Counts of zero for all commands in `table`.
     pub fn new(table: &'static CommandTable) -> Self {
         Self {
             table,
@@ -112,7 +112,8 @@ impl Statistics {
         self.commands.get(self.table.place(command))
     }
 
-    /// Counts `calls` calls of `command` that took `nanoseconds` together. Of its own thread alone.
+    /// Counts `calls` calls of `command` that took `nanoseconds` together. Only for the thread that
+    /// owns the counts.
     #[inline]
     pub fn called(&self, command: &'static Command, calls: u64, nanoseconds: u64, spread: bool) {
         let Some(counts) = self.of(command) else {
@@ -136,7 +137,7 @@ impl Statistics {
         }
     }
 
-    /// Counts `calls` calls, counted as such already, that ended in an error.
+    /// Counts `calls` calls that ended in an error and have been counted as calls already.
     pub fn failed(&self, command: &'static Command, calls: u64) {
         if let Some(counts) = self.of(command) {
             counts.failed.add(calls);
@@ -159,12 +160,12 @@ impl Statistics {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the error replies so far. Of any thread.
+    /// Forgets the error replies so far. Can be called from any thread.
     pub fn forget_errors(&self) {
         self.errors().clear();
     }
 
-    /// Error replies of all `threads`, by their first word.
+    /// The error replies of all `threads`, by their first word.
     pub fn all_errors<'a>(threads: impl Iterator<Item = &'a Statistics>) -> BTreeMap<String, u64> {
         let mut all = BTreeMap::new();
         for thread in threads {

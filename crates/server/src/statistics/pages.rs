@@ -1,6 +1,6 @@
-//! The system's report on the pages behind the store, and its age. **No thread that serves clients
-//! waits for it**: the system counts page by page, for milliseconds in a large store, so a
-//! background thread makes the report and keeps it.
+//! The system's report on the pages behind the store, and its age. The system counts page by page,
+//! which takes milliseconds for a large store, so a background thread requests the report and keeps
+//! it: **no thread that serves clients waits for it**.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,14 +11,14 @@ pub(crate) struct Pages(Mutex<Kept>);
 
 struct Kept {
     report: PageReport,
-    /// When it was made, by the server's clock.
+    /// When it was made, in nanoseconds of the server's clock.
     at_ns: u64,
-    /// What it took to make it.
+    /// How long it took to make, in nanoseconds.
     took_ns: u64,
 }
 
 impl Pages {
-    /// A first report, of `store` before it is served.
+    /// Makes a first report on `store`, before it is served.
     pub fn of(store: &LogStore, now_ns: impl Fn() -> u64) -> Self {
         Self(Mutex::new(Kept::make(store, now_ns)))
     }
@@ -38,13 +38,13 @@ impl Pages {
         self.kept().took_ns
     }
 
-    /// Makes a new one, unless the last is younger than `young_ns`. Not for a thread that serves
-    /// clients.
+    /// Makes a new report, unless the last one is younger than `young_ns`. Not for a thread that
+    /// serves clients.
     pub fn refresh(&self, store: &LogStore, young_ns: u64, now_ns: impl Fn() -> u64) {
         if self.last(now_ns()).1 < young_ns {
             return;
         }
-        // Without the lock, for which others do not wait then.
+        // Made without the lock, so that readers do not wait for it.
         let made = Kept::make(store, now_ns);
         *self.kept() = made;
     }

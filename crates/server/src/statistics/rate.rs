@@ -1,7 +1,8 @@
 //! Rates a second: **the mean over the last 1.6 seconds, however often it is read**, as in Redis.
 //!
-//! The first I/O thread that finds one due takes a sample every 100 ms, and so does a reader. No
-//! thread wakes up for it: while none runs nothing is done, and the next sample accounts for that.
+//! A sample is due every 100 ms. The first I/O thread that notices takes it, and so does a reader.
+//! No thread wakes up for it: while all threads are idle no sample is taken, and the next one
+//! covers the whole time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +10,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::counters::CounterTotals;
 
-/// Nanoseconds that a sample covers at least.
+/// The minimum duration of a sample in nanoseconds.
 const SAMPLE_NS: u64 = 100_000_000;
 
-/// Nanoseconds that the mean is taken over, once there are as many.
+/// The nanoseconds that the mean covers, once that much time has passed.
 const WINDOW_NS: u64 = 16 * SAMPLE_NS;
 
 /// The latest samples.
@@ -25,22 +26,21 @@ pub(crate) struct Rate {
 
 #[derive(Debug, Default)]
 struct Samples {
-    /// When the last one was taken, and what had been done by then.
+    /// When the last sample was taken, and the totals at that time.
     at_ns: u64,
     totals: CounterTotals,
-    /// The newest is the last; together they cover the window and no more than one sample beyond
-    /// it.
+    /// The samples, newest last; together they cover the window and at most one sample more.
     latest: VecDeque<Sample>,
 }
 
-/// What was done in some time.
+/// The work done in one period.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     passed_ns: u64,
     done: Rates,
 }
 
-/// What was done a second.
+/// The rates a second.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(crate) struct Rates {
     /// Commands.
@@ -52,11 +52,12 @@ pub(crate) struct Rates {
 }
 
 impl Rate {
-    /// Takes a sample if one is due. `totals` is called then: what has been done since the start.
+    /// Takes a sample if one is due. Only then is `totals` called, which returns the totals since
+    /// the start.
     #[inline]
     pub fn sample(&self, now_ns: u64, totals: impl FnOnce() -> CounterTotals) {
-        // SYNC: pairs with nothing: two threads that find it due take their samples one after the
-        // other.
+        // SYNC: pairs with nothing: if two threads find a sample due, a lock makes them take theirs
+        // one after the other.
         if now_ns >= self.due_ns.load(Ordering::Relaxed) {
             let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
             if samples.take(now_ns, totals()) {
@@ -65,7 +66,7 @@ impl Rate {
         }
     }
 
-    /// The rates lately. A sample is taken first if one is due.
+    /// The current rates. Takes a sample first if one is due.
     pub fn now(&self, now_ns: u64, totals: impl FnOnce() -> CounterTotals) -> Rates {
         self.sample(now_ns, totals);
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +75,7 @@ impl Rate {
 }
 
 impl Samples {
-    /// Returns whether there was enough time for one.
+    /// Takes a sample. Returns whether enough time had passed for one.
     fn take(&mut self, now_ns: u64, totals: CounterTotals) -> bool {
         let passed_ns = now_ns.saturating_sub(self.at_ns);
         if passed_ns < SAMPLE_NS {
@@ -126,7 +127,7 @@ mod tests {
     #[test]
     fn a_rate_is_the_mean_of_the_window_however_often_it_is_asked_for() {
         let rate = Rate::default();
-        // A hundred commands in each tenth of a second, and a question after each.
+        // A hundred commands in each tenth of a second; the rate is read after each.
         let mut at_ns = 0;
         for sample in 1..=100 {
             at_ns += SAMPLE_NS;
@@ -134,13 +135,13 @@ mod tests {
             let asked = rate.now(at_ns + 1, || panic!("no sample is due"));
             assert_eq!(asked.commands, 1000);
         }
-        // Half of the window without any.
+        // Half of the window without commands.
         for _ in 0..8 {
             at_ns += SAMPLE_NS;
             rate.sample(at_ns, commands(10_000));
         }
         assert_eq!(rate.now(at_ns, commands(10_000)).commands, 500);
-        // No thread ran for long.
+        // All threads were idle for long.
         at_ns += 5 * WINDOW_NS;
         assert_eq!(rate.now(at_ns, commands(10_000)).commands, 0);
     }

@@ -1,11 +1,11 @@
-//! The commands that took long: the last ones, with their arguments cut short.
+//! The slow log: the most recent commands that took long, with their arguments shortened.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::resp::Arguments;
 
-/// Arguments kept of a command, and bytes kept of an argument: as Redis.
+/// The number of arguments kept of a command, and of bytes kept of an argument, as in Redis.
 const ARGUMENTS: usize = 32;
 const BYTES: usize = 128;
 
@@ -20,7 +20,7 @@ struct Entries {
     slow: VecDeque<Slow>,
 }
 
-/// One command that took long.
+/// An entry: one slow command.
 #[derive(Debug, Clone)]
 pub(crate) struct Slow {
     /// Counted from 0 since the server's start.
@@ -29,9 +29,9 @@ pub(crate) struct Slow {
     pub at_s: u64,
     /// Microseconds that it took.
     pub took_us: u64,
-    /// Its name and arguments, cut short.
+    /// Its name and arguments, shortened.
     pub arguments: Vec<Vec<u8>>,
-    /// The client's address and its name, cut short.
+    /// The client's address and its name, shortened.
     pub client: (String, Vec<u8>),
 }
 
@@ -40,8 +40,8 @@ impl Slowlog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a command, in place of the oldest if there are `most` already. Its number does not
-    /// matter.
+    /// Adds an entry, and removes the oldest if there are `most` already. The entry's `id` is
+    /// assigned here.
     pub fn enter(&self, mut slow: Slow, most: usize) {
         let mut entries = self.entries();
         slow.id = entries.next;
@@ -66,8 +66,8 @@ impl Slowlog {
     }
 }
 
-/// What the log keeps of a command: secrets are not kept. `together` is how many commands took that
-/// time together.
+/// The arguments as the log keeps them, shortened and without secrets. `together` is the number of
+/// commands that were executed together in the recorded time.
 pub(crate) fn shortened(args: Arguments<'_>, together: u64) -> Vec<Vec<u8>> {
     let kept = if args.len() > ARGUMENTS {
         ARGUMENTS - 1
@@ -89,7 +89,7 @@ pub(crate) fn shortened(args: Arguments<'_>, together: u64) -> Vec<Vec<u8>> {
     words
 }
 
-/// The first bytes, and how many more there are.
+/// The first bytes, followed by the number of bytes left out.
 pub(crate) fn cut(bytes: &[u8]) -> Vec<u8> {
     if bytes.len() <= BYTES {
         return bytes.to_vec();
@@ -98,8 +98,8 @@ pub(crate) fn cut(bytes: &[u8]) -> Vec<u8> {
     [&bytes[..BYTES], more.as_bytes()].concat()
 }
 
-/// Settings that Redis keeps secret, also those that are refused here: a client that tries one has
-/// sent its password.
+/// Settings that Redis keeps secret. Settings that this server refuses are included, because a
+/// client that tries to set one has sent its password.
 const SECRETS: [&[u8]; 5] = [
     b"requirepass",
     b"masterauth",

@@ -1,6 +1,6 @@
-//! Until when a certificate is valid. Of X.509 nothing else is read here.
+//! Reads the expiry time of a certificate; nothing else of X.509 is parsed here.
 
-/// The tags of DER that stand on the way to the time.
+/// The DER tags that precede the expiry time.
 mod tag {
     pub const INTEGER: u8 = 0x02;
     pub const SEQUENCE: u8 = 0x30;
@@ -10,8 +10,8 @@ mod tag {
     pub const VERSION: u8 = 0xa0;
 }
 
-/// The second since 1970 after which the certificate is no longer valid. `None`: it is not DER of a
-/// certificate.
+/// The second since 1970 after which the certificate is no longer valid. `None` if it is not a
+/// certificate in DER.
 pub(crate) fn expires_s(der: &[u8]) -> Option<i64> {
     let (certificate, _) = element(der, tag::SEQUENCE)?;
     let (mut rest, _) = element(certificate, tag::SEQUENCE)?;
@@ -47,7 +47,7 @@ fn head(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((kind, content, behind))
 }
 
-/// The content of the first element, which must be of this kind, and what follows it.
+/// The content of the first element, which must have the tag `kind`, and what follows it.
 fn element(der: &[u8], kind: u8) -> Option<(&[u8], &[u8])> {
     let (found, content, behind) = head(der)?;
     (found == kind).then_some((content, behind))
@@ -58,7 +58,7 @@ fn any(der: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((content, behind))
 }
 
-/// `YYMMDDHHMMSSZ`, or the same with four digits of the year, as RFC 5280 has it.
+/// Parses `YYMMDDHHMMSSZ`, or the same with a year of four digits, as in RFC 5280.
 fn seconds(kind: u8, text: &[u8]) -> Option<i64> {
     let digits = text.strip_suffix(b"Z")?;
     let (year_digits, len) = match kind {
@@ -91,7 +91,7 @@ fn seconds(kind: u8, text: &[u8]) -> Option<i64> {
 
 /// Days from the first of January 1970 to a day of the Gregorian calendar.
 fn days(year: i64, month: i64, day: i64) -> i64 {
-    // Years begin in March here, so that the leap day is the last one.
+    // Counts years from March, so that the leap day is the last day of a year.
     let (year, month) = match month > 2 {
         true => (year, month - 3),
         false => (year - 1, month + 9),
@@ -131,7 +131,7 @@ mod tests {
         let certificate = parameters.self_signed(&key).unwrap();
         let der = certificate.der();
         assert_eq!(expires_s(der), Some(1_935_792_000));
-        // Whatever is cut off or overwritten is no certificate or has another time.
+        // A certificate that is truncated or overwritten gives either an error or another time.
         for len in 0..der.len().min(200) {
             let _ = expires_s(&der[..len]);
             let mut damaged = der.to_vec();

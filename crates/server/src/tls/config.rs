@@ -1,5 +1,5 @@
-//! What the settings `tls-...` say, made into a configuration of rustls: **all files are read at
-//! once, and a configuration holds whole or not at all**.
+//! Turns the settings `tls-...` into a configuration of rustls. **All files are read at once; if
+//! one has an error, the configuration is refused as a whole.**
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use super::certificate::expires_s;
 use crate::settings::{Key, Settings};
 
-/// Why TLS is not spoken as the settings say.
+/// Why the TLS settings are refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
     #[error("{setting} is not set, and is needed with tls-port")]
@@ -63,11 +63,11 @@ pub(crate) enum TlsError {
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// What a server is to TLS: its certificate, and how it speaks.
+/// A server's TLS identity: its certificate, and the protocol parameters.
 #[derive(Clone)]
 pub(crate) struct TlsIdentity {
     pub config: Arc<ServerConfig>,
-    /// The second since 1970 after which its certificate, or one that signs it, is not valid.
+    /// The second since 1970 after which its certificate, or one in its chain, is no longer valid.
     pub expires_s: Option<i64>,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Debug for TlsIdentity {
     }
 }
 
-/// The identity that new connections are given: none while there is no `tls-port`.
+/// The identity for new connections; none if there is no `tls-port`.
 #[derive(Debug, Default)]
 pub(crate) struct Live(Mutex<Option<TlsIdentity>>);
 
@@ -89,7 +89,7 @@ impl Live {
         identity.clone()
     }
 
-    /// For connections from now on. Those that there are keep what they began with.
+    /// Sets the identity for new connections. Existing connections keep theirs.
     pub fn set(&self, identity: TlsIdentity) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity);
     }
@@ -126,7 +126,8 @@ impl TlsIdentity {
                 source,
             })?;
         config.ignore_client_order = settings.is(Key::TlsPreferServerCiphers);
-        // Sessions are kept by the clients, in tickets that any thread can read; none here.
+        // Session state is kept by the clients, in tickets that every thread can decrypt; the
+        // server keeps none.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         match settings.is(Key::TlsSessionCaching) {
             true => config.ticketer = ring::Ticketer::new()?,
@@ -139,7 +140,7 @@ impl TlsIdentity {
     }
 }
 
-/// The path that a setting names.
+/// The path in a setting.
 fn named(settings: &Settings, key: Key) -> Result<PathBuf, TlsError> {
     let text = settings.text(key);
     match text.is_empty() {
@@ -189,8 +190,8 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     })
 }
 
-/// The certificates that clients' are to be signed by: of the file and of all files in the
-/// directory.
+/// The authorities that must have signed clients' certificates: those of the file and of all files
+/// in the directory.
 fn authorities(settings: &Settings) -> Result<RootCertStore, TlsError> {
     let mut paths = Vec::new();
     paths.extend(named(settings, Key::TlsAuthority).ok());
@@ -222,7 +223,7 @@ fn authorities(settings: &Settings) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// The versions of TLS that `tls-protocols` names, as OpenSSL writes them; all if it is empty.
+/// The TLS versions in `tls-protocols`, which uses OpenSSL's names; all if it is empty.
 fn versions(settings: &Settings) -> Result<Vec<&'static SupportedProtocolVersion>, TlsError> {
     const KNOWN: [(&str, &SupportedProtocolVersion); 2] =
         [("TLSv1.2", &version::TLS12), ("TLSv1.3", &version::TLS13)];
@@ -235,8 +236,9 @@ fn versions(settings: &Settings) -> Result<Vec<&'static SupportedProtocolVersion
     })
 }
 
-/// ring's, with the suites that `tls-ciphersuites` (of TLS 1.3) and `tls-ciphers` (of TLS 1.2)
-/// name, in that order; all of a version whose setting is empty.
+/// The provider of ring, with the cipher suites in `tls-ciphersuites` (of TLS 1.3) and
+/// `tls-ciphers` (of TLS 1.2), in that order. If one of the settings is empty, all suites of its
+/// version are used.
 fn provider(settings: &Settings) -> Result<CryptoProvider, TlsError> {
     use ring::cipher_suite::*;
     let thirteen = [
@@ -295,7 +297,7 @@ fn provider(settings: &Settings) -> Result<CryptoProvider, TlsError> {
     })
 }
 
-/// What the words name.
+/// The items that the words name.
 fn chosen<'a, T: Copy>(
     key: Key,
     words: impl Iterator<Item = &'a str>,

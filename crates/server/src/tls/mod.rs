@@ -1,10 +1,10 @@
 //! TLS: connections of a `tls-port` are encrypted by [rustls](https://docs.rs/rustls), on the same
 //! threads as all others.
 //!
-//! **A handshake is the work of a stranger**, and costs others nothing: no state is made for a
-//! socket before it has sent the beginning of a ClientHello, each thread knows at most so many
-//! handshakes that are not over, none lasts longer than [`HANDSHAKE_MS`], and a step of one is done
-//! when the clients that are ready have been served.
+//! **Handshakes cannot exhaust the server, although any stranger can begin one.** No state is made
+//! for a socket before it has sent the beginning of a ClientHello, the number of unfinished
+//! handshakes of each thread is limited, none lasts longer than [`HANDSHAKE_MS`], and a step of a
+//! handshake is done after the clients that are ready have been served.
 
 mod certificate;
 mod config;
@@ -15,10 +15,10 @@ pub(crate) use stream::{BYTES, TlsStream};
 
 use crate::settings::Key;
 
-/// How many days ahead the end of a certificate is warned of.
+/// How many days before a certificate's end the warnings begin.
 pub(crate) const WARNING_DAYS: i64 = 14;
 
-/// Whether a setting has its part in the identity.
+/// Whether the identity depends on a setting.
 pub(crate) fn is_meant(key: Key) -> bool {
     matches!(
         key,
@@ -35,9 +35,9 @@ pub(crate) fn is_meant(key: Key) -> bool {
     )
 }
 
-/// How long a handshake may take: milliseconds.
+/// The time limit of a handshake, in milliseconds.
 pub(crate) const HANDSHAKE_MS: u64 = 10_000;
 
-/// Handshakes of one thread that are not over. Of more the oldest is ended, which an honest client
-/// is not: its own takes a few round trips.
+/// The maximum number of unfinished handshakes of a thread. Beyond it, the oldest is ended: an
+/// honest client's handshake takes a few round trips, so it is never the oldest for long.
 pub(crate) const HANDSHAKES: usize = 512;

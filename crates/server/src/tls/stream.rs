@@ -1,8 +1,8 @@
 //! A connection's socket under TLS: **plain bytes in and out, never waiting.**
 //!
-//! What the socket has is read in one go into a buffer of the thread and decrypted from there. What
-//! is sent is encrypted, and written at once; only what the socket does not take is kept, up to
-//! rustls' limit of 64 KiB.
+//! All available bytes of the socket are read at once into a buffer of the thread, and decrypted
+//! from there. Bytes to send are encrypted and written at once; only what the socket does not
+//! accept is kept, up to rustls' limit of 64 KiB.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,41 +11,43 @@ use std::sync::Arc;
 use mio::net::TcpStream;
 use rustls::{ServerConfig, ServerConnection};
 
-/// The beginning of a ClientHello: a record of a handshake, its version and length, and the kind of
-/// message.
+/// The length of a ClientHello's beginning: a handshake record's type, version and length, and the
+/// message type.
 const HELLO: usize = 6;
 
-/// Encrypted bytes asked of a socket at once.
+/// The number of encrypted bytes read from a socket at once.
 const READ: usize = 64 << 10;
 
-/// The most plain bytes that an encrypted record of the client may turn out to hold.
+/// The maximum number of plain bytes that one encrypted record can contain.
 const RECORD: usize = 16 << 10;
 
 /// The answer to a client that does not speak TLS.
 const PLAIN: &[u8] = b"-ERR this port speaks TLS, and nothing else: connect with TLS\r\n";
 
 thread_local! {
-    /// What has come from a socket and is not decrypted yet.
+    /// Bytes that have been read from a socket and not been decrypted yet.
     static ENCRYPTED: RefCell<Vec<u8>> = RefCell::new(vec![0; READ]);
 }
 
-/// Bytes that rustls takes for an idle connection, about: counted as the client's.
+/// The approximate number of bytes that rustls needs for an idle connection, counted as the
+/// client's memory.
 pub(crate) const BYTES: usize = 8 << 10;
 
-/// A socket whose peer is to speak TLS.
+/// A socket whose peer must use TLS.
 #[derive(Debug)]
 pub(crate) struct TlsStream {
     socket: TcpStream,
     state: State,
-    /// Whether the socket has had no more than was read last.
+    /// Whether the last read has emptied the socket.
     is_drained: bool,
-    /// Whether there are decrypted bytes to be read.
+    /// Whether decrypted bytes are waiting to be read.
     has_plain: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    /// It has not said anything. It will be spoken to as this says.
+    /// The peer has not sent anything yet. The configuration is the one that its handshake will
+    /// use.
     Silent(Arc<ServerConfig>),
     Speaking(Box<ServerConnection>),
 }
@@ -68,7 +70,7 @@ impl TlsStream {
         &mut self.socket
     }
 
-    /// Whether its handshake is not over.
+    /// Whether its handshake is unfinished.
     pub fn is_shaking_hands(&self) -> bool {
         match &self.state {
             State::Silent(_) => true,
@@ -76,12 +78,12 @@ impl TlsStream {
         }
     }
 
-    /// Whether another read may give bytes although the socket reports none.
+    /// Whether another read may return bytes although the socket reports none.
     pub fn may_have_more(&self) -> bool {
         self.has_plain || !self.is_drained
     }
 
-    /// Whether encrypted bytes wait for the socket.
+    /// Whether encrypted bytes are waiting until the socket accepts them.
     pub fn has_unsent(&self) -> bool {
         match &self.state {
             State::Silent(_) => false,
@@ -89,7 +91,7 @@ impl TlsStream {
         }
     }
 
-    /// Says that nothing more will be sent, if the socket takes it.
+    /// Sends TLS' `close_notify`, if the socket accepts it.
     pub fn say_goodbye(&mut self) {
         if let State::Speaking(session) = &mut self.state {
             session.send_close_notify();
@@ -97,13 +99,14 @@ impl TlsStream {
         }
     }
 
-    /// Makes the session, once the client has said what begins one.
+    /// Makes the session, once the client has sent the beginning of a ClientHello.
     fn begin(&mut self) -> io::Result<bool> {
         let State::Silent(config) = &self.state else {
             return Ok(true);
         };
         let mut hello = [0; HELLO];
-        // What comes next is reported, whether the rest of it is there or not.
+        // The system reports the next bytes as an event, whether or not the ClientHello is
+        // complete.
         self.is_drained = true;
         let len = self.socket.peek(&mut hello)?;
         let is_hello = match hello[..len] {
@@ -128,7 +131,7 @@ fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
     io::Error::new(ErrorKind::InvalidData, error)
 }
 
-/// Writes encrypted bytes as far as the socket takes them.
+/// Writes as many encrypted bytes as the socket accepts.
 fn send(session: &mut ServerConnection, socket: &mut TcpStream) -> io::Result<()> {
     while session.wants_write() {
         if session.write_tls(socket)? == 0 {
@@ -138,7 +141,8 @@ fn send(session: &mut ServerConnection, socket: &mut TcpStream) -> io::Result<()
     Ok(())
 }
 
-/// Decrypts `encrypted`, all of it, and moves to `plain` what fits there; returns how much.
+/// Decrypts all of `encrypted`, and moves as much to `plain` as fits; returns the number of bytes
+/// moved.
 fn decrypt(
     session: &mut ServerConnection,
     mut encrypted: &[u8],
@@ -167,7 +171,7 @@ impl Read for TlsStream {
         };
         self.has_plain = false;
         match session.reader().read(plain) {
-            // What is left is less than a record.
+            // The rest is less than a record.
             Ok(read) => {
                 self.has_plain = read == plain.len();
                 return Ok(read);
@@ -175,8 +179,8 @@ impl Read for TlsStream {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
-        // No more than fits when it is decrypted, with the record that came in part before. What is
-        // beyond stays in rustls, which has space for one record.
+        // Reads only as many bytes as fit into `plain` when decrypted, together with the incomplete
+        // record from before. Bytes beyond that stay in rustls, which has space for one record.
         let most = plain.len().saturating_sub(RECORD).clamp(4 << 10, READ);
         ENCRYPTED.with_borrow_mut(|encrypted| {
             let encrypted = &mut encrypted[..most];
@@ -187,7 +191,7 @@ impl Read for TlsStream {
                 return Ok(0);
             }
             let filled = decrypt(session, &encrypted[..read], plain);
-            // A refusal is sent as well: the client learns what is wrong.
+            // The alert is sent even after an error, so that the client learns the reason.
             let sent = send(session, &mut self.socket);
             let filled = filled?;
             match sent {
@@ -196,7 +200,7 @@ impl Read for TlsStream {
             }
             self.has_plain = filled == plain.len();
             match filled {
-                // The end that the client has said, or nothing yet.
+                // Either the client has closed the session, or there are no bytes yet.
                 0 => session.reader().read(plain),
                 filled => Ok(filled),
             }
@@ -205,7 +209,7 @@ impl Read for TlsStream {
 }
 
 impl Write for TlsStream {
-    /// Encrypts and sends. `WouldBlock`: what was encrypted before has not left yet.
+    /// Encrypts and sends. Returns `WouldBlock` if bytes encrypted earlier have not been sent yet.
     fn write(&mut self, plain: &[u8]) -> io::Result<usize> {
         let State::Speaking(session) = &mut self.state else {
             return Err(ErrorKind::WouldBlock.into());

@@ -1,4 +1,4 @@
-//! TLS around the connection to a server, whose certificate is verified.
+//! TLS for the connection to a server. The server's certificate is verified.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::stream::{ClientStream, Timed};
 
-/// Where systems keep the certificates of the authorities that they trust.
+/// Where operating systems keep the certificates of the authorities they trust.
 const BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
 ];
 
-/// How the connection is encrypted.
+/// Flags that say how the connection is encrypted.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Encryption {
     /// Speak TLS, and verify the server's certificate.
@@ -69,7 +69,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 }
 
 impl Encryption {
-    /// The file of the authorities.
+    /// The file with the authorities' certificates.
     fn authorities(&self) -> Result<PathBuf> {
         let of_system = || {
             let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
@@ -102,14 +102,15 @@ impl Encryption {
         config.map_err(|error| wrong(cert, error))
     }
 
-    /// Shakes hands with `host` over `stream`.
+    /// Makes the TLS handshake with `host` over `stream`.
     pub fn around(&self, stream: Timed, host: &str) -> Result<Encrypted> {
         let config = Arc::new(self.config()?);
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|error| Error::new(ErrorKind::InvalidInput, error))?;
         let session = ClientConnection::new(config, name).map_err(Error::other)?;
         let mut stream = StreamOwned::new(session, stream);
-        // What is wrong with a certificate is said here, and not by the first question.
+        // Completed here, so that an error in a certificate is reported here and not by the first
+        // question.
         stream.conn.complete_io(&mut stream.sock)?;
         Ok(Encrypted(stream))
     }

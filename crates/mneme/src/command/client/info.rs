@@ -1,4 +1,4 @@
-//! What a server says of itself: the fields of `INFO`, by name.
+//! The fields of a server's `INFO`, by name.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +17,17 @@ impl Info {
         )
     }
 
-    /// A field's text; empty where the server does not say it.
+    /// A field's text; empty if the server has no such field.
     pub fn text(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    /// A field's number; 0 where the server does not say it.
+    /// A field's number; 0 if the server has no such field.
     pub fn number(&self, name: &str) -> u64 {
         self.text(name).parse().unwrap_or(0)
     }
 
-    /// The fields whose names begin so, without that beginning.
+    /// The fields whose names begin with `with`, with that prefix removed.
     pub fn beginning<'a>(&'a self, with: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.0
             .iter()

@@ -1,4 +1,4 @@
-//! Where a server is, by flags and the environment.
+//! The server's address, from flags and the environment.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::stream::{ClientStream, Timed};
 use super::{AskError, ServerConnection};
 use crate::command::flags;
 
-/// The flags, and the environment where they say nothing.
+/// The flags; where one is missing, the environment variable is used.
 #[derive(Debug, clap::Args)]
 struct Words {
     /// The server's host. [default: 127.0.0.1]
@@ -49,7 +49,7 @@ struct Words {
     encryption: Encryption,
 }
 
-/// Where the server is, and how to be let in.
+/// A server's address, and the user and password for it.
 #[derive(Debug, Clone)]
 pub struct Where {
     host: Option<String>,
@@ -73,7 +73,7 @@ impl clap::Args for Where {
 impl clap::FromArgMatches for Where {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let words = Words::from_arg_matches(matches)?;
-        // The error names the place where the operator gave the value.
+        // The error names the flag or variable that has the value.
         let place = match matches.value_source("port") {
             Some(ValueSource::EnvVariable) => "MNEME_PORT",
             _ => "--port",
@@ -99,17 +99,17 @@ impl clap::FromArgMatches for Where {
     }
 }
 
-/// A port, refused in the words of the server's setting.
+/// Parses a port. The error is that of the server's setting.
 fn port(text: &str, place: &str) -> Result<u16, Error> {
     let setting = Key::Port.setting();
     let parsed = setting.kind.parse(text);
     let value = parsed.map_err(|reason| flags::refused(text, place, &setting.refusal(&reason)))?;
-    // The setting's range is that of ports.
+    // Always in range, since the setting only accepts ports.
     Ok(u16::try_from(value.number).unwrap_or(0))
 }
 
 impl Where {
-    /// In words.
+    /// The address as text.
     pub fn place(&self) -> String {
         match &self.unixsocket {
             Some(path) => path.display().to_string(),
@@ -120,7 +120,7 @@ impl Where {
         }
     }
 
-    /// Whether somebody has said where: a server is expected there.
+    /// Whether the operator has named an address, and so expects a server there.
     pub fn is_chosen(&self) -> bool {
         self.host.is_some() || self.port.is_some() || self.unixsocket.is_some()
     }
@@ -144,7 +144,7 @@ impl Where {
         })
     }
 
-    /// Connects, and says the password if there is one.
+    /// Connects, and authenticates if there is a password.
     pub fn connect(&self) -> Result<ServerConnection, AskError> {
         let mut client = ServerConnection::connect(self)?;
         let password = self.requirepass.as_deref();

@@ -1,6 +1,6 @@
-//! A socket to a server that fails when its time is up, **however often a byte comes**: the
-//! system's own limits are of single reads, and a server that sends a byte now and then would be
-//! waited for without end.
+//! A socket to a server with a deadline for a whole exchange. The system's timeouts apply to single
+//! reads, so a server that sends a byte now and then could keep a client waiting without end;
+//! **here the time is limited however often a byte arrives**.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -11,13 +11,13 @@ use std::time::Duration;
 use mneme_sys::{Clock, SystemClock};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// What a client sends to and reads from.
+/// The connection that a client reads and writes.
 pub trait ClientStream: Read + Write {
-    /// Whatever is read and written from now on is to take no longer than this altogether.
+    /// Limits the total time of all reads and writes from now on.
     fn allow(&mut self, time: Duration);
 }
 
-/// A moment, by a clock that never goes back.
+/// A point in time of a monotonic clock.
 #[derive(Debug, Clone, Copy)]
 struct Deadline {
     at_ns: u64,
@@ -31,17 +31,17 @@ impl Deadline {
         }
     }
 
-    /// How long it is until then.
+    /// The time left until then.
     fn left(self) -> Result<Duration> {
         match self.at_ns.saturating_sub(SystemClock.now_ns()) {
             0 => Err(ErrorKind::TimedOut.into()),
-            // The system counts microseconds, of which 0 is no limit.
+            // At least a microsecond: the system counts microseconds, and takes 0 for no limit.
             ns => Ok(Duration::from_nanos(ns).max(Duration::from_micros(1))),
         }
     }
 }
 
-/// A socket of either kind.
+/// A TCP or unix socket with a deadline.
 #[derive(Debug)]
 pub struct Timed {
     socket: Socket,
@@ -49,14 +49,14 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// Connects by TCP to the first address of `host` that answers. All of it takes no longer than
-    /// `timeout`.
+    /// Connects by TCP to the first address of `host` that answers, within `timeout` altogether.
     pub fn tcp(host: &str, port: u16, timeout: Duration) -> Result<Self> {
         let deadline = Deadline::after(timeout);
         let addresses = addresses(host, port, deadline)?;
         let mut last = Error::from(ErrorKind::AddrNotAvailable);
         for (index, address) in addresses.iter().enumerate() {
-            // One that does not answer leaves time for the others.
+            // Divided among the remaining addresses, so that one that does not answer leaves time
+            // for the others.
             let others = addresses.len() - index;
             let share = deadline.left()? / u32::try_from(others).unwrap_or(u32::MAX);
             match TcpStream::connect_timeout(address, share.max(Duration::from_micros(1))) {
@@ -70,8 +70,8 @@ impl Timed {
         Err(last)
     }
 
-    /// Connects to a unix socket. If the server's backlog is full, Linux waits for a place as long
-    /// as the write timeout says.
+    /// Connects to a unix socket. If the server's backlog is full, Linux waits as long as the write
+    /// timeout allows.
     pub fn unix(path: &Path, timeout: Duration) -> Result<Self> {
         let deadline = Deadline::after(timeout);
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -81,8 +81,8 @@ impl Timed {
     }
 }
 
-/// The addresses of `host`. Asking for those of a name has no limit of its own: a thread is left
-/// with it.
+/// The addresses of `host`. Resolving a name has no timeout of its own, so a thread does it, and is
+/// abandoned at the deadline.
 fn addresses(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr>> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
@@ -91,7 +91,7 @@ fn addresses(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr
     let (answer, answers) = mpsc::channel();
     std::thread::Builder::new().spawn(move || {
         let found = (host.as_str(), port).to_socket_addrs();
-        // The thread that asked may have given up.
+        // The waiting thread may have given up.
         let _ = answer.send(found.map(Iterator::collect));
     })?;
     let answered = answers.recv_timeout(deadline.left()?);

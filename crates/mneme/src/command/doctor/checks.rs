@@ -1,4 +1,4 @@
-//! What is looked at: each check is one function that says what it found and what to do about it.
+//! The checks of `mneme doctor`. Each is one function that returns a finding with advice.
 
 use super::host::{Host, option, tmpfs_size};
 use super::{Finding, Fix, State};
@@ -6,7 +6,7 @@ use crate::command::size;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// All checks, in the order of their importance to most.
+/// All checks, the most important for most users first.
 pub const CHECKS: &[fn(&Host) -> Option<Finding>] = &[
     memory,
     shared_memory,
@@ -30,7 +30,7 @@ fn human(bytes: u64) -> String {
     size::show(bytes)
 }
 
-/// The memory there is: the machine's, or what the control group leaves of it.
+/// The available memory: the machine's, and the limit of the control group if there is one.
 fn memory_there(host: &Host) -> Option<(u64, Option<u64>)> {
     let machine = host.memory("MemTotal")?;
     let group = mneme_sys::memory_limit(host.root()).map(|limit| limit.bytes);
@@ -93,7 +93,7 @@ fn registry(host: &Host) -> Option<Finding> {
     Some(Finding::new(NAME, State::Good, found))
 }
 
-/// A user who may look into the registry may open those segments whose own modes permit it.
+/// A user who can enter the registry's directory can open those segments whose own modes permit it.
 fn registry_mode(host: &Host) -> Option<Finding> {
     const NAME: &str = "registry's mode";
     let mode = std::fs::metadata(&host.registry).ok()?.permissions().mode() & 0o777;
@@ -112,8 +112,8 @@ fn registry_mode(host: &Host) -> Option<Finding> {
     Some(Finding::new(NAME, state, found).advise(advice))
 }
 
-/// Data in memory outlive a registry that was removed by hand, and then nothing names them: their
-/// files' names begin with the identity of the registry that they belong to.
+/// Data in shared memory outlives a registry that was removed by hand, and then has no name any
+/// more. The names of data files begin with the identity of the registry they belong to.
 fn data_of_others(host: &Host) -> Option<Finding> {
     const NAME: &str = "unnamed data";
     let directory = format!("{SHM}/mneme-{}", host.uid);
@@ -139,7 +139,7 @@ fn data_of_others(host: &Host) -> Option<Finding> {
     })
 }
 
-/// `systemd-logind` removes an ordinary user's shared memory at the end of the last session.
+/// `systemd-logind` removes an ordinary user's shared memory when the user's last session ends.
 fn remove_ipc(host: &Host) -> Option<Finding> {
     const NAME: &str = "RemoveIPC";
     const OURS: &str = "/etc/systemd/logind.conf.d/50-mneme.conf";
@@ -159,7 +159,8 @@ fn remove_ipc(host: &Host) -> Option<Finding> {
             texts.push((name, text));
         }
     }
-    // Drop-ins go by their names, whatever directory they are in, and come after the file itself.
+    // Drop-in files are ordered by their names, whatever their directories, and override the main
+    // file.
     texts.sort_by(|a, b| a.0.cmp(&b.0));
     let main = host.read("/etc/systemd/logind.conf").unwrap_or_default();
     let settings =
@@ -199,7 +200,7 @@ fn remove_ipc(host: &Host) -> Option<Finding> {
     )
 }
 
-/// The choice that counts for huge pages.
+/// The selected value of a kernel setting for huge pages.
 fn setting(host: &Host, name: &str) -> Option<String> {
     let (_, choice) = mneme_sys::huge_page_setting(host.root(), name)?;
     Some(choice)

@@ -1,5 +1,5 @@
-//! The disk that keeps a server's data: its file system, its free space, and how long it takes to
-//! make a change durable.
+//! Checks the disk that keeps a server's data: its file system, its free space, and how long it
+//! takes to make a change durable.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -13,19 +13,20 @@ use super::host::Host;
 use super::{Finding, State};
 use crate::command::size;
 
-/// Syncs that are timed.
+/// The number of syncs that are timed.
 const SYNCS: usize = 21;
 
-/// The file that is written for it.
+/// The file that is written to time them.
 const FILE: &str = "doctor.new";
 
-/// Free space below which a disk is soon full: what the journal keeps preallocated is more.
+/// Free space in bytes below which the disk may soon be full: the journal preallocates more than
+/// this.
 const LITTLE: u64 = 1 << 30;
 
-/// A sync that takes longer than this is no disk's that is well.
+/// A healthy disk syncs faster than this.
 const SLOW: Duration = Duration::from_millis(20);
 
-/// What is to be said of the directory that keeps data, or will.
+/// The findings about a directory that keeps data, or will.
 pub fn examine(host: &Host, directory: &Path) -> Vec<Finding> {
     let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let there = directory.ancestors().find(|path| path.is_dir());
@@ -97,7 +98,7 @@ fn syncs(there: &Path) -> Finding {
     }
 }
 
-/// The median and the longest time of a write of 4 KiB that is made durable.
+/// The median and the maximum time of a write of 4 KiB including its sync.
 fn measure(there: &Path) -> io::Result<(Duration, Duration)> {
     let path = there.join(FILE);
     let mut file = OpenOptions::new()
@@ -129,7 +130,7 @@ mod tests {
         assert!(findings.len() >= 2);
         let sync = findings.last().unwrap();
         assert!(sync.found.contains("in the median"), "{}", sync.found);
-        // It was the nearest directory that is there, which is empty again.
+        // The nearest existing directory was used for the test, and is empty again.
         fs::remove_dir(&path).unwrap();
         let nowhere = syncs(&path);
         assert_eq!(nowhere.state, State::Bad, "{}", nowhere.found);

@@ -1,5 +1,5 @@
-//! What the machine's files say: `/proc`, `/sys`, `/etc` below a root, so that tests have machines
-//! of their own.
+//! Reads the machine's state from `/proc`, `/sys` and `/etc`. All paths are relative to a root, so
+//! that tests can make up machines.
 
 use std::fs;
 use std::io;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use mneme_space::Registry;
 use mneme_sys::files::{self, Mount};
 
-/// A machine, by its files.
+/// A machine, as described by its files.
 pub struct Host {
     root: PathBuf,
-    /// The user it is asked for.
+    /// The user whose limits and registry are checked.
     pub uid: u32,
     /// The directory of the user's registry.
     pub registry: PathBuf,
@@ -27,7 +27,7 @@ impl Host {
         }
     }
 
-    /// A machine whose files lie below `root`.
+    /// A machine whose files are below `root`.
     pub fn at(root: PathBuf, uid: u32) -> Self {
         Self {
             root,
@@ -36,7 +36,7 @@ impl Host {
         }
     }
 
-    /// `/`, or what stands for it.
+    /// `/`, or the test's substitute.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -45,7 +45,8 @@ impl Host {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// A file's text without the last line's end; `None` where it is not there or not to be read.
+    /// A file's text without the final newline; `None` if the file does not exist or cannot be
+    /// read.
     pub fn read(&self, path: &str) -> Option<String> {
         let text = fs::read_to_string(self.path(path)).ok()?;
         Some(text.trim_end().to_owned())
@@ -56,7 +57,7 @@ impl Host {
         self.read(path)?.trim().parse().ok()
     }
 
-    /// The files of a directory, by name.
+    /// The names of the files in a directory.
     pub fn files(&self, directory: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(directory)) else {
             return Vec::new();
@@ -74,7 +75,7 @@ impl Host {
         Some(description["uuid"].as_str()?.to_owned())
     }
 
-    /// The bytes of a file that take memory or disk; 0 if it is not there.
+    /// The bytes of memory or disk that a file occupies; 0 if it does not exist.
     pub fn allocated(&self, path: &str) -> u64 {
         fs::metadata(self.path(path)).map_or(0, |found| found.blocks() * 512)
     }
@@ -83,7 +84,7 @@ impl Host {
         self.path(path).exists()
     }
 
-    /// Replaces what a file says, its directory included.
+    /// Writes a file, and makes its directory if necessary.
     pub fn write(&self, path: &str, text: &str) -> io::Result<()> {
         let path = self.path(path);
         if let Some(directory) = path.parent() {
@@ -97,16 +98,16 @@ impl Host {
         mneme_sys::memory_info(&self.root, name)
     }
 
-    /// The file system that `path` lies on: the longest mount point that leads to it, the last one
-    /// mounted there.
+    /// The mount that contains `path`: the one with the longest matching mount point, and of
+    /// several there the last.
     pub fn mount_of(&self, path: &Path) -> Option<Mount> {
         let mounts = self.read("/proc/self/mountinfo")?;
         let found = files::mounts_in(&mounts).filter(|mount| path.starts_with(&mount.point));
         found.max_by_key(|mount| mount.point.as_os_str().len())
     }
 
-    /// A soft limit of this process, as `/proc/self/limits` names it; `None`: unlimited, or not
-    /// known.
+    /// A soft limit of this process, by its name in `/proc/self/limits`; `None` if unlimited or
+    /// unknown.
     pub fn limit(&self, name: &str) -> Option<u64> {
         let limits = self.read("/proc/self/limits")?;
         let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
@@ -114,7 +115,7 @@ impl Host {
     }
 }
 
-/// The value of a mount's option like `size=64k`.
+/// The value of a mount option, as in `size=64k`.
 pub fn option<'a>(mount: &'a Mount, name: &str) -> Option<&'a str> {
     let mut values = mount
         .options
@@ -123,7 +124,8 @@ pub fn option<'a>(mount: &'a Mount, name: &str) -> Option<&'a str> {
     values.next()
 }
 
-/// The size that a tmpfs may have in bytes, `memory` being the machine's.
+/// The maximum size of a tmpfs in bytes. `memory` is the machine's, for sizes given as a
+/// percentage.
 pub fn tmpfs_size(mount: &Mount, memory: u64) -> Option<u64> {
     if mount.kind != "tmpfs" {
         return None;

@@ -1,8 +1,8 @@
-//! `mneme doctor`: what about this machine, and about a server that runs, costs memory, speed or
-//! data, and what to do about it.
+//! `mneme doctor`: finds properties of this machine, and of a running server, that cost memory,
+//! speed or data, and says how to change them.
 //!
-//! Nothing is changed unless `--fix` is given. What that changes lasts until the next boot, unless
-//! it is a file below `/etc`: settings of the kernel are the administrator's to make permanent.
+//! Nothing is changed without `--fix`. Its changes last until the next boot, except for files below
+//! `/etc`: making kernel settings permanent is left to the administrator.
 
 mod checks;
 mod disk;
@@ -37,27 +37,27 @@ pub struct Arguments {
     fix: bool,
 }
 
-/// How a finding is to be taken.
+/// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// As it should be.
     Good,
-    /// Works, and could be better.
+    /// It works, but could be better.
     Worth,
-    /// Will refuse work, or lose data.
+    /// It will make the server refuse work, or lose data.
     Bad,
 }
 
-/// What would make it right.
+/// How to correct it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Fix {
-    /// A file to write, and what.
+    /// Write this text to this file.
     Write(&'static str, &'static str),
-    /// A program and its arguments.
+    /// Run this program with these arguments.
     Run(&'static [&'static str]),
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug)]
 struct Finding {
     name: &'static str,
@@ -68,12 +68,12 @@ struct Finding {
     outcome: FixOutcome,
 }
 
-/// What came of a finding's fix.
+/// The outcome of a fix.
 #[derive(Debug, PartialEq, Eq)]
 enum FixOutcome {
     NotTried,
     Done,
-    /// For this reason.
+    /// It failed, for this reason.
     Failed(String),
 }
 
@@ -128,7 +128,7 @@ impl State {
 }
 
 impl Fix {
-    /// The fix as a shell's command.
+    /// The fix as a shell command.
     fn command(&self) -> String {
         match self {
             Fix::Write(path, text) => format!("printf '{}' > {path}", text.replace('\n', "\\n")),
@@ -154,7 +154,8 @@ impl Fix {
     }
 }
 
-/// Looks, mends if asked to, and says what it found. Not an error: that something is wrong.
+/// Runs all checks, applies fixes if that was requested, and prints the findings. A bad finding is
+/// not an error.
 pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let host = Host::here();
     let mut findings = examine(&host);
@@ -249,7 +250,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// A machine of files that is gone with the test.
+    /// A machine made of files, removed at the end of the test.
     struct Machine {
         host: Host,
         root: PathBuf,

@@ -1,11 +1,11 @@
-//! What a running server says of itself (`INFO`), judged.
+//! Checks of a running server, based on its `INFO`.
 
 use crate::command::client::{AskError, Info, Where, part};
 use crate::command::size;
 
 use super::{Finding, State};
 
-/// All checks of a server, in the order of their importance to most.
+/// All checks of a server, the most important for most users first.
 const CHECKS: &[fn(&Info) -> Option<Finding>] = &[
     memory,
     eviction,
@@ -19,17 +19,17 @@ const CHECKS: &[fn(&Info) -> Option<Finding>] = &[
     programs,
 ];
 
-/// Above this share of its memory in records, or in what it cannot win back, a store has little
-/// free space to work in.
+/// A store is nearly full if records, or memory that compaction cannot free, take more than this
+/// share of it.
 const FULL: f64 = 0.9;
 
-/// Above this share of its connections a server is nearly out of them.
+/// A server is running out of connections if more than this share of them is in use.
 const CROWDED: f64 = 0.9;
 
-/// Microseconds from which on the slowest calls of a command are worth a look.
+/// The 99.9th percentile of a command's time, in microseconds, from which it is worth a look.
 const LATE_US: f64 = 10_000.0;
 
-/// What the server at `place` says; one finding if there is none.
+/// The findings about the server at `place`; a single one if there is no server.
 pub fn examine(place: &Where) -> Vec<Finding> {
     const NAME: &str = "server";
     let asked = place.connect().and_then(|mut client| client.info());
@@ -93,7 +93,7 @@ fn memory(info: &Info) -> Option<Finding> {
             "the kernel ends the server before the store is full: serve a smaller store, or raise the limit",
         ));
     }
-    // Reserved frames are for compaction, and what is stale comes back by it.
+    // Reserved frames are for compaction, which also frees the stale bytes.
     let (free, stale) = (
         info.number("mneme_free_bytes"),
         info.number("mneme_stale_bytes"),
@@ -219,7 +219,7 @@ fn open(info: &Info) -> Option<Finding> {
     })
 }
 
-/// Days of a certificate that are worth a look.
+/// The number of days before a certificate's expiry from which a finding is made.
 const FEW_DAYS: i64 = 14;
 
 fn certificate(info: &Info) -> Option<Finding> {
@@ -301,7 +301,7 @@ fn programs(info: &Info) -> Option<Finding> {
 mod tests {
     use super::*;
 
-    /// A healthy server's fields, some of them changed.
+    /// The findings for a healthy server with some of its fields changed.
     fn judged(changes: &[(&str, &str)]) -> Vec<Finding> {
         let healthy = [
             ("maxmemory", "1073741824"),
@@ -340,7 +340,7 @@ mod tests {
         );
     }
 
-    /// What is stale comes back as it is needed.
+    /// Stale bytes are freed when they are needed.
     #[test]
     fn a_store_that_has_not_been_compacted_yet_is_not_full() {
         let findings = judged(&[

@@ -1,4 +1,4 @@
-//! The table of commands: what each has cost, since the look before or since the start.
+//! The table of commands with their cost, since the previous sample or since the start.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use super::view::{Sample, count, percentage};
 use crate::command::client::part;
 
-/// Commands shown, those first that have cost most.
+/// The number of commands shown, the most expensive first.
 const COMMANDS: usize = 12;
 
-/// What a command has cost.
+/// The cost of one command.
 struct Cost<'a> {
     name: &'a str,
     calls: u64,
@@ -23,7 +23,7 @@ fn costs<'a>(now: &'a Sample, before: Option<&Sample>) -> Vec<Cost<'a>> {
         .beginning("cmdstat_")
         .map(|(name, list)| {
             let old = before.map_or("", |look| look.info.text(&format!("cmdstat_{name}")));
-            // A counter that was reset begins anew.
+            // A counter that was reset has begun at 0 again.
             let more = |name| {
                 let count = number(list, name);
                 count.checked_sub(number(old, name)).unwrap_or(count)
@@ -67,7 +67,7 @@ pub fn table(page: &mut String, now: &Sample, before: Option<&Sample>) {
     }
 }
 
-/// In microseconds. Between two looks they are known to a power of two.
+/// Percentiles in microseconds. Between two samples they are known to a power of two.
 fn percentiles(name: &str, now: &Sample, before: Option<&Sample>) -> [String; 3] {
     match before {
         Some(before) => now.spreads.since(name, &before.spreads).percentiles(),

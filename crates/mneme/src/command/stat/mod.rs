@@ -1,7 +1,7 @@
-//! `mneme stat`: what a running server does and holds, once or again and again.
+//! `mneme stat`: shows what a running server does and holds, once or repeatedly.
 //!
-//! It asks as any client does (`INFO`), so it works on every server that it can reach and costs
-//! that server one command each time, or two where it is watched.
+//! It uses `INFO` like any client, so it works with every server that it can reach, and costs that
+//! server one command for each sample, or two with `--watch`.
 
 mod commands;
 mod screen;
@@ -38,7 +38,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Asks and shows.
+/// Takes samples and prints them.
 pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let form = match (arguments.json, arguments.watch) {
         (true, _) => Form::Json,
@@ -71,7 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Asks the server that was asked before, or the one that is there now.
+/// Takes a sample over the existing connection, or over a new one if that has failed.
 fn look_again(place: &Where, client: &mut Option<ServerConnection>) -> Result<Sample, AskError> {
     let client = match client {
         Some(client) => client,
@@ -80,16 +80,16 @@ fn look_again(place: &Where, client: &mut Option<ServerConnection>) -> Result<Sa
     Sample::at(client, true)
 }
 
-/// How looks are shown.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// As a page for people, once.
+    /// A page for people, printed once.
     Page,
-    /// As such a page that is drawn anew each time.
+    /// A page that is redrawn for each sample.
     Screen,
-    /// As a line each.
+    /// A line for each sample.
     Lines,
-    /// As a JSON object each.
+    /// A JSON object for each sample.
     Json,
 }
 
@@ -114,7 +114,8 @@ impl Form {
         }
     }
 
-    /// Says that the server is waited for: on a screen each time, elsewhere in the log, at `first`.
+    /// Reports that the server cannot be reached and is waited for: on a screen each time,
+    /// otherwise in the log and only the `first` time.
     fn wait(self, error: &AskError, first: bool) -> Result<(), Box<dyn Error>> {
         match self {
             Form::Screen => output::print(screen::draw(&format!("{error}: waiting for it\n"))),

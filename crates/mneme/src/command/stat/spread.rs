@@ -1,21 +1,21 @@
-//! How the time of commands spreads between two looks, from the counts that `LATENCY HISTOGRAM`
-//! adds up since the start.
+//! The distribution of commands' times between two samples, computed from the cumulative counts of
+//! `LATENCY HISTOGRAM`.
 
 use std::collections::BTreeMap;
 
 use crate::command::client::{Answer, AskError, ServerConnection};
 
-/// How many calls took at most so many microseconds. Where a bound is missing, no call lies between
-/// it and the one below.
+/// For each bound in microseconds, the number of calls that took no longer. A missing bound has the
+/// same count as the bound below it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Spread(BTreeMap<u64, u64>);
 
-/// The spread of each command.
+/// The distribution of each command.
 #[derive(Debug, Default, Clone)]
 pub struct Spreads(BTreeMap<String, Spread>);
 
 impl Spreads {
-    /// What the server has counted so far; nothing from one that does not know the question.
+    /// The server's counts so far; empty if it does not know the command.
     pub fn ask(client: &mut ServerConnection) -> Result<Self, AskError> {
         match client.request(&["LATENCY", "HISTOGRAM"]) {
             Ok(reply) => Ok(Self::of(reply)),
@@ -41,17 +41,17 @@ impl Spreads {
         Self(commands.collect())
     }
 
-    /// The spread of one command since `before`.
+    /// The distribution of one command since `before`.
     pub fn since(&self, name: &str, before: &Spreads) -> Spread {
         let now = self.0.get(name).cloned().unwrap_or_default();
         match before.0.get(name) {
-            // Begun anew meanwhile, there is less than before.
+            // If the counts were reset meanwhile, there are fewer calls than before.
             Some(old) if old.calls() <= now.calls() => now.without(old),
             _ => now,
         }
     }
 
-    /// The spread of all commands together since `before`.
+    /// The distribution of all commands together since `before`.
     pub fn all_since(&self, before: &Spreads) -> Spread {
         let each: Vec<_> = self.0.keys().map(|name| self.since(name, before)).collect();
         let bounds = each.iter().flat_map(|spread| spread.0.keys().copied());
@@ -85,8 +85,8 @@ impl Spread {
         self.up_to(u64::MAX)
     }
 
-    /// The bound that `part` of the calls did not exceed, in microseconds; `None` where there were
-    /// none.
+    /// The bound, in microseconds, that the fraction `part` of the calls did not exceed; `None` if
+    /// there were no calls.
     pub fn quantile(&self, part: f64) -> Option<u64> {
         let calls = self.calls();
         let wanted = ((calls as f64 * part).ceil() as u64).max(1);
@@ -95,7 +95,7 @@ impl Spread {
             .map(|(bound, _)| *bound)
     }
 
-    /// The 50th, the 99th and the 99.9th percentile, for people.
+    /// The 50th, 99th and 99.9th percentile as text.
     pub fn percentiles(&self) -> [String; 3] {
         [0.5, 0.99, 0.999].map(|part| {
             self.quantile(part)
@@ -128,9 +128,9 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_the_last_look_does_not_count() {
+    fn calls_before_the_last_sample_do_not_count() {
         let before = spreads(&[("get", &[(1, 90), (66, 100)])]);
-        // Ten more: nine within 2 us, one within 1049.
+        // Ten more calls: nine within 2 us, one within 1049.
         let now = spreads(&[
             ("get", &[(1, 90), (2, 99), (66, 109), (1049, 110)]),
             ("set", &[(4, 10)]),
@@ -148,7 +148,7 @@ mod tests {
             [Some(2), Some(4), Some(1049)]
         );
         assert_eq!(now.since("get", &now).percentiles(), ["-", "-", "-"]);
-        // Begun anew.
+        // After a reset.
         assert_eq!(before.since("get", &now).calls(), 100);
         assert_eq!(now.since("none", &before).quantile(0.5), None);
     }

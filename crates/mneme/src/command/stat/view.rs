@@ -1,4 +1,4 @@
-//! What `mneme stat` shows of the answers to `INFO`.
+//! The views of `mneme stat`, made from answers to `INFO`.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use super::spread::Spreads;
 use crate::command::client::{AskError, Info, ServerConnection, part};
 use crate::command::size;
 
-/// An answer, and when it came.
+/// An answer, and when it arrived.
 pub struct Sample {
-    /// By a clock that never goes back.
+    /// When the answer arrived, by a monotonic clock.
     pub at_ns: u64,
     pub info: Info,
-    /// How long commands took; of a view that is watched.
+    /// The distributions of commands' times; empty unless the view is watched.
     pub spreads: Spreads,
 }
 
 impl Sample {
-    /// Asks the server; where it `is_watched`, for the spread of times too.
+    /// Takes a sample from the server, with the distributions of times if the view `is_watched`.
     pub fn at(client: &mut ServerConnection, is_watched: bool) -> Result<Self, AskError> {
         Ok(Self {
             at_ns: SystemClock.now_ns(),
@@ -32,17 +32,17 @@ impl Sample {
         })
     }
 
-    /// Seconds between two looks.
+    /// Seconds between two samples.
     pub fn seconds_since(&self, before: &Sample) -> f64 {
         let span = Duration::from_nanos(self.at_ns.saturating_sub(before.at_ns));
         span.as_secs_f64().max(0.001)
     }
 }
 
-/// Characters of the bar that shows how memory is used.
+/// The width in characters of the bar that shows the use of memory.
 const BAR: usize = 60;
 
-/// What memory is used for: the field, the word, and its character in the bar.
+/// The uses of memory: the field, its label, and its character in the bar.
 const USES: [(&str, &str, char); 6] = [
     ("mneme_live_bytes", "live", '#'),
     ("mneme_index_bytes", "index", '='),
@@ -52,16 +52,16 @@ const USES: [(&str, &str, char); 6] = [
     ("mneme_free_bytes", "free", '.'),
 ];
 
-/// How much a counter grows in a second: since the look before, or over the server's life.
+/// How much a counter grows in a second: since the previous sample, or since the server's start.
 fn rate(name: &str, now: &Sample, before: Option<&Sample>) -> f64 {
     let count = now.info.number(name);
     let (more, seconds) = match before {
         Some(before) => (
-            // A counter that was reset begins anew.
+            // A counter that was reset has begun at 0 again.
             count.checked_sub(before.info.number(name)).unwrap_or(count),
             now.seconds_since(before),
         ),
-        // Whole seconds, of which the first is under way.
+        // The uptime is in whole seconds; at least 1, to divide by it.
         None => (count, now.info.number("uptime_in_seconds").max(1) as f64),
     };
     more as f64 / seconds
@@ -146,7 +146,7 @@ pub fn page(place: &str, now: &Sample, before: Option<&Sample>) -> String {
     page
 }
 
-/// What the store lends, and what that costs it.
+/// What the store lends, and the cost of that.
 fn lent(page: &mut String, info: &Info) {
     if info.text("mneme_lent_bytes").is_empty() {
         return;
@@ -169,7 +169,7 @@ fn lent(page: &mut String, info: &Info) {
 fn memory(page: &mut String, now: &Sample, before: Option<&Sample>) {
     let Sample { info, .. } = now;
     let capacity = info.number("maxmemory");
-    // Of the store; Redis tells that of the process alone.
+    // The store's resident memory. Redis' field has that of the process alone.
     let resident = match info.text("mneme_resident_bytes") {
         "" => info.number("used_memory_rss"),
         _ => info.number("mneme_resident_bytes"),
@@ -194,7 +194,7 @@ fn memory(page: &mut String, now: &Sample, before: Option<&Sample>) {
     let all: u64 = parts.iter().map(|part| part.1).sum();
     let bar: String = (0..BAR as u64)
         .map(|place| {
-            // What lies at the middle of this place.
+            // The use of memory at the middle of this character.
             let mut rest = (2 * place + 1) * all / (2 * BAR as u64);
             let found = parts.iter().find(|part| match rest.checked_sub(part.1) {
                 Some(behind) => {
@@ -221,7 +221,8 @@ fn memory(page: &mut String, now: &Sample, before: Option<&Sample>) {
     );
     let moved = rate("mneme_moved_bytes", now, before);
     let written = rate("mneme_written_bytes", now, before);
-    // In between no byte may have been written, or the store's life may have begun before.
+    // Between two samples there may have been no writes; and the store may be older than the
+    // server.
     let amplification = match before {
         None => info.text("mneme_write_amplification").to_owned(),
         Some(_) if written < 1.0 => "-".to_owned(),
@@ -239,13 +240,13 @@ fn memory(page: &mut String, now: &Sample, before: Option<&Sample>) {
     );
 }
 
-/// Above the lines.
+/// The headings of the lines.
 pub const HEADINGS: &str = "   ops/s   p50us   p99us p99.9us     in/s    out/s  clients       keys       used       free    moved/s   hits";
 
-/// Lines after which the headings are repeated.
+/// The number of lines after which the headings are repeated.
 pub const LINES: usize = 20;
 
-/// One look in one line.
+/// One sample as a line.
 pub fn line(now: &Sample, before: Option<&Sample>) -> String {
     let Sample { info, .. } = now;
     let keys: u64 = info
@@ -274,17 +275,17 @@ pub fn line(now: &Sample, before: Option<&Sample>) -> String {
     )
 }
 
-/// Bytes a second, for people.
+/// A rate in bytes a second as text.
 fn per_second(bytes: f64) -> String {
     size::show(bytes as u64) + " a second"
 }
 
-/// A number in three digits and a letter.
+/// A number as three digits and a letter.
 pub fn count(number: f64) -> String {
     short(number, 1000.0)
 }
 
-/// Bytes, by 1024.
+/// A number of bytes in units of 1024.
 fn bytes(number: f64) -> String {
     short(number, 1024.0) + "B"
 }
@@ -313,7 +314,7 @@ pub fn percentage(part: f64, whole: f64) -> String {
     }
 }
 
-/// A span of time in its two largest units.
+/// A duration in its two largest units.
 fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_since_the_look_before() {
+    fn rates_are_those_since_the_previous_sample() {
         let look = |seconds: u64, commands: u64| Sample {
             at_ns: seconds * 1_000_000_000,
             info: Info(
