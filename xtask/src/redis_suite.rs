@@ -32,10 +32,11 @@ const UNITS: &[&str] = &[
     "unit/bitops",
     "unit/bitfield",
     "unit/protocol",
+    "unit/pubsub",
 ];
 
 /// Units that start servers of their own.
-const WITH_SERVERS: &[&str] = &["unit/acl", "unit/acl-v2", "unit/auth"];
+const WITH_SERVERS: &[&str] = &["unit/acl", "unit/acl-v2", "unit/auth", "unit/pubsubshard"];
 
 /// Starts `mneme serve` as those units start `redis-server`.
 const STAND_IN: &str = include_str!("redis_suite/redis-server.sh");

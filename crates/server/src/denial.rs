@@ -18,9 +18,14 @@ pub(crate) fn check(
     command: &'static Command,
     args: Arguments<'_>,
 ) -> Result<(), Denied> {
-    if user.is_unrestricted() || command.has(Flag::NoAuth) {
+    let may_all = match command.channels {
+        None => user.is_unrestricted(),
+        Some(_) => user.has_all(),
+    };
+    if may_all || command.has(Flag::NoAuth) {
         return Ok(());
     }
+    let channels = (command.channels).map(|channels| channels.positions(args.len()));
     let number = server.commands.place(command);
     // Most commands have one key, at a position that does not depend on the arguments.
     if let [spec] = command.keys
@@ -32,7 +37,12 @@ pub(crate) fn check(
             true => &keys[..],
             false => &[],
         };
-        return user.check(&Judged { number, args, keys });
+        return user.check(&Judged {
+            number,
+            args,
+            keys,
+            channels,
+        });
     }
     let keys = command.keys_of(&args);
     let keys: Vec<_> = keys
@@ -44,6 +54,7 @@ pub(crate) fn check(
         number,
         args,
         keys: &keys,
+        channels,
     })
 }
 
@@ -70,6 +81,7 @@ pub(crate) fn refusal(denied: Denied, command: &'static Command) -> Failure {
     match denied {
         Denied::Command => Failure::DeniedCommand(command.name),
         Denied::Key(_) => Failure::DeniedKey,
+        Denied::Channel(_) => Failure::DeniedChannel,
     }
 }
 
@@ -78,6 +90,7 @@ pub(crate) fn of_queued(denied: Denied) -> Failure {
     let reason = match denied {
         Denied::Command => "no permission to execute the command or subcommand",
         Denied::Key(_) => "no permission to touch the specified keys",
+        Denied::Channel(_) => "no permission to access one of the channels used as arguments",
     };
     Failure::other(format!(
         "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command \
@@ -99,6 +112,7 @@ pub(crate) fn log(
     let (reason, object) = match denied {
         Denied::Command => (DenialReason::Command, command.name.as_bytes()),
         Denied::Key(position) => (DenialReason::Key, args.at(position)),
+        Denied::Channel(position) => (DenialReason::Channel, args.at(position)),
     };
     enter(server, client, reason, context, object, user.name());
 }

@@ -53,6 +53,7 @@ mod memory_watch;
 mod metrics;
 mod pause;
 mod protection;
+mod pubsub;
 mod purge;
 pub mod resp;
 mod saver;

@@ -12,7 +12,7 @@ use mio::Waker;
 use mneme_log::{LogStore, Stats};
 use mneme_sys::Clock;
 
-use crate::acl::{AclFileError, Users};
+use crate::acl::{AclFileError, User, Users};
 use crate::background::Background;
 use crate::backing::{LateStore, ServedStore};
 use crate::client::{Client, Clients, Entry, Evictions, Gauge};
@@ -27,6 +27,7 @@ use crate::loading::Loading;
 use crate::local_changes::LocalListener;
 use crate::log_limiter::LogLimiter;
 use crate::pause::Pauses;
+use crate::pubsub::PubSub;
 use crate::purge::Purge;
 use crate::saver::Saver;
 use crate::settings::{Key, Settings};
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     /// The record of clients disconnected because of their memory.
     pub evictions: Evictions,
     pub pauses: Pauses,
+    /// Channels, and who has subscribed to them.
+    pub pubsub: PubSub,
     /// Compactions that clients request.
     pub purge: Purge,
     /// Checkpoints and backups that clients request.
@@ -225,6 +228,7 @@ impl Shared {
             latency: Latency::default(),
             rate: Rate::default(),
             pauses: Pauses::default(),
+            pubsub: PubSub::new(wakers.len()),
             purge: Purge::default(),
             saver: Saver::default(),
             accept_failures: LogLimiter::default(),
@@ -423,6 +427,27 @@ impl Shared {
                 true if entry.id == this.entry.id => this.closing = true,
                 true => self.kill(&entry),
                 false => {}
+            }
+        }
+    }
+
+    /// Ends the connections of a user's clients that have subscribed to what its new rules do not
+    /// allow, where they allow less than `before`. The caller is in an exclusive section. The
+    /// client itself, `this`, gets its reply first.
+    pub fn close_subscribers(&self, before: &User, now: &User, this: &mut Client) {
+        if now.keeps_channels_of(before) {
+            return;
+        }
+        let mut denied: BTreeMap<u64, Arc<Entry>> = BTreeMap::new();
+        self.pubsub.for_each(|topic, name, entry| {
+            if *entry.state().user == **now.name() && !now.permits_channel(topic, name) {
+                denied.insert(entry.id, Arc::clone(entry));
+            }
+        });
+        for entry in denied.into_values() {
+            match entry.id == this.entry.id {
+                true => this.closing = true,
+                false => self.kill(&entry),
             }
         }
     }

@@ -14,6 +14,7 @@ const TOGETHER_MS: u64 = 60_000;
 pub(crate) enum DenialReason {
     Command,
     Key,
+    Channel,
     Auth,
 }
 
@@ -84,6 +85,7 @@ impl DenialReason {
         match self {
             DenialReason::Command => "command",
             DenialReason::Key => "key",
+            DenialReason::Channel => "channel",
             DenialReason::Auth => "auth",
         }
     }

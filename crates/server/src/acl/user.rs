@@ -1,7 +1,9 @@
 //! A user with its permissions, and the check whether it may make a call.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use crate::client::Topic;
 use crate::glob::Steps;
 use crate::resp::Arguments;
 use mneme_log::MAX_KEY;
@@ -142,20 +144,45 @@ impl Selector {
         })
     }
 
+    /// Whether it permits a channel. As in Redis, a pattern is permitted that is written in the
+    /// same way as one of the rules.
+    fn permits_channel(&self, topic: Topic, name: &[u8]) -> bool {
+        let steps = Steps::default();
+        let permits = |one: &[u8]| match topic {
+            Topic::Pattern => *one == *name,
+            Topic::Channel | Topic::Shard => steps.matches(one, name) && steps.check().is_ok(),
+        };
+        self.all_channels || self.channels.iter().any(|one| permits(one))
+    }
+
     #[inline]
     fn check(&self, judged: &Judged<'_>) -> Result<(), Denied> {
         if !self.permits_command(judged) {
             return Err(Denied::Command);
         }
-        if self.all_keys {
-            return Ok(());
+        if !self.all_keys {
+            let mut keys = judged.keys.iter();
+            let denied = keys
+                .find(|(position, needed)| !self.permits_key(judged.args.at(*position), *needed));
+            if let Some((position, _)) = denied {
+                return Err(Denied::Key(*position));
+            }
         }
-        let denied = judged
-            .keys
-            .iter()
-            .find(|(position, needed)| !self.permits_key(judged.args.at(*position), *needed));
-        match denied {
-            Some((position, _)) => Err(Denied::Key(*position)),
+        match &judged.channels {
+            Some((topic, positions)) => self.check_channels(judged.args, *topic, positions),
+            None => Ok(()),
+        }
+    }
+
+    fn check_channels(
+        &self,
+        args: Arguments<'_>,
+        topic: Topic,
+        positions: &Range<usize>,
+    ) -> Result<(), Denied> {
+        let mut positions = positions.clone();
+        match positions.find(|position| !self.permits_channel(topic, args.at(*position))) {
+            Some(position) => Err(Denied::Channel(position)),
             None => Ok(()),
         }
     }
@@ -168,6 +195,8 @@ pub(crate) struct Judged<'a> {
     pub args: Arguments<'a>,
     /// The positions of its keys, and its access to each.
     pub keys: &'a [(usize, KeyAccess)],
+    /// What its channels are, and their positions.
+    pub channels: Option<(Topic, Range<usize>)>,
 }
 
 /// What a user is not permitted in a call; later variants are more specific.
@@ -177,6 +206,8 @@ pub(crate) enum Denied {
     Command,
     /// The key in this argument.
     Key(usize),
+    /// The channel that is this argument.
+    Channel(usize),
 }
 
 /// How thoroughly a client's payload for `RESTORE` is checked; kept only for the text of the rules.
@@ -200,6 +231,7 @@ pub(crate) struct User {
     /// The first set is that of the rules outside parentheses.
     pub(super) selectors: Vec<Selector>,
     pub(super) is_unrestricted: bool,
+    pub(super) has_all: bool,
     /// The text of its rules, once it was requested.
     pub(super) text: OnceLock<Vec<u8>>,
 }
@@ -215,6 +247,7 @@ impl User {
             passwords: Vec::new(),
             selectors: vec![root],
             is_unrestricted: false,
+            has_all: false,
             text: OnceLock::new(),
         }
     }
@@ -234,6 +267,8 @@ impl User {
     pub fn finished(mut self) -> Arc<Self> {
         let is_unrestricted = |one: &Selector| one.all_commands && one.all_keys;
         self.is_unrestricted = self.selectors.iter().any(is_unrestricted);
+        let has_all = |one: &Selector| is_unrestricted(one) && one.all_channels;
+        self.has_all = self.selectors.iter().any(has_all);
         Arc::new(self)
     }
 
@@ -265,6 +300,30 @@ impl User {
     #[inline]
     pub fn is_unrestricted(&self) -> bool {
         self.is_unrestricted
+    }
+
+    /// Whether it may call every command with any key and any channel.
+    #[inline]
+    pub fn has_all(&self) -> bool {
+        self.has_all
+    }
+
+    /// Whether it may use a channel.
+    pub fn permits_channel(&self, topic: Topic, name: &[u8]) -> bool {
+        let mut selectors = self.selectors.iter();
+        selectors.any(|selector| selector.permits_channel(topic, name))
+    }
+
+    /// Whether its rules allow every channel that those of `before` allowed, as far as they say so
+    /// in the same words.
+    pub fn keeps_channels_of(&self, before: &User) -> bool {
+        let has_all = |user: &User| user.selectors.iter().any(|one| one.all_channels);
+        let kept = |channel: &[u8]| {
+            let mut channels = self.selectors.iter().flat_map(|one| &one.channels);
+            channels.any(|one| **one == *channel)
+        };
+        let mut channels = before.selectors.iter().flat_map(|one| &one.channels);
+        has_all(self) || !has_all(before) && channels.all(|channel| kept(channel))
     }
 
     /// Checks whether it may make this call; otherwise returns what is missing, according to the

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::pushes::Pushes;
+use super::subscriptions::SubscriptionCounts;
 use crate::resp::Protocol;
 use mneme_log::Watch;
 
@@ -33,6 +35,8 @@ pub(crate) struct Entry {
     pub buffers: Buffers,
     /// All that it took at the end of its last turn.
     pub memory: Gauge,
+    /// What waits to be sent to it beside its replies.
+    pub pushes: Pushes,
     is_killed: AtomicBool,
     state: Mutex<State>,
     watch: Mutex<Option<Watch>>,
@@ -80,6 +84,8 @@ pub(crate) struct State {
     pub is_closing: bool,
     /// Whether its next command waits for the end of a pause.
     pub is_held: bool,
+    /// How many subscriptions it has.
+    pub subscriptions: SubscriptionCounts,
 }
 
 /// Bytes of a connection's own buffers, and of what it keeps for its client. An idle connection has
@@ -106,6 +112,8 @@ pub(crate) struct Buffers {
     pub unfinished: Gauge,
     /// The client's name, and those of its library.
     pub names: Gauge,
+    /// What it has subscribed to.
+    pub subscriptions: Gauge,
 }
 
 /// A number that its connection's thread sets and any may read.
@@ -141,6 +149,7 @@ impl State {
             no_evict_on: false,
             is_closing: false,
             is_held: false,
+            subscriptions: SubscriptionCounts::default(),
         }
     }
 }
@@ -159,6 +168,7 @@ impl Entry {
             connection_bytes: arrival.connection_bytes,
             buffers: Buffers::default(),
             memory: Gauge::default(),
+            pushes: Pushes::default(),
             is_killed: AtomicBool::new(false),
             state: Mutex::new(State::new(arrival.now_ms)),
             watch: Mutex::default(),
@@ -203,11 +213,21 @@ impl Entry {
             watched,
             unfinished,
             names,
+            subscriptions,
         } = &self.buffers;
         let gauges = [
-            query, query_free, output, parsed, queue, watched, unfinished, names,
+            query,
+            query_free,
+            output,
+            parsed,
+            queue,
+            watched,
+            unfinished,
+            names,
+            subscriptions,
         ];
         let buffers: usize = gauges.into_iter().map(Gauge::get).sum();
+        let buffers = buffers + self.pushes.bytes();
         size_of::<Self>() + self.connection_bytes + self.peer.len() + self.local.len() + buffers
     }
 
@@ -265,6 +285,7 @@ impl Line<'_> {
     fn flags(&self) -> String {
         let Self { entry, state, .. } = self;
         let flags: String = [
+            (state.subscriptions.any(), 'P'),
             (state.queued.is_some(), 'x'),
             (state.is_held, 'b'),
             (entry.is_dirty(), 'd'),
@@ -287,12 +308,19 @@ impl fmt::Display for Line<'_> {
         let (entry, state) = (self.entry, &self.state);
         let buffers = &entry.buffers;
         let [query, query_free] = [buffers.query.get(), buffers.query_free.get()];
-        let [unsent, output] = [buffers.unsent.get(), buffers.output.get()];
+        let pushed = entry.pushes.bytes();
+        let [unsent, output] = [buffers.unsent.get(), buffers.output.get() + pushed];
+        let SubscriptionCounts {
+            channels,
+            patterns,
+            shard_channels,
+        } = state.subscriptions;
         let seconds_since = |then: u64| self.now_ms.saturating_sub(then) / 1000;
         let total = entry.bytes() + state.arguments;
         write!(
             f,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={}",
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} \
+             sub={channels} psub={patterns} ssub={shard_channels} multi={}",
             entry.id,
             entry.peer,
             entry.local,

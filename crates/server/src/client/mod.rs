@@ -3,9 +3,13 @@
 
 mod clients;
 mod entry;
+mod pushes;
+mod subscriptions;
 
 pub(crate) use clients::{Clients, Evictions};
 pub(crate) use entry::{Arrival, Entry, Gauge};
+pub(crate) use pushes::{Push, PushHead};
+pub(crate) use subscriptions::{Subscriptions, Topic};
 
 use std::sync::Arc;
 
@@ -14,7 +18,9 @@ use mneme_log::{Cursor, Draw, Watch};
 use crate::acl::{User, Users};
 use crate::exclusive::Earlier;
 use crate::pause::Pause;
+use crate::pubsub::PubSub;
 use crate::resp::Protocol;
+use crate::settings::OutputClass;
 use crate::transaction_queue::Queue;
 
 /// A client as its commands see it; only its thread touches it.
@@ -68,6 +74,16 @@ pub(crate) struct Client {
     pub queue: Option<Queue>,
     /// Bytes that the keys take which it watches.
     pub watched_bytes: usize,
+    /// What it has subscribed to.
+    pub subscriptions: Subscriptions,
+    /// Whether it may get messages that it has not asked for just now: it has subscribed to
+    /// something since it came.
+    pub is_pushed_to: bool,
+    /// Messages to it, encoded, that the current command would send amid replies that the client
+    /// does not want.
+    pub unsilenced: Vec<u8>,
+    /// Threads that are to dispatch their inboxes, for what this client has published.
+    pub wakes: Vec<usize>,
     /// Its entry in [`Clients`].
     pub entry: Arc<Entry>,
 }
@@ -182,6 +198,10 @@ impl Client {
             thread,
             queue: None,
             watched_bytes: 0,
+            subscriptions: Subscriptions::default(),
+            is_pushed_to: false,
+            unsilenced: Vec::new(),
+            wakes: Vec::new(),
             entry,
         }
     }
@@ -200,11 +220,13 @@ impl Client {
         state.no_evict_on = self.no_evict_on;
         state.is_closing = self.closing;
         state.is_held = self.held.is_some();
+        state.subscriptions = self.subscriptions.counts();
         let buffers = &self.entry.buffers;
         buffers
             .queue
             .set(self.queue.as_ref().map_or(0, Queue::bytes));
         buffers.watched.set(self.watched_bytes);
+        buffers.subscriptions.set(self.subscriptions.bytes());
         let unfinished = self.unfinished.as_ref();
         buffers
             .unfinished
@@ -257,7 +279,51 @@ impl Client {
         self.entry.watch().take()
     }
 
-    /// As if it had just connected, its identity and authentication apart.
+    /// Subscribes it, unless it has subscribed already.
+    pub fn subscribe(&mut self, pubsub: &PubSub, topic: Topic, name: &[u8]) {
+        if !self.subscriptions.has(topic, name) {
+            let name = pubsub.add(topic, name, &self.entry);
+            self.subscriptions.add(topic, name);
+            self.is_pushed_to = true;
+        }
+    }
+
+    /// Ends a subscription, if there is this one.
+    pub fn unsubscribe(&mut self, pubsub: &PubSub, topic: Topic, name: &[u8]) {
+        if self.subscriptions.remove(topic, name) {
+            pubsub.remove(topic, name, &self.entry);
+        }
+    }
+
+    /// Ends all its subscriptions.
+    pub fn unsubscribe_all(&mut self, pubsub: &PubSub) {
+        for topic in [Topic::Channel, Topic::Pattern, Topic::Shard] {
+            for name in self.subscriptions.names(topic) {
+                self.unsubscribe(pubsub, topic, &name);
+            }
+        }
+    }
+
+    /// Whether it has subscribed to something.
+    #[inline]
+    pub fn is_subscriber(&self) -> bool {
+        self.is_pushed_to && self.subscriptions.counts().any()
+    }
+
+    /// Notes whether it may still get messages. Those that were published for it have been taken.
+    pub fn settle_pushes(&mut self) {
+        self.is_pushed_to = self.subscriptions.counts().any();
+    }
+
+    /// The class of its output limit.
+    pub fn class(&self) -> OutputClass {
+        match self.is_subscriber() {
+            true => OutputClass::PubSub,
+            false => OutputClass::Normal,
+        }
+    }
+
+    /// As if it had just connected, its identity, authentication and subscriptions apart.
     pub fn reset(&mut self) {
         self.database = 0;
         self.protocol = Protocol::Resp2;

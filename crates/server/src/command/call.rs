@@ -2,13 +2,14 @@
 //! on.
 
 use super::Failure;
-use crate::client::{Awaits, Client, Purpose};
+use crate::client::{Awaits, Client, Purpose, Topic};
 use crate::counters::Counters;
 use crate::keyspace::{Keyspace, RecordOperations};
 use crate::resp::{Arguments, Reply, parse_i64};
 use crate::settings::Key;
 use crate::shared::Shared;
 use mneme_log::{Decision, Stored};
+use std::sync::Arc;
 
 /// The arguments of a command's `run`.
 pub(crate) struct Call<'a> {
@@ -67,6 +68,11 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Whether it is one of the commands of an `EXEC`.
+    pub fn is_within_exec(&self) -> bool {
+        self.slice_end_ns.is_none()
+    }
+
     /// Whether a command that can be continued should let other clients be served first
     /// ([`Failure::Unfinished`]). Never within `EXEC`.
     pub fn is_slice_over(&self) -> bool {
@@ -84,6 +90,46 @@ impl<'a> Call<'a> {
                 purpose: Purpose::Reply(Vec::new(), false),
             });
         }
+    }
+
+    /// Writes a part of the reply that has the form of a message: the client gets it also if it
+    /// wants no replies.
+    pub fn push(&mut self, write: impl FnOnce(&mut Reply<'_>)) {
+        match self.client.replies.is_silent() {
+            true => write(&mut Reply::new(
+                &mut self.client.unsilenced,
+                self.client.protocol,
+            )),
+            false => write(&mut self.reply),
+        }
+    }
+
+    /// Has the messages that were published for the client by now come before what is replied from
+    /// here on.
+    pub fn drain_pushes(&mut self) {
+        if !self.client.is_pushed_to {
+            return;
+        }
+        self.server.pubsub.dispatch(self.client.thread);
+        let entry = Arc::clone(&self.client.entry);
+        if !entry.pushes.is_empty() {
+            let mut pushes = Vec::new();
+            entry
+                .pushes
+                .take(&mut pushes, self.client.protocol, usize::MAX);
+            self.push(|reply| reply.raw(&pushes));
+        }
+    }
+
+    /// Sends a message to all that have subscribed to `channel`; how many that are.
+    pub fn publish(&mut self, topic: Topic, channel: &[u8], message: &[u8]) -> usize {
+        let client = &mut *self.client;
+        let wake = |thread| {
+            if thread != client.thread {
+                client.wakes.push(thread);
+            }
+        };
+        self.server.pubsub.publish(topic, channel, message, wake)
     }
 
     /// Milliseconds since the Unix epoch, by which keys expire. Equal for all commands of an `EXEC`

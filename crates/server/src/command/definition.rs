@@ -4,7 +4,9 @@
 //! from these fields. Nothing about a command is defined anywhere else.
 
 use super::{Call, Category, Failure, Flag, Group, KeyFlag, KeySpec, Kind, Outcome};
+use crate::client::Topic;
 use crate::resp::Arguments;
+use std::ops::Range;
 
 /// The complexity of changing a part of a value.
 pub(crate) const PART: &str = "O(N) where N is the length of the part; of the whole value where that is short, where the part is longer than 4 KiB within the value or 1 MiB behind its end, for the first change within a transaction, when the value has outgrown its slack, and for the first change since it was read as a whole";
@@ -39,6 +41,8 @@ pub(crate) struct Command {
     /// A call's access to its keys, if the specification says that it depends on the arguments
     /// (`variable_flags`).
     pub key_flags: Option<fn(&Arguments<'_>) -> &'static [KeyFlag]>,
+    /// Which arguments are channels that the client's user must be permitted.
+    pub channels: Option<Channels>,
     /// The arguments' names and types, for completion.
     pub arguments: &'static [Argument],
     /// Its subcommands, if it is a container.
@@ -53,6 +57,8 @@ pub(crate) struct Command {
     /// For a command without keys: whether executing it several times has the effect of executing
     /// it once, except for the selected database.
     pub is_repeatable: bool,
+    /// Whether a subscriber that speaks RESP2 may send it.
+    pub suits_subscribers: bool,
     /// Whether it is executed at once within a transaction, instead of being queued for `EXEC`.
     pub is_immediate: bool,
     /// Executes one call.
@@ -73,12 +79,14 @@ impl Command {
         tips: &[],
         keys: &[],
         key_flags: None,
+        channels: None,
         arguments: &[],
         subcommands: &[],
         batching: None,
         reach: Reach::Keys,
         exclusive_if: None,
         is_repeatable: false,
+        suits_subscribers: false,
         is_immediate: false,
         run: no_run,
     };
@@ -209,6 +217,25 @@ pub(crate) enum Reach {
     Queue,
     /// None. It may take long, and no other thread waits for it.
     Nothing,
+}
+
+/// Which arguments of a command are channels, or patterns of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Channels {
+    /// The first.
+    First(Topic),
+    /// All.
+    All(Topic),
+}
+
+impl Channels {
+    /// What they are, and their positions among `count` arguments, the name included.
+    pub fn positions(self, count: usize) -> (Topic, Range<usize>) {
+        match self {
+            Channels::First(topic) => (topic, 1..2.min(count)),
+            Channels::All(topic) => (topic, 1..count),
+        }
+    }
 }
 
 /// How consecutive commands of a pipeline are combined into one call of the store.

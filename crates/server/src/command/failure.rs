@@ -54,6 +54,13 @@ pub(crate) enum Failure {
     DeniedCommand(&'static str),
     #[error("NOPERM this user has no permissions to access one of the keys used as arguments")]
     DeniedKey,
+    #[error("NOPERM this user has no permissions to access one of the channels used as arguments")]
+    DeniedChannel,
+    /// A command that a subscriber may not send that speaks RESP2.
+    #[error(
+        "ERR Can't execute '{0}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+    )]
+    Subscribed(&'static str),
     #[error("WRONGPASS invalid username-password pair or user is disabled.")]
     WrongPassword,
     #[error("ERR source and destination objects are the same")]

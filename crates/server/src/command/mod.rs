@@ -11,7 +11,7 @@ mod table;
 mod vocabulary;
 
 pub(crate) use call::{Call, Outcome};
-pub(crate) use definition::{Argument, Batching, Command, PART, Reach};
+pub(crate) use definition::{Argument, Batching, Channels, Command, PART, Reach};
 pub(crate) use failure::{FEED_IS_FULL, Failure};
 pub(crate) use keys::{Begin, Find, KeyFlag, KeySpec};
 pub(crate) use table::CommandTable;

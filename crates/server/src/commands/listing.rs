@@ -13,6 +13,7 @@ const CHAPTERS: &[(Group, &str)] = &[
     (Group::Bitmap, "Bits"),
     (Group::Generic, "Keys"),
     (Group::Transactions, "Transactions"),
+    (Group::PubSub, "Channels"),
     (Group::Connection, "Connections"),
     (Group::Server, "Server"),
     (Group::Scripting, "Scripts and functions"),

@@ -13,6 +13,7 @@ mod hashes;
 mod help;
 #[cfg(test)]
 mod listing;
+mod pubsub;
 mod range;
 mod scripting;
 mod server;
@@ -35,6 +36,7 @@ fn all() -> Vec<&'static Command> {
         hashes::ALL,
         generic::ALL,
         connection::ALL,
+        pubsub::ALL,
         scripting::ALL,
         server::ALL,
         transactions::ALL,

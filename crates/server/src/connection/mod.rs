@@ -87,6 +87,8 @@ pub(crate) struct Connection {
     /// When it is closed if its command still waits, because its peer has closed its side:
     /// milliseconds.
     pub leaves_ms: Option<u64>,
+    /// When it is closed because its unsent output exceeds the soft limit: milliseconds.
+    pub slow_ends_ms: Option<u64>,
     /// Whether the socket may take bytes.
     pub writable: bool,
     /// Whether writability is reported.
@@ -178,6 +180,7 @@ impl Connection {
             gone: false,
             handshake_ends_ms: None,
             leaves_ms: None,
+            slow_ends_ms: None,
             writable: true,
             reports_writable: false,
             backlog: false,
@@ -244,6 +247,7 @@ impl Connection {
         batch: &mut Batch,
     ) -> Result<After, Broken> {
         self.send(shared, counters)?;
+        self.send_pushes(shared, counters)?;
         let mut reads = 0;
         loop {
             if self.client.closing {
@@ -300,6 +304,9 @@ impl Connection {
             // Before the commands are admitted: from a failure on writes are refused.
             let held = shared.gate().is_some_and(ReplyGate::holds);
             self.execute(shared, counters, batch, bounds);
+            for thread in self.client.wakes.drain(..) {
+                shared.threads[thread].wake();
+            }
             self.park(shared, unsent, held);
             // Before the replies are sent: a client that has read one may ask another thread at
             // once.
@@ -384,7 +391,7 @@ impl Connection {
 
     /// The bounds of the output for the next commands.
     fn output_bounds(&self, shared: &Shared) -> OutputBounds {
-        let mut limit = shared.settings.output_limit();
+        let mut limit = shared.settings.output_limit(self.client.class()).hard;
         if !self.client.no_evict_on
             && let Some(all) = client_memory::limit(shared)
         {
@@ -577,6 +584,7 @@ impl Connection {
 
     /// Closes the connection in an orderly way.
     pub fn close(mut self, shared: &Shared) {
+        self.client.unsubscribe_all(&shared.pubsub);
         self.recount(shared, 0);
         self.stream.finish();
     }

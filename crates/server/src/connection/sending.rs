@@ -2,10 +2,12 @@
 //! writable.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use super::{After, Broken, Connection, Output, SEND};
 use crate::counters::Counters;
-use crate::gate::Admission;
+use crate::event_loop::SHORT;
+use crate::gate::{Admission, ReplyGate};
 use crate::shared::Shared;
 
 impl Connection {
@@ -23,6 +25,60 @@ impl Connection {
             return After::Close;
         }
         After::Wait
+    }
+
+    /// Sends what was pushed to the client, as far as the socket takes it. What is left stays where
+    /// it is shared with others.
+    pub(super) fn send_pushes(
+        &mut self,
+        shared: &Shared,
+        counters: &Counters,
+    ) -> Result<(), Broken> {
+        if !self.client.is_pushed_to || self.client.closing {
+            return Ok(());
+        }
+        let entry = Arc::clone(&self.client.entry);
+        while !entry.pushes.is_empty() && self.output.len() < SEND {
+            let unsent = self.output.len();
+            let held = shared.gate().is_some_and(ReplyGate::holds);
+            let most = self.output.bytes.len() + (SEND - unsent);
+            let protocol = self.client.protocol;
+            entry.pushes.take(&mut self.output.bytes, protocol, most);
+            self.park(shared, unsent, held);
+            if entry.pushes.is_empty() && self.output.sent == 0 && self.output.len() <= SHORT {
+                break;
+            }
+            self.send(shared, counters)?;
+            if !self.writable {
+                break;
+            }
+        }
+        let unsent = self.unsent();
+        let limit = shared.settings.output_limit(self.client.class()).hard;
+        if unsent >= limit {
+            tracing::warn!(
+                client = entry.id,
+                unsent,
+                "a client's unread messages exceed the output limit of its class; cutting it off"
+            );
+            return Err(Broken::OutputBuffer);
+        }
+        Ok(())
+    }
+
+    /// Bytes that the client has not been sent.
+    fn unsent(&self) -> usize {
+        self.output.len() + self.client.entry.pushes.bytes()
+    }
+
+    /// For how long its unsent output may stay as it is: milliseconds; `None` for ever.
+    pub fn soft_limit_ms(&self, shared: &Shared) -> Option<u64> {
+        let unsent = self.unsent();
+        if unsent == 0 {
+            return None;
+        }
+        let limit = shared.settings.output_limit(self.client.class());
+        (unsent >= limit.soft).then_some(limit.soft_ms)
     }
 
     /// Sends what the socket takes and the gate lets out.

@@ -17,6 +17,8 @@ impl EventLoop {
             listener.deregister(self.poll.registry())?;
         }
         self.take_mail();
+        self.take_messages();
+        self.serve_ready();
         for (_, key) in std::mem::take(&mut self.handshakes.ends) {
             self.close(key);
         }

@@ -28,6 +28,7 @@ use crate::connection::{After, Connection, SLICE_NS, Scratch};
 use crate::counters::Counters;
 use crate::listen::{Accepted, ClientSocket, Listener, is_transient, warn_of_failure};
 use crate::protection;
+use crate::pubsub::Fed;
 use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
 use crate::tls::TlsStream;
@@ -86,6 +87,9 @@ pub(crate) struct EventLoop {
     /// Connections whose peers have closed their side and whose next command waits, by the time at
     /// which they will be closed.
     leaving: BTreeSet<(u64, usize)>,
+    /// Connections that exceed the soft limit of their output, by the time at which they are
+    /// closed.
+    slow_readers: BTreeSet<(u64, usize)>,
     /// Connections whose next command waits until the change feed has space.
     starved: Vec<Turn>,
     /// Since when the first of them has been waiting.
@@ -127,6 +131,7 @@ impl EventLoop {
             parked: BTreeSet::new(),
             handshakes: Handshakes::default(),
             leaving: BTreeSet::new(),
+            slow_readers: BTreeSet::new(),
             starved: Vec::new(),
             starved_ms: 0,
             delayed: Vec::new(),
@@ -144,9 +149,12 @@ impl EventLoop {
         while !self.shared.stopping() {
             self.wait(&mut events)?;
             self.take_mail();
+            self.take_messages();
             self.serve_ready();
+            self.take_messages();
             self.resume_stalled();
             self.close_leaving();
+            self.close_slow_readers();
             self.close_late_handshakes();
             self.release_held();
             self.release_parked();
@@ -287,6 +295,19 @@ impl EventLoop {
         }
     }
 
+    /// Has the connections served whose clients are to get messages.
+    fn take_messages(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        shared.pubsub.dispatch(self.index);
+        for Fed { key, client } in shared.pubsub.fed(self.index) {
+            let connection = self.connections.get(key);
+            // Many may get one message: others are served between them.
+            if connection.is_some_and(|one| one.client.entry.id == client) {
+                self.resume_later(key);
+            }
+        }
+    }
+
     /// Begins to serve a connection.
     fn welcome(&mut self, accepted: Accepted) {
         let Accepted {
@@ -420,6 +441,7 @@ impl EventLoop {
         self.park(key);
         self.note_handshake(key);
         self.note_leaving(key);
+        self.note_slow_reader(key);
         self.update_interest(key);
     }
 
@@ -462,6 +484,9 @@ impl EventLoop {
         }
         if let Some(leaves_ms) = connection.leaves_ms {
             self.leaving.remove(&(leaves_ms, key));
+        }
+        if let Some(ends_ms) = connection.slow_ends_ms {
+            self.slow_readers.remove(&(ends_ms, key));
         }
         // SYNC: as in `admit`.
         self.side().load.fetch_sub(1, Ordering::Relaxed);

@@ -41,6 +41,7 @@ impl EventLoop {
             Duration::from_millis(at_ms.saturating_sub(self.shared.now_ms())).min(RETRY)
         };
         let leaving = self.leaving.first().map(until);
+        let slow_readers = self.slow_readers.first().map(until);
         let handshakes = self.handshakes.ends.first().map(until);
         let delayed = (!self.delayed.is_empty()).then_some(DELAY);
         let idle = self.shared.settings.is(Key::Timeout) && !self.connections.is_empty();
@@ -49,6 +50,7 @@ impl EventLoop {
             retry.then_some(RETRY),
             pause,
             leaving,
+            slow_readers,
             handshakes,
             delayed,
             idle,
@@ -111,6 +113,40 @@ impl EventLoop {
         {
             tracing::debug!("closing a connection: its client has left before its command began");
             self.leaving.pop_first();
+            self.close(key);
+        }
+    }
+
+    /// Notes when a connection is to be closed whose unsent output exceeds the soft limit of its
+    /// class.
+    pub(super) fn note_slow_reader(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        match (
+            connection.soft_limit_ms(&self.shared),
+            connection.slow_ends_ms,
+        ) {
+            (Some(bound_ms), None) => {
+                let ends_ms = self.shared.now_ms().saturating_add(bound_ms);
+                connection.slow_ends_ms = Some(ends_ms);
+                self.slow_readers.insert((ends_ms, key));
+            }
+            (None, Some(ends_ms)) => {
+                connection.slow_ends_ms = None;
+                self.slow_readers.remove(&(ends_ms, key));
+            }
+            _ => {}
+        }
+    }
+
+    /// Closes the connections whose unsent output has exceeded the soft limit for too long.
+    pub(super) fn close_slow_readers(&mut self) {
+        while let Some(&(ends_ms, key)) = self.slow_readers.first()
+            && ends_ms <= self.shared.now_ms()
+        {
+            tracing::warn!("a client's unsent output exceeds the soft limit; cutting it off");
+            self.slow_readers.pop_first();
             self.close(key);
         }
     }
@@ -202,6 +238,7 @@ impl EventLoop {
         let is_idle = |connection: &Connection| {
             let client = &connection.client;
             client.held.is_none()
+                && !client.is_subscriber()
                 && connection.parked_at.is_none()
                 && !connection.awaits_space
                 && !connection.awaits_sections

@@ -12,13 +12,13 @@ mod unknown;
 use crate::acl::Context;
 use crate::client::{Awaits, Client, Purpose, Replies};
 use crate::client_memory;
-use crate::command::{Batching, Call, Command, FEED_IS_FULL, Failure, Flag, Reach};
+use crate::command::{Batching, Call, Command, FEED_IS_FULL, Failure, Flag, Group, Reach};
 use crate::commands::TABLE;
 use crate::counters::Counters;
 use crate::denial;
 use crate::exclusive::{ExclusiveSection, SharedSection};
 use crate::pause::Pause;
-use crate::resp::{Arguments, Batch, Reply};
+use crate::resp::{Arguments, Batch, Protocol, Reply};
 use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
 use crate::statistics::Finished;
@@ -179,7 +179,8 @@ impl<'a> Executor<'a> {
         while done < batch.len() && !self.client.closing {
             let args = batch.command(done, input);
             let (silent, position) = (self.client.replies.is_silent(), self.out.len());
-            let executed = match TABLE.find(args.at(0)) {
+            let found = TABLE.find(args.at(0));
+            let executed = match found {
                 Some(command) => match self.batching_of(command, args) {
                     // A command without such a neighbour cannot be combined.
                     Some(kind)
@@ -204,11 +205,15 @@ impl<'a> Executor<'a> {
             if executed == 0 {
                 break;
             }
-            if self.client.replies != Replies::On {
+            if self.client.replies != Replies::On || silent {
                 if silent && self.client.replies.is_silent() {
                     self.out.truncate(position);
                 }
+                self.out.append(&mut self.client.unsilenced);
                 self.client.replies = self.client.replies.next();
+            }
+            if self.client.is_pushed_to {
+                self.insert_pushes(found, position);
             }
             if self.out.len() >= self.bounds.full {
                 break;
@@ -219,6 +224,21 @@ impl<'a> Executor<'a> {
             }
         }
         done
+    }
+
+    /// Has the messages that were published for the client before the command that is done took
+    /// effect come before its reply, which begins at `position`. Subscribing and publishing do that
+    /// themselves.
+    #[cold]
+    fn insert_pushes(&mut self, command: Option<&'static Command>, position: usize) {
+        self.server.pubsub.dispatch(self.client.thread);
+        let pushes = &self.client.entry.pushes;
+        if pushes.is_empty() || command.is_some_and(|command| command.group == Group::PubSub) {
+            return;
+        }
+        let replies = self.out.split_off(position);
+        pushes.take(self.out, self.client.protocol, usize::MAX);
+        self.out.extend_from_slice(&replies);
     }
 
     /// When the last command was done, in nanoseconds.
@@ -235,6 +255,7 @@ impl<'a> Executor<'a> {
     #[inline]
     fn may_batch(&self, command: &'static Command, args: Arguments<'_>) -> bool {
         self.client.authenticated
+            && !self.client.is_pushed_to
             && self.client.queue.is_none()
             && self.pause.is_none()
             && self.refusal.is_none()
@@ -468,6 +489,12 @@ impl<'a> Executor<'a> {
                 return Err(Failure::TooManyKeys);
             }
             self.judge(command, args)?;
+            if self.client.is_subscriber()
+                && self.client.protocol == Protocol::Resp2
+                && !command.suits_subscribers
+            {
+                return Err(Failure::Subscribed(command.name));
+            }
             if let Some(refusal) = self.refusal
                 && let Some(failure) = refusal.failure(command, self.client.queue.as_ref())
             {
@@ -488,7 +515,7 @@ impl<'a> Executor<'a> {
     /// Refuses calls that the client's user may not make.
     #[inline]
     fn judge(&mut self, command: &'static Command, args: Arguments<'_>) -> Result<(), Failure> {
-        if self.client.user.is_unrestricted() {
+        if self.client.user.has_all() {
             return Ok(());
         }
         let verdict = denial::check(self.server, &self.client.user, command, args);

@@ -191,6 +191,14 @@ impl<'a> Reply<'a> {
         }
     }
 
+    /// `len` replies follow that the client has not asked for just now.
+    pub fn push(&mut self, len: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.header(b'*', len as i64),
+            Protocol::Resp3 => self.header(b'>', len as i64),
+        }
+    }
+
     /// Plain text for people, line breaks allowed.
     pub fn verbatim(&mut self, text: &str) {
         match self.protocol {
@@ -266,7 +274,7 @@ mod tests {
     /// An aggregate may announce any number of any replies.
     #[test]
     fn no_kind_of_reply_goes_on_beyond_the_bound() {
-        let kinds: [fn(&mut Reply<'_>); 12] = [
+        let kinds: [fn(&mut Reply<'_>); 13] = [
             |reply| reply.ok(),
             |reply| reply.simple("text"),
             |reply| reply.error(b"ERR text"),
@@ -278,6 +286,7 @@ mod tests {
             |reply| reply.raw(b"+raw\r\n"),
             |reply| reply.array(1),
             |reply| reply.map(1),
+            |reply| reply.push(1),
             |reply| reply.verbatim("text"),
         ];
         for protocol in [Protocol::Resp2, Protocol::Resp3] {

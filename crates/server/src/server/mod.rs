@@ -169,7 +169,7 @@ impl Server {
     /// more of its commands until it has read replies; beyond `limit` (1 GiB) it is disconnected.
     pub fn output_bounds(self, pause: usize, limit: usize) -> Self {
         self.with(Key::OutputPause, number(pause))
-            .with(Key::OutputLimit, number(limit))
+            .with(Key::OutputLimit, Value::text(format!("normal {limit} 0 0")))
     }
 
     /// The store to serve, which the embedding program may use beside the clients. Otherwise a

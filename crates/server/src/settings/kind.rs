@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::address::{addresses, endpoint, words};
+use super::output_limit;
 use super::size::{SizeError, parse_size};
 
 /// The type of a setting.
@@ -198,7 +199,7 @@ impl Kind {
                         false => Err(Refused::NotAnEndpoint(text.to_owned())),
                     };
                 }
-                Kind::OutputLimit => output_limit(text)?,
+                Kind::OutputLimit => return output_limit::normalised(text).map(Value::text),
                 Kind::SavePoints => {
                     let points = save_points(text).ok_or(Refused::NotSavePoints)?;
                     let words = points.map(|(seconds, changes)| format!("{seconds} {changes}"));
@@ -257,10 +258,12 @@ impl Value {
                 .ok()
                 .and_then(|place| words.get(place))
                 .map_or(String::new(), |word| (*word).to_owned()),
-            Kind::Text | Kind::Secret | Kind::Addresses | Kind::Endpoint | Kind::SavePoints => {
-                self.text.to_string()
-            }
-            Kind::OutputLimit => format!("normal {} 0 0", self.number),
+            Kind::Text
+            | Kind::Secret
+            | Kind::Addresses
+            | Kind::Endpoint
+            | Kind::SavePoints
+            | Kind::OutputLimit => self.text.to_string(),
         }
     }
 }
@@ -303,7 +306,7 @@ impl fmt::Display for Kind {
             Kind::Addresses => f.write_str("addresses"),
             Kind::Endpoint => f.write_str("an address and a port"),
             Kind::SavePoints => f.write_str("pairs of seconds and changes"),
-            Kind::OutputLimit => f.write_str("normal, a size, 0, 0"),
+            Kind::OutputLimit => f.write_str("classes, each with two sizes and seconds"),
         }
     }
 }
@@ -361,23 +364,5 @@ mod tests {
         for nonsense in ["", "8", "-1", "1000", "rw", "0o7"] {
             assert_eq!(parse(nonsense), Err(Refused::NotPermissions), "{nonsense}");
         }
-    }
-
-    #[test]
-    fn a_limit_that_would_not_be_kept_is_refused() {
-        let parse = |text| Kind::OutputLimit.parse(text).map(|value| value.number);
-        assert_eq!(parse("normal 1mb 0 0"), Ok(1 << 20));
-        assert_eq!(parse("normal 1mb 0 0 NORMAL 2mb 0 0"), Ok(2 << 20));
-        assert_eq!(
-            parse("normal 1mb 1 1 normal 2mb 0 0"),
-            Err(Refused::NoSoftLimits)
-        );
-        assert_eq!(parse("normal 1mb 0 0 x 1 0 0"), Err(Refused::NoSuchClass));
-        for text in ["", "normal 1mb 0", "normal 1mb 0 0 normal"] {
-            assert_eq!(parse(text), Err(Refused::NotFour));
-        }
-        assert_eq!(parse("normal 1mb 1 1"), Err(Refused::NoSoftLimits));
-        assert_eq!(parse("x 1 0 0"), Err(Refused::NoSuchClass));
-        assert_eq!(parse("normal x 0 0"), Err(Refused::NotALimit));
     }
 }

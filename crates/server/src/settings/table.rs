@@ -157,9 +157,11 @@ settings! {
     /// is left out where this machine does not have it. None if empty: then there is no TCP, and
     /// the port is 0.
     Bind: "bind", Kind::Addresses, "127.0.0.1", AtStart;
-    /// Bytes of unsent replies beyond which a client is disconnected: class, hard limit, and two
-    /// numbers for soft limits, which Mneme does not have. 0 is no limit.
-    OutputLimit: "client-output-buffer-limit", Kind::OutputLimit, "normal 1073741824 0 0", Live;
+    /// Bytes of unsent replies and messages at which a client is disconnected, by its class: at
+    /// once at the first number, and at the second if there have been so many for as many seconds
+    /// as the third says. 0 is no limit. The classes are normal, slave (or replica; there are none
+    /// yet) and pubsub: clients that have subscribed to channels.
+    OutputLimit: "client-output-buffer-limit", Kind::OutputLimit, "normal 1073741824 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Live;
     /// Bytes of unsent replies beyond which no more commands of a client are read until it has read
     /// replies; for clients that connect later.
     OutputPause: "client-output-buffer-pause", Kind::Size { least: 64 << 10, most: i64::MAX }, "67108864", Live;

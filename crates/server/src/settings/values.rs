@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::address::{Address, all_addresses, endpoint};
-use super::{Key, Refused, SETTINGS, Setting, Value};
+use super::output_limit::OutputLimits;
+use super::{Key, OutputClass, OutputLimit, Refused, SETTINGS, Setting, Value};
 use crate::resp::RequestLimits;
 use mneme_durable::{DurabilityMode, SyncPolicy};
 use mneme_log::UpdatePolicy;
@@ -18,6 +19,7 @@ use mneme_log::lent::LendingOptions;
 #[derive(Debug)]
 pub struct Settings {
     held: Box<[Held]>,
+    output_limits: OutputLimits,
     /// The file that they were read from and are written to.
     pub(super) file: Option<PathBuf>,
 }
@@ -59,10 +61,14 @@ impl Default for Settings {
                 source: AtomicU8::new(Source::Default as u8),
             }
         };
-        Self {
+        let settings = Self {
             held: SETTINGS.iter().map(held).collect(),
+            output_limits: OutputLimits::default(),
             file: None,
-        }
+        };
+        let limits = settings.text(Key::OutputLimit);
+        settings.output_limits.set(&limits);
+        settings
     }
 }
 
@@ -104,6 +110,11 @@ impl Settings {
     /// Sets the value of a setting.
     pub(crate) fn put(&self, key: Key, value: Value) {
         let held = &self.held[key as usize];
+        let value = match key {
+            // Classes that it does not name keep their limits.
+            Key::OutputLimit => Value::text(self.output_limits.set(&value.text)),
+            _ => value,
+        };
         *held.text.write().unwrap_or_else(PoisonError::into_inner) = value.text;
         // SYNC: pairs with nothing: no other memory depends on a setting, and it may take effect a
         // moment earlier or later.
@@ -231,11 +242,8 @@ impl Settings {
 
     /// Bytes of unsent replies beyond which a client is disconnected.
     #[inline]
-    pub(crate) fn output_limit(&self) -> usize {
-        match self.count(Key::OutputLimit) {
-            0 => usize::MAX,
-            limit => limit,
-        }
+    pub(crate) fn output_limit(&self, class: OutputClass) -> OutputLimit {
+        self.output_limits.of(class)
     }
 }
 

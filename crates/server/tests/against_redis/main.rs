@@ -13,6 +13,7 @@ mod connection;
 mod generate;
 mod hashes;
 mod keys;
+mod pubsub;
 mod strings;
 mod texts;
 mod transactions;

@@ -24,6 +24,8 @@ pub enum Reply {
     Array(Vec<Reply>),
     Set(Vec<Reply>),
     Map(Vec<(Reply, Reply)>),
+    /// What was not asked for just now.
+    Push(Vec<Reply>),
 }
 
 impl Reply {
@@ -48,7 +50,7 @@ impl Reply {
 
     pub fn items(&self) -> &[Reply] {
         match self {
-            Reply::Array(items) | Reply::Set(items) => items,
+            Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => items,
             other => panic!("{other:?} has no items"),
         }
     }
@@ -120,6 +122,7 @@ impl Client {
             b'$' => count().map_or(Reply::Null, |len| Reply::Bulk(self.body(len))),
             b'=' => Reply::Verbatim(self.body(count().unwrap()).split_off(4)),
             b'*' => count().map_or(Reply::Null, |len| Reply::Array(self.many(len))),
+            b'>' => Reply::Push(self.many(count().unwrap())),
             b'~' => Reply::Set(self.many(count().unwrap())),
             b',' => Reply::Double(text.parse().unwrap()),
             b'%' => {

@@ -23,6 +23,7 @@ mod metrics;
 mod observing;
 mod parser;
 mod pipelines;
+mod pubsub;
 mod serving;
 mod tls;
 mod tools;

@@ -41,6 +41,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
         }
         Err(Denied::Command) => ("run", command.name.as_bytes(), "command"),
         Err(Denied::Key(position)) => ("access", args.at(position), "key"),
+        Err(Denied::Channel(position)) => ("access", args.at(position), "channel"),
     };
     let before = format!("This user has no permissions to {verb} the '");
     let text = [before.as_bytes(), what, b"' ", kind.as_bytes()].concat();

@@ -38,8 +38,12 @@ fn check(call: &Call<'_>) -> Outcome {
 /// As in Redis 7.0, all clients are closed but those of the default user, whatever the file says.
 fn load(call: &mut Call<'_>) -> Outcome {
     check(call)?;
+    let users = &call.server.users;
+    let before = users.default();
     let loaded = call.server.load_users();
     loaded.map_err(|error| Failure::other(format!("ERR {error}")))?;
+    call.server
+        .close_subscribers(&before, &users.default(), call.client);
     call.server.close_user(None, call.client);
     call.reply.ok();
     Ok(())

@@ -45,8 +45,13 @@ pub(super) static WHOAMI: Command = Command {
 fn setuser(call: &mut Call<'_>) -> Outcome {
     let (name, rules) = (call.args.at(2), call.args.from(3));
     let all_channels = call.server.gives_all_channels();
-    let set = call.server.users.set(name, rules.iter(), all_channels);
+    let users = &call.server.users;
+    let before = users.find(name);
+    let set = users.set(name, rules.iter(), all_channels);
     set.map_err(|error| Failure::other(format!("ERR {error}")))?;
+    if let (Some(before), Some(now)) = (before, users.find(name)) {
+        call.server.close_subscribers(&before, &now, call.client);
+    }
     call.reply.ok();
     Ok(())
 }

@@ -84,6 +84,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
              time",
         ));
     }
+    // What was sent to it before is in the protocol of then.
+    call.drain_pushes();
     call.client.protocol = protocol;
     call.reply.set_protocol(protocol);
     introduce(call);

@@ -9,6 +9,7 @@ pub(super) static QUIT: Command = Command {
     summary: "Closes the connection",
     since: "1.0.0",
     is_immediate: true,
+    suits_subscribers: true,
     run,
     ..ALWAYS
 };

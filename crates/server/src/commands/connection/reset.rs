@@ -10,11 +10,16 @@ pub(super) static RESET: Command = Command {
     since: "6.2.0",
     arity: 1,
     is_immediate: true,
+    suits_subscribers: true,
     run,
     ..ALWAYS
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
+    call.client.unsubscribe_all(&call.server.pubsub);
+    // What was sent to it before comes before the reply.
+    call.drain_pushes();
+    call.client.settle_pushes();
     call.client.reset();
     call.client.become_default(&call.server.users);
     call.reply.set_protocol(call.client.protocol);

@@ -86,7 +86,7 @@ impl Filter<'_> {
                 .local
                 .is_none_or(|local| entry.local.as_bytes() == local)
             && self.user.is_none_or(|user| *entry.state().user == *user)
-            && self.kind.is_none_or(|kind| kind == ClientKind::Normal)
+            && self.kind.is_none_or(|kind| kind.is_of(entry))
     }
 }
 

@@ -1,13 +1,27 @@
 //! Kinds of clients, as `CLIENT LIST` and `CLIENT KILL` distinguish them.
 
+use crate::client::Entry;
 use crate::command::*;
 
-/// A kind of client. So far all are normal ones.
+/// A kind of client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientKind {
     Normal,
-    /// A replica, its master, or a subscriber.
+    /// A subscriber.
+    PubSub,
+    /// A replica, or its master. There are none.
     Other,
+}
+
+impl ClientKind {
+    /// Whether a client is of this kind.
+    pub fn is_of(self, entry: &Entry) -> bool {
+        match (self, entry.state().subscriptions.any()) {
+            (ClientKind::Normal, is_subscriber) => !is_subscriber,
+            (ClientKind::PubSub, is_subscriber) => is_subscriber,
+            (ClientKind::Other, _) => false,
+        }
+    }
 }
 
 /// The kind with this name, in any case.
@@ -15,7 +29,9 @@ pub(super) fn kind(name: &[u8]) -> Result<ClientKind, Failure> {
     let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
     if is("normal") {
         Ok(ClientKind::Normal)
-    } else if ["master", "replica", "slave", "pubsub"].into_iter().any(is) {
+    } else if is("pubsub") {
+        Ok(ClientKind::PubSub)
+    } else if ["master", "replica", "slave"].into_iter().any(is) {
         Ok(ClientKind::Other)
     } else {
         Err(Failure::quoting("ERR Unknown client type '", name, "'"))

@@ -65,7 +65,11 @@ fn list(call: &mut Call<'_>) -> Outcome {
     let clients = &call.server.clients;
     let chosen = match &wanted {
         Wanted::All => clients.list(),
-        Wanted::None => Vec::new(),
+        Wanted::Of(kind) => {
+            let mut list = clients.list();
+            list.retain(|entry| kind.is_of(entry));
+            list
+        }
         Wanted::Only(ids) => clients.named(ids),
     };
     let most = call.reply.left();
@@ -93,17 +97,14 @@ fn publish_self(call: &mut Call<'_>) {
 /// The clients that `CLIENT LIST` shows.
 enum Wanted {
     All,
-    None,
+    Of(ClientKind),
     Only(Vec<u64>),
 }
 
 fn wanted(call: &Call<'_>) -> Result<Wanted, Failure> {
     match call.args.len() {
         2 => Ok(Wanted::All),
-        4 if call.is(2, "TYPE") => Ok(match kind::kind(call.args.at(3))? {
-            ClientKind::Normal => Wanted::All,
-            ClientKind::Other => Wanted::None,
-        }),
+        4 if call.is(2, "TYPE") => Ok(Wanted::Of(kind::kind(call.args.at(3))?)),
         len if len > 3 && call.is(2, "ID") => {
             let invalid = || Failure::other("ERR Invalid client ID");
             let ids = call

@@ -206,15 +206,16 @@ pub(super) fn stats(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("evicted_clients", server.evictions.count());
     fields.add("keyspace_hits", totals.hits);
     fields.add("keyspace_misses", totals.misses);
+    let topics = server.pubsub.counts();
+    fields.add("pubsub_channels", topics.channels);
+    fields.add("pubsub_patterns", topics.patterns);
+    fields.add("pubsubshard_channels", topics.shard_channels);
     add_zeros(
         fields,
         &[
             "total_forks",
             "latest_fork_usec",
             "migrate_cached_sockets",
-            "pubsub_channels",
-            "pubsub_patterns",
-            "pubsubshard_channels",
             "sync_full",
             "sync_partial_ok",
             "sync_partial_err",

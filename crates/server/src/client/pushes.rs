@@ -1,0 +1,163 @@
+//! What is sent to a client that has not just asked for it: **in the order in which it was
+//! published, each once**, until the client reads it or its connection is closed.
+//!
+//! The bytes of a message are shared by all that it is sent to, until they are copied into the
+//! output of one of them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Gauge;
+use crate::resp::{Protocol, Reply};
+
+/// One message for one client, or for several of the same kind.
+#[derive(Debug, Clone)]
+pub(crate) struct Push {
+    pub head: PushHead,
+    /// The rest, encoded.
+    pub body: Arc<Vec<u8>>,
+}
+
+/// How a message begins, which depends on the protocol of its client.
+#[derive(Debug, Clone)]
+pub(crate) enum PushHead {
+    /// Of a channel. The body is its name and the message.
+    Message,
+    /// Likewise, of a shard channel.
+    ShardMessage,
+    /// Likewise, of a channel that matches this pattern.
+    PatternMessage(Arc<[u8]>),
+}
+
+/// Bytes that the beginning of a message takes at most beside the pattern.
+const HEAD: usize = 48;
+
+impl Push {
+    /// Bytes that it takes in an output, or a few more.
+    pub fn bytes(&self) -> usize {
+        let pattern = match &self.head {
+            PushHead::PatternMessage(pattern) => pattern.len(),
+            PushHead::Message | PushHead::ShardMessage => 0,
+        };
+        HEAD + pattern + self.body.len()
+    }
+
+    /// Writes it as a client of the reply's protocol reads it.
+    pub fn write(&self, reply: &mut Reply<'_>) {
+        match &self.head {
+            PushHead::Message => {
+                reply.push(3);
+                reply.bulk(b"message");
+            }
+            PushHead::ShardMessage => {
+                reply.push(3);
+                reply.bulk(b"smessage");
+            }
+            PushHead::PatternMessage(pattern) => {
+                reply.push(4);
+                reply.bulk(b"pmessage");
+                reply.bulk(pattern);
+            }
+        }
+        reply.raw(&self.body);
+    }
+}
+
+/// What waits for one client. Its own thread alone adds and takes.
+#[derive(Debug, Default)]
+pub(crate) struct Pushes {
+    queue: Mutex<Queue>,
+    /// Bytes that wait.
+    bytes: Gauge,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Push>,
+    /// The round in which something was added last.
+    round: u64,
+}
+
+impl Pushes {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds one. Whether it is the first in this round.
+    pub fn add(&self, push: Push, round: u64) -> bool {
+        let mut queue = self.queue();
+        self.bytes.set(self.bytes.get() + push.bytes());
+        queue.waiting.push_back(push);
+        std::mem::replace(&mut queue.round, round) != round
+    }
+
+    /// Bytes that wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.get() == 0
+    }
+
+    /// Writes what waits at the end of `out`, until that is as long as `most`.
+    pub fn take(&self, out: &mut Vec<u8>, protocol: Protocol, most: usize) {
+        let mut queue = self.queue();
+        while out.len() < most
+            && let Some(push) = queue.waiting.pop_front()
+        {
+            self.bytes.set(self.bytes.get() - push.bytes());
+            push.write(&mut Reply::new(out, protocol));
+        }
+        if queue.waiting.is_empty() {
+            queue.waiting = VecDeque::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(text: &str) -> Push {
+        Push {
+            head: PushHead::Message,
+            body: Arc::new(text.as_bytes().to_vec()),
+        }
+    }
+
+    #[test]
+    fn pushes_leave_in_order_and_their_bytes_are_counted() {
+        let pushes = Pushes::default();
+        assert!(pushes.add(push("a"), 1));
+        assert!(!pushes.add(push("b"), 1));
+        assert!(pushes.add(push("c"), 2));
+        assert_eq!(pushes.bytes(), 3 * (HEAD + 1));
+        let mut out = Vec::new();
+        pushes.take(&mut out, Protocol::Resp2, 1);
+        assert_eq!(out, b"*3\r\n$7\r\nmessage\r\na");
+        out.clear();
+        pushes.take(&mut out, Protocol::Resp3, usize::MAX);
+        assert_eq!(out, b">3\r\n$7\r\nmessage\r\nb>3\r\n$7\r\nmessage\r\nc");
+        assert!(pushes.is_empty());
+    }
+
+    #[test]
+    fn no_head_is_longer_than_it_is_counted() {
+        let pattern: Arc<[u8]> = vec![b'p'; 1 << 20].into();
+        for head in [
+            PushHead::Message,
+            PushHead::ShardMessage,
+            PushHead::PatternMessage(pattern),
+        ] {
+            let push = Push {
+                head,
+                body: Arc::default(),
+            };
+            let mut out = Vec::new();
+            push.write(&mut Reply::new(&mut out, Protocol::Resp3));
+            assert!(out.len() <= push.bytes(), "{:?}", out.len());
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Channels: **each message reaches each client once that had subscribed before it was published
+//! and had not unsubscribed**, and all clients get the messages that they share in the same order.
+//!
+//! Subscriptions are in tables that all threads share. A publisher finds there who is to get a
+//! message, encodes it once, and puts it into the inbox of each thread that serves any of them:
+//! into all of these inboxes at one instant (*posted*), so that no thread sees messages in another
+//! order than the others. That takes place while the tables are locked for reading. A subscription
+//! that takes them for writing is thus before or behind the whole of it. Each thread hands what is
+//! in its inbox to its own clients (*dispatched*) and sends it to them with their replies.
+//!
+//! A command's reply comes behind every message that was posted before the command took effect: a
+//! thread dispatches its inbox before it appends the replies of a client that gets messages.
+
+mod inbox;
+#[cfg(test)]
+mod models;
+mod posting;
+mod tables;
+
+/// The locks and words of the product; a model checker has others.
+mod primitives {
+    pub use std::sync::atomic::AtomicBool;
+    pub use std::sync::{Mutex, MutexGuard};
+}
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+pub(crate) use self::inbox::Fed;
+use self::inbox::{Delivery, Inbox};
+use self::posting::Posted;
+use self::tables::TopicTables;
+use crate::client::{Entry, Push, PushHead, Topic};
+use crate::glob::Steps;
+use crate::resp::{Protocol, Reply};
+
+/// All subscriptions of a server, and what is on its way to its threads.
+#[derive(Debug)]
+pub(crate) struct PubSub {
+    tables: RwLock<TopicTables>,
+    inboxes: Box<[Inbox]>,
+}
+
+/// How many channels and patterns somebody has subscribed to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TopicCounts {
+    pub channels: usize,
+    pub patterns: usize,
+    pub shard_channels: usize,
+}
+
+impl PubSub {
+    /// Of a server with so many threads.
+    pub fn new(threads: usize) -> Self {
+        Self {
+            tables: RwLock::default(),
+            inboxes: (0..threads).map(|_| Inbox::new()).collect(),
+        }
+    }
+
+    fn tables(&self) -> RwLockReadGuard<'_, TopicTables> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, TopicTables> {
+        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a subscription that there is not. Returns its name, which all subscribers share.
+    pub fn add(&self, topic: Topic, name: &[u8], entry: &Arc<Entry>) -> Arc<[u8]> {
+        self.change().add(topic, name, entry)
+    }
+
+    /// Takes a subscription out.
+    pub fn remove(&self, topic: Topic, name: &[u8], entry: &Entry) {
+        self.change().remove(topic, name, entry);
+    }
+
+    /// Sends `message` to all that have subscribed to `channel`, of the kind that `topic` says, and
+    /// calls `wake` with each thread that is to dispatch its inbox and does not know of it yet.
+    /// Returns how many get it; one that has subscribed to several patterns gets it several times.
+    pub fn publish(
+        &self,
+        topic: Topic,
+        channel: &[u8],
+        message: &[u8],
+        wake: impl FnMut(usize),
+    ) -> usize {
+        let tables = self.tables();
+        let body = || {
+            let mut body = Vec::with_capacity(channel.len() + message.len() + 32);
+            let mut reply = Reply::new(&mut body, Protocol::Resp2);
+            reply.bulk(channel);
+            reply.bulk(message);
+            Arc::new(body)
+        };
+        let mut shared = None;
+        let (mut receivers, mut deliveries) = (0, Vec::new());
+        let mut deliver = |head: PushHead, subscribers: &tables::Subscribers| {
+            let body = shared.get_or_insert_with(body);
+            receivers += subscribers.len();
+            for (thread, to) in subscribers.by_thread() {
+                let push = Push {
+                    head: head.clone(),
+                    body: Arc::clone(body),
+                };
+                let to = Arc::clone(to);
+                deliveries.push((*thread, Delivery { push, to }));
+            }
+        };
+        let head = match topic {
+            Topic::Shard => PushHead::ShardMessage,
+            Topic::Channel | Topic::Pattern => PushHead::Message,
+        };
+        if let Some(subscribers) = tables.subscribers(topic, channel) {
+            deliver(head, subscribers);
+        }
+        if topic != Topic::Shard {
+            // A pattern that takes too long to match does not.
+            let steps = Steps::default();
+            for (pattern, subscribers) in tables.of(Topic::Pattern) {
+                if steps.matches(pattern, channel) {
+                    deliver(PushHead::PatternMessage(Arc::clone(pattern)), subscribers);
+                }
+            }
+        }
+        if receivers > 0 {
+            // Those of a thread stay in their order.
+            deliveries.sort_by_key(|(thread, _)| *thread);
+            Posted::post(|thread| &self.inboxes[thread].posted, deliveries, wake);
+        }
+        receivers
+    }
+
+    /// Hands what is in the inbox of a thread to its clients. For that thread alone.
+    #[inline]
+    pub fn dispatch(&self, thread: usize) {
+        self.inboxes[thread].dispatch();
+    }
+
+    /// The clients of a thread that have been handed something since this was called last. For that
+    /// thread alone.
+    pub fn fed(&self, thread: usize) -> Vec<Fed> {
+        self.inboxes[thread].fed()
+    }
+
+    /// Those of `names`' topic that somebody has subscribed to and `matches` holds for.
+    pub fn names(&self, topic: Topic, matches: impl Fn(&[u8]) -> bool) -> Vec<Arc<[u8]>> {
+        let tables = self.tables();
+        let names = tables.of(topic).keys().filter(|name| matches(name));
+        names.map(Arc::clone).collect()
+    }
+
+    /// How many have subscribed to this one.
+    pub fn subscribers(&self, topic: Topic, name: &[u8]) -> usize {
+        let tables = self.tables();
+        tables
+            .subscribers(topic, name)
+            .map_or(0, tables::Subscribers::len)
+    }
+
+    /// How many channels and patterns somebody has subscribed to.
+    pub fn counts(&self) -> TopicCounts {
+        let tables = self.tables();
+        TopicCounts {
+            channels: tables.of(Topic::Channel).len(),
+            patterns: tables.of(Topic::Pattern).len(),
+            shard_channels: tables.of(Topic::Shard).len(),
+        }
+    }
+
+    /// Calls `visit` with every subscription of every client.
+    pub fn for_each(&self, mut visit: impl FnMut(Topic, &[u8], &Arc<Entry>)) {
+        let tables = self.tables();
+        for topic in [Topic::Channel, Topic::Pattern, Topic::Shard] {
+            for (name, subscribers) in tables.of(topic) {
+                let lists = subscribers.by_thread().iter();
+                for entry in lists.flat_map(|(_, list)| list.iter()) {
+                    visit(topic, name, entry);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Posting under a model checker: [loom](https://docs.rs/loom) runs every schedule of a few
+//! threads. The broken twin posts to one thread after the other, and must fail.
+
+#[expect(clippy::duplicate_mod, reason = "over primitives of its own")]
+#[path = "posting.rs"]
+mod posting;
+
+use loom::sync::Arc;
+use loom::thread;
+
+use posting::Posted;
+
+mod primitives {
+    pub use loom::sync::atomic::AtomicBool;
+    pub use loom::sync::{Mutex, MutexGuard};
+}
+
+/// Two publishers each post something to two threads, which then must have both in the same order;
+/// in the twin, to one thread after the other.
+fn two_publishers(at_once: bool) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let boxes: Arc<[Posted<u8>; 2]> = Arc::new([Posted::new(), Posted::new()]);
+        let publish = move |boxes: &[Posted<u8>; 2], thing: u8| {
+            let things = match at_once {
+                true => vec![vec![(0, thing), (1, thing)]],
+                false => vec![vec![(0, thing)], vec![(1, thing)]],
+            };
+            for things in things {
+                Posted::post(|thread| &boxes[thread], things, |_| ());
+            }
+        };
+        let other = {
+            let boxes = Arc::clone(&boxes);
+            thread::spawn(move || publish(&boxes, 1))
+        };
+        publish(&boxes, 2);
+        other.join().unwrap();
+        let [first, second] = boxes.each_ref().map(Posted::take);
+        assert_eq!(first.len(), 2, "one was lost");
+        assert_eq!(first, second, "two threads have them in different orders");
+    }
+}
+
+#[test]
+fn threads_that_get_the_same_messages_get_them_in_the_same_order() {
+    loom::model(two_publishers(true));
+}
+
+#[test]
+fn if_one_thread_gets_them_after_the_other_orders_differ() {
+    let run = std::panic::AssertUnwindSafe(|| loom::model(two_publishers(false)));
+    let failed = std::panic::catch_unwind(run).is_err();
+    assert!(failed, "the broken twin passed: the model shows nothing");
+}
+
+/// A thread takes what there is while another posts, and looks again only if it was woken.
+#[test]
+fn what_is_posted_is_taken_or_its_thread_is_woken() {
+    loom::model(|| {
+        let inbox = Arc::new(Posted::new());
+        let woken = Arc::new(loom::sync::atomic::AtomicBool::new(false));
+        let publisher = {
+            let (inbox, woken) = (Arc::clone(&inbox), Arc::clone(&woken));
+            thread::spawn(move || {
+                for thing in 0..2_u8 {
+                    let wake = |_| woken.store(true, std::sync::atomic::Ordering::SeqCst);
+                    Posted::post(|_| &*inbox, vec![(0, thing)], wake);
+                }
+            })
+        };
+        let mut taken = inbox.take();
+        publisher.join().unwrap();
+        if woken.load(std::sync::atomic::Ordering::SeqCst) {
+            taken.extend(inbox.take());
+        }
+        assert_eq!(taken, [0, 1]);
+    });
+}

@@ -1,0 +1,117 @@
+//! Which clients have subscribed to what.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::client::{Entry, Topic};
+
+/// The clients of one thread that have subscribed to one topic, in the order of their numbers. A
+/// delivery that is under way keeps the list as it was.
+pub(super) type List = Arc<Vec<Arc<Entry>>>;
+
+/// All subscriptions.
+#[derive(Debug, Default)]
+pub(super) struct TopicTables {
+    channels: BTreeMap<Arc<[u8]>, Subscribers>,
+    patterns: BTreeMap<Arc<[u8]>, Subscribers>,
+    shard_channels: BTreeMap<Arc<[u8]>, Subscribers>,
+}
+
+/// The subscribers of one topic.
+#[derive(Debug, Default)]
+pub(super) struct Subscribers {
+    /// By the thread that serves them.
+    lists: Vec<(usize, List)>,
+    len: usize,
+}
+
+impl Subscribers {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// They, by the thread that serves them.
+    pub fn by_thread(&self) -> &[(usize, List)] {
+        &self.lists
+    }
+
+    fn add(&mut self, entry: &Arc<Entry>) {
+        let thread = entry.thread;
+        let place = match self.lists.binary_search_by_key(&thread, |(one, _)| *one) {
+            Ok(place) => place,
+            Err(place) => {
+                self.lists.insert(place, (thread, List::default()));
+                place
+            }
+        };
+        let list = Arc::make_mut(&mut self.lists[place].1);
+        if let Err(place) = list.binary_search_by_key(&entry.id, |one| one.id) {
+            list.insert(place, Arc::clone(entry));
+            self.len += 1;
+        }
+    }
+
+    fn remove(&mut self, entry: &Entry) {
+        let found = self
+            .lists
+            .binary_search_by_key(&entry.thread, |(one, _)| *one);
+        let Ok(place) = found else {
+            return;
+        };
+        let list = Arc::make_mut(&mut self.lists[place].1);
+        if let Ok(at) = list.binary_search_by_key(&entry.id, |one| one.id) {
+            list.remove(at);
+            self.len -= 1;
+        }
+        if list.is_empty() {
+            self.lists.remove(place);
+        }
+    }
+}
+
+impl TopicTables {
+    /// All of a kind, by their names.
+    pub fn of(&self, topic: Topic) -> &BTreeMap<Arc<[u8]>, Subscribers> {
+        match topic {
+            Topic::Channel => &self.channels,
+            Topic::Pattern => &self.patterns,
+            Topic::Shard => &self.shard_channels,
+        }
+    }
+
+    fn of_mut(&mut self, topic: Topic) -> &mut BTreeMap<Arc<[u8]>, Subscribers> {
+        match topic {
+            Topic::Channel => &mut self.channels,
+            Topic::Pattern => &mut self.patterns,
+            Topic::Shard => &mut self.shard_channels,
+        }
+    }
+
+    /// The subscribers of this one.
+    pub fn subscribers(&self, topic: Topic, name: &[u8]) -> Option<&Subscribers> {
+        self.of(topic).get(name)
+    }
+
+    /// Adds a subscription. Returns its name, which the tables share.
+    pub fn add(&mut self, topic: Topic, name: &[u8], entry: &Arc<Entry>) -> Arc<[u8]> {
+        let table = self.of_mut(topic);
+        let name: Arc<[u8]> = match table.get_key_value(name) {
+            Some((name, _)) => Arc::clone(name),
+            None => name.into(),
+        };
+        table.entry(Arc::clone(&name)).or_default().add(entry);
+        name
+    }
+
+    /// Takes a subscription out.
+    pub fn remove(&mut self, topic: Topic, name: &[u8], entry: &Entry) {
+        let table = self.of_mut(topic);
+        if let Some(subscribers) = table.get_mut(name) {
+            subscribers.remove(entry);
+            if subscribers.len() == 0 {
+                table.remove(name);
+            }
+        }
+    }
+}
