@@ -125,9 +125,6 @@ pub enum Refused {
     /// The journal cannot be switched off.
     #[error("with --data every change is appended to the journal: this can only be yes")]
     AlwaysAppends,
-    /// A feature that Mneme does not have.
-    #[error("there are no soft limits: say 0 0")]
-    NoSoftLimits,
 }
 
 impl Kind {
@@ -326,28 +323,6 @@ fn quoted(word: &str) -> String {
         "" => "empty".to_owned(),
         word => format!("'{word}'"),
     }
-}
-
-/// The hard limit for normal clients, in Redis' notation. Other classes of clients do not exist.
-fn output_limit(text: &str) -> Result<i64, Refused> {
-    let words: Vec<_> = text.split_whitespace().collect();
-    let (classes, []) = words.as_chunks::<4>() else {
-        return Err(Refused::NotFour);
-    };
-    let number = |word| i64::try_from(parse_size(word).ok()?).ok();
-    let mut limit = Err(Refused::NotFour);
-    // As in Redis, if a class is given several times, the last one counts.
-    for [class, hard, soft, seconds] in classes {
-        if !class.eq_ignore_ascii_case("normal") {
-            return Err(Refused::NoSuchClass);
-        }
-        limit = match (number(hard), number(soft), number(seconds)) {
-            (Some(hard), Some(0), Some(0)) => Ok(hard),
-            (Some(_), Some(_), Some(_)) => return Err(Refused::NoSoftLimits),
-            _ => return Err(Refused::NotALimit),
-        };
-    }
-    limit
 }
 
 #[cfg(test)]
