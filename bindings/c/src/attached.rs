@@ -1,4 +1,4 @@
-//! An attachment as a handle means it.
+//! The attachment behind a handle (`vhandle_t`).
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,12 +9,13 @@ use mneme_sys::Access;
 use crate::code::Failure;
 use crate::process;
 
-/// What a handle means.
+/// The attachment behind a handle, shared with the threads that are inside.
 pub(crate) struct Attached {
     pub(crate) attachment: Attachment,
-    /// The space that it is of; none of a thread's own segments in its primary space.
+    /// The space that was attached; `None` for segments that a thread attached directly, without a
+    /// space.
     pub(crate) space: Option<Uuid>,
-    /// Its handle was given up; threads that are inside stay there without one.
+    /// Whether the handle was given up. Threads that are inside stay inside.
     closed: AtomicBool,
 }
 
@@ -31,7 +32,8 @@ impl Attached {
         })
     }
 
-    /// For segments that are attached to a thread's primary space.
+    /// An attachment without members, for segments that a thread attaches directly, without a
+    /// space.
     pub(crate) fn of_nothing() -> Result<Self, Failure> {
         let attachment = Attachment::new([])?;
         Ok(Self {
@@ -41,9 +43,9 @@ impl Attached {
         })
     }
 
-    /// The handle is one no more.
+    /// Marks the handle as given up.
     pub(crate) fn close(&self) {
-        // Relaxed: a thread that learns of it in any other way sees it.
+        // Relaxed: threads that must see this learn of the detach by other means that order it.
         self.closed.store(true, Relaxed);
     }
 
@@ -51,8 +53,8 @@ impl Attached {
         self.closed.load(Relaxed)
     }
 
-    /// Attaches a segment for this handle alone: for writing, if its permissions and this process'
-    /// let it.
+    /// Attaches a segment for this handle alone; for writing if the segment's permissions and this
+    /// process' allow it.
     pub(crate) fn add(&self, segment: &Segment) -> Result<(), Failure> {
         let usual = usual_access(segment)?;
         match self.attachment.add(segment, usual) {
@@ -63,13 +65,13 @@ impl Attached {
         }
     }
 
-    /// Takes such a segment off.
+    /// Detaches a segment that was attached for this handle alone.
     pub(crate) fn remove(&self, segment: &Segment) -> Result<(), Failure> {
         Ok(self.attachment.remove(segment)?)
     }
 }
 
-/// For writing, unless nobody may write it.
+/// For writing, unless the permissions of the segment forbid it to everyone.
 pub(crate) fn usual_access(segment: &Segment) -> Result<Access, Failure> {
     let mode = segment.info()?.mode;
     Ok(if mode & 0o222 == 0 {

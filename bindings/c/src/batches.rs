@@ -1,6 +1,6 @@
-//! Several records a call. **The program's functions run with nothing held**, on copies: they may
-//! take their time, and nobody waits for them. Nor is the store kept attached meanwhile, because
-//! they may jump away.
+//! Calls that handle several records. **The program's callbacks run without any lock, on copies of
+//! the data**, so they may take long without making others wait. The store is not kept attached
+//! meanwhile either, since a callback may leave by `longjmp`.
 
 use std::ffi::{c_int, c_void};
 
@@ -27,7 +27,7 @@ pub struct Pair {
     value: Bytes,
 }
 
-/// A function of the program that is called with the value of each key, NULL if it is not there.
+/// A callback that is called with the value of each key, or with NULL if the key does not exist.
 pub type EachValue = Option<
     unsafe extern "C" fn(
         index: usize,
@@ -37,7 +37,7 @@ pub type EachValue = Option<
     ) -> c_int,
 >;
 
-/// One that is called with each record.
+/// A callback that is called with each record.
 pub type EachRecord = Option<
     unsafe extern "C" fn(
         key: *const c_void,
@@ -48,14 +48,14 @@ pub type EachRecord = Option<
     ) -> c_int,
 >;
 
-/// Keys whose values are copied at a time: as many as the store looks up side by side.
+/// The number of keys whose values are copied at a time; the store looks up as many in parallel.
 const STEP: usize = 32;
 
 impl Bytes {
     /// # Safety
-    /// It leads to so many bytes that stay as they are for `'a`.
+    /// `at` must point to `length` bytes that do not change during `'a`.
     unsafe fn get<'a>(&self, what: &str) -> Result<&'a [u8], Failure> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { slice(self.at, self.length, what) }
     }
 }
@@ -63,14 +63,14 @@ impl Bytes {
 /// The bytes of all keys.
 ///
 /// # Safety
-/// So many keys, whose bytes stay as they are for `'a`.
+/// `keys` must point to `count` keys whose bytes do not change during `'a`.
 unsafe fn keys<'a>(keys: *const Bytes, count: usize) -> Result<Vec<&'a [u8]>, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let keys = unsafe { items(keys, count, "array of keys") }?;
     let mut all = Vec::new();
     all.try_reserve(count).map_err(|_| no_memory(count))?;
     for key in keys {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         all.push(unsafe { key.get("key") }?);
     }
     Ok(all)
@@ -79,7 +79,8 @@ unsafe fn keys<'a>(keys: *const Bytes, count: usize) -> Result<Vec<&'a [u8]>, Fa
 /// See the header.
 ///
 /// # Safety
-/// So many keys with their bytes; a function of that kind, for which `data` is right.
+/// `all` must point to `count` keys with valid bytes. `each` must have the type in the header and
+/// accept `data`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_get_many(
     store: StoreId,
@@ -91,7 +92,7 @@ pub unsafe extern "C" fn mneme_get_many(
     done(|| {
         opened(store)?;
         let each = each.ok_or_else(|| null("the function"))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let keys = unsafe { keys(all, count) }?;
         let mut bytes = Vec::new();
         for (step, some) in keys.chunks(STEP).enumerate() {
@@ -109,7 +110,7 @@ pub unsafe extern "C" fn mneme_get_many(
             for (i, length) in lengths.iter().take(some.len()).enumerate() {
                 let value = length.and_then(|length| rest.split_off(..length));
                 let at = value.map_or(std::ptr::null(), |value| value.as_ptr().cast());
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 if unsafe { each(step * STEP + i, at, length.unwrap_or(0), data) } != 0 {
                     return Ok(());
                 }
@@ -125,30 +126,30 @@ type Pairs<'a> = Vec<(&'a [u8], &'a [u8])>;
 /// The bytes of all pairs.
 ///
 /// # Safety
-/// So many pairs, whose bytes stay as they are for `'a`.
+/// `pairs` must point to `count` pairs whose bytes do not change during `'a`.
 pub(crate) unsafe fn pairs<'a>(pairs: *const Pair, count: usize) -> Result<Pairs<'a>, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let pairs = unsafe { items(pairs, count, "array of pairs") }?;
     let mut all = Vec::new();
     all.try_reserve(count).map_err(|_| no_memory(count))?;
     for pair in pairs {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         all.push(unsafe { (pair.key.get("key")?, pair.value.get("value")?) });
     }
     Ok(all)
 }
 
-/// Reports how much of a batch that failed took place, before the failure.
+/// Reports how many records of a failed batch were handled before the failure.
 ///
 /// # Safety
-/// NULL, or a place for a number.
+/// `done` must be NULL or point to a number.
 unsafe fn batch<T>(
     result: Result<T, BatchError>,
     count: usize,
     done: *mut usize,
 ) -> Result<T, Failure> {
     let stored = result.as_ref().map_or_else(|failed| failed.done, |_| count);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { write_to(done, stored) };
     Ok(result?)
 }
@@ -156,7 +157,8 @@ unsafe fn batch<T>(
 /// See the header.
 ///
 /// # Safety
-/// So many pairs with their bytes; NULL, or a place for a number.
+/// `pairs` must point to `count` pairs with valid bytes; `stored` must be NULL or point to a
+/// number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_put_many(
     store: StoreId,
@@ -165,13 +167,13 @@ pub unsafe extern "C" fn mneme_put_many(
     stored: *mut usize,
 ) -> c_int {
     done(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { write_to(stored, 0) };
         let store = opened(store)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let all = unsafe { self::pairs(pairs, count) }?;
         let put = store.database()?.put_many(&all);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { batch(put, count, stored) }
     })
 }
@@ -179,7 +181,8 @@ pub unsafe extern "C" fn mneme_put_many(
 /// See the header.
 ///
 /// # Safety
-/// So many keys with their bytes; each NULL, or a place for a number.
+/// `all` must point to `count` keys with valid bytes; `removed` and `tried` must each be NULL or
+/// point to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_remove_many(
     store: StoreId,
@@ -189,13 +192,13 @@ pub unsafe extern "C" fn mneme_remove_many(
     tried: *mut usize,
 ) -> c_int {
     done(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { write_to(tried, 0) };
         let store = opened(store)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let keys = unsafe { keys(all, count) }?;
         let there = store.database()?.remove_many(&keys);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { write_to(removed, batch(there, count, tried)?) };
         Ok(())
     })
@@ -204,7 +207,7 @@ pub unsafe extern "C" fn mneme_remove_many(
 /// See the header.
 ///
 /// # Safety
-/// A cursor; a function of that kind, for which `data` is right.
+/// `cursor` must point to a number. `each` must have the type in the header and accept `data`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_scan(
     store: StoreId,
@@ -219,7 +222,7 @@ pub unsafe extern "C" fn mneme_scan(
         if cursor.is_null() {
             return Err(null("the cursor"));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let from = Cursor::from_u64(unsafe { cursor.read() });
         let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
         let mut copied = Ok(());
@@ -237,12 +240,12 @@ pub unsafe extern "C" fn mneme_scan(
             let (value, behind) = behind.split_at(value);
             rest = behind;
             let (key_at, value_at) = (at.as_ptr().cast(), value.as_ptr().cast());
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             if unsafe { each(key_at, at.len(), value_at, value.len(), data) } != 0 {
                 return Ok(());
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { cursor.write(next.to_u64()) };
         Ok(())
     })

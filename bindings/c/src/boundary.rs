@@ -1,5 +1,5 @@
-//! The boundary to C: arguments are checked, results are an answer or a recorded failure, and
-//! panics stay inside.
+//! The boundary to C. Arguments are checked, results become return values or recorded failures, and
+//! panics are caught.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,9 +10,9 @@ use mneme_sys::Access;
 use crate::code::{Code, Failure};
 use crate::process;
 
-/// The answer of `f`; or, with the reason recorded, the value that stands for failure.
+/// Calls `f` and returns its result. On failure, records the reason and returns `failed`.
 pub(crate) fn answer<T>(failed: T, f: impl FnOnce() -> Result<T, Failure>) -> T {
-    // What a panic leaves is in a table or a section, both of which know how to be left.
+    // A panic can interrupt a change of a table or of a section; both remain valid then.
     let done = catch_unwind(AssertUnwindSafe(|| {
         process::check_not_forked()?;
         f()
@@ -31,7 +31,7 @@ pub(crate) fn answer<T>(failed: T, f: impl FnOnce() -> Result<T, Failure>) -> T 
     failed
 }
 
-/// The answer of a function that does something: 0 or -1.
+/// The return value of a function without another result: 0 or -1.
 pub(crate) fn done(f: impl FnOnce() -> Result<(), Failure>) -> c_int {
     answer(-1, || f().map(|()| 0))
 }
@@ -39,52 +39,52 @@ pub(crate) fn done(f: impl FnOnce() -> Result<(), Failure>) -> c_int {
 /// The bytes before the NUL.
 ///
 /// # Safety
-/// NULL, or a string in C's sense that stays as it is for `'a`.
+/// `text` must be NULL or point to a NUL-terminated string that does not change during `'a`.
 unsafe fn bytes<'a>(text: *const c_char, what: &str) -> Result<&'a CStr, Failure> {
     if text.is_null() {
         let text = format!("the {what} is NULL");
         return Err(Failure::new(Code::Invalid, text));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
-/// A name.
+/// A name argument.
 ///
 /// # Safety
-/// NULL, or a string in C's sense that stays as it is for `'a`.
+/// `text` must be NULL or point to a NUL-terminated string that does not change during `'a`.
 pub(crate) unsafe fn name<'a>(text: *const c_char) -> Result<&'a str, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let text = unsafe { bytes(text, "name") }?;
     let not_utf8 = |_| Failure::new(Code::Name, format!("a name is UTF-8, {text:?} is not"));
     text.to_str().map_err(not_utf8)
 }
 
-/// A directory.
+/// A directory argument.
 ///
 /// # Safety
-/// NULL, or a string in C's sense.
+/// `text` must be NULL or point to a NUL-terminated string.
 pub(crate) unsafe fn directory(text: *const c_char) -> Result<PathBuf, Failure> {
     use std::os::unix::ffi::OsStrExt;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let text = unsafe { bytes(text, "directory") }?;
     Ok(std::ffi::OsStr::from_bytes(text.to_bytes()).into())
 }
 
-/// A key or a value.
+/// A key or value argument.
 ///
 /// # Safety
-/// `at` leads to so many bytes that stay as they are for `'a`, or is NULL.
+/// `at` must be NULL or point to `length` bytes that do not change during `'a`.
 pub(crate) unsafe fn slice<'a>(
     at: *const c_void,
     length: usize,
     what: &str,
 ) -> Result<&'a [u8], Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { items(at.cast::<u8>(), length, what) }
 }
 
-/// Refuses places for an answer that the key lies in: it is read while they are written.
+/// Refuses output arguments that overlap the key, since the key is read while they are written.
 pub(crate) fn apart(
     (key, key_length): (*const c_void, usize),
     buffer: (*mut c_void, usize),
@@ -102,10 +102,10 @@ pub(crate) fn apart(
     Ok(())
 }
 
-/// So many things side by side.
+/// An array argument.
 ///
 /// # Safety
-/// `at` leads to so many that stay as they are for `'a`, or is NULL.
+/// `at` must be NULL or point to `count` elements that do not change during `'a`.
 pub(crate) unsafe fn items<'a, T>(
     at: *const T,
     count: usize,
@@ -121,17 +121,18 @@ pub(crate) unsafe fn items<'a, T>(
         };
         return Err(Failure::new(Code::Invalid, text));
     }
-    // SAFETY: the caller's promise; no object is longer than that.
+    // SAFETY: guaranteed by the caller; the length was checked against the maximum size of an
+    // object.
     Ok(unsafe { std::slice::from_raw_parts(at, count) })
 }
 
-/// Stores what is asked for, unless it is not.
+/// Stores `what` unless `to` is NULL.
 ///
 /// # Safety
-/// NULL, or a place for it.
+/// `to` must be NULL or point to a `T`.
 pub(crate) unsafe fn write_to<T>(to: *mut T, what: T) {
     if !to.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.write(what) };
     }
 }
@@ -139,7 +140,7 @@ pub(crate) unsafe fn write_to<T>(to: *mut T, what: T) {
 const READ: c_int = 1;
 const WRITE: c_int = 2;
 
-/// What may be done, from `READ` or `READ|WRITE`.
+/// The access for `READ` or `READ|WRITE`.
 pub(crate) fn access(flags: c_int) -> Result<Access, Failure> {
     match flags {
         READ => Ok(Access::ReadOnly),
@@ -151,7 +152,7 @@ pub(crate) fn access(flags: c_int) -> Result<Access, Failure> {
     }
 }
 
-/// The flags for it.
+/// The flags for an access.
 pub(crate) fn flags(access: Access) -> c_int {
     match access {
         Access::ReadOnly => READ,
@@ -159,12 +160,13 @@ pub(crate) fn flags(access: Access) -> c_int {
     }
 }
 
-/// A file's mode, from permissions as the papers write them: `READ|WRITE`, `0660`, and `660`.
+/// A file mode, from permissions in the paper's notation: `READ|WRITE`, `0660`, or `660` in
+/// decimal.
 ///
-/// No mode that is accepted, written in octal, is a number that is accepted as decimal digits:
-/// those are above 0777.
+/// This is unambiguous: no valid mode is also the decimal spelling of another, since those numbers
+/// are above 0777.
 pub(crate) fn mode(perms: c_uint) -> Result<u32, Failure> {
-    // Nobody writes without reading, the owner reads, and nothing is executed.
+    // Valid modes: whoever can write can read, the owner can read, and nobody can execute.
     let makes_sense = |mode: u32| {
         let sensible = |bits| matches!(bits & 7, 0 | 4 | 6);
         (0o400..=0o777).contains(&mode) && [mode, mode >> 3, mode >> 6].into_iter().all(sensible)
@@ -190,7 +192,7 @@ pub(crate) fn mode(perms: c_uint) -> Result<u32, Failure> {
 mod tests {
     use super::*;
 
-    /// What the papers write means what they mean, and nothing means more than it says.
+    /// The paper's notations have the paper's meaning, and no notation grants more than it says.
     #[test]
     fn permissions_as_the_papers_write_them() {
         for (perms, expected) in [
@@ -207,8 +209,8 @@ mod tests {
         ] {
             assert_eq!(mode(perms).unwrap(), expected, "{perms}");
         }
-        // 440 and 400 as decimal numbers are odd modes in octal; so are rights to execute, and
-        // writing without reading.
+        // 440 and 400 in decimal are unusual modes in octal; rights to execute and to write without
+        // reading are refused too.
         for wrong in [
             0,
             2,

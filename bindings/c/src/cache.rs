@@ -1,9 +1,9 @@
-//! Memory that is held in reserve, and is a cache as long as nobody needs it: the header's
-//! `mneme_cache_create` and what works with its handle; and the cache in what an attached store
-//! does not use, `mneme_cache_open`.
+//! Caches in memory that is reserved for other purposes until it is needed: the header's
+//! `mneme_cache_create` and the functions for its handle; and `mneme_cache_open`, for the unused
+//! memory of an attached store.
 //!
-//! **The program claims what it holds at once, whatever the cache has there**; see
-//! [`mneme_arena::Discardable`] for what lookups promise.
+//! **The program can claim its reserved memory at once, whatever the cache has stored there**; see
+//! [`mneme_arena::Discardable`] for the guarantees of lookups.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -21,12 +21,12 @@ use crate::store;
 use crate::table::Table;
 use crate::vas::null;
 
-/// An arena of the process' own, or an attached store's, and its cache.
+/// A cache, in an arena of this process or in an attached store's.
 pub(crate) struct Cache {
     cache: Discardable,
-    /// A store claims frames there, and nobody else may.
+    /// Whether the arena is a store's. If so, only the store may claim its frames.
     is_of_store: bool,
-    /// What is claimed, by address.
+    /// The claimed memory, by address.
     claimed: Mutex<BTreeMap<usize, Extent>>,
 }
 
@@ -34,14 +34,14 @@ pub(crate) struct Cache {
 #[repr(C)]
 pub struct Lent([u8; 0]);
 
-/// `mneme_cache_t`: a number of [`CACHES`].
+/// `mneme_cache_t`: a number in [`CACHES`].
 pub type CacheId = *mut Lent;
 
 static CACHES: Table<Arc<Cache>> = Table::new(0x55, "cache");
 
 const NODE: NodeId = NodeId(0);
 
-/// A function of the program that reads what is not in the cache.
+/// A callback that reads a value that is not in the cache.
 pub type Fetch = Option<
     unsafe extern "C" fn(value: *mut *const c_void, length: *mut usize, data: *mut c_void) -> c_int,
 >;
@@ -74,7 +74,7 @@ impl Cache {
     }
 
     fn claimed(&self) -> MutexGuard<'_, BTreeMap<usize, Extent>> {
-        // Each change is one step.
+        // The map is valid even after a panic, since each change is one step.
         self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -83,7 +83,7 @@ fn kept(stored: Stored) -> c_int {
     (stored == Stored::Kept).into()
 }
 
-/// The handle of a cache.
+/// Makes the handle of a cache.
 fn handle(cache: Discardable, is_of_store: bool) -> Result<CacheId, Failure> {
     let cache = Arc::new(Cache {
         cache,
@@ -122,8 +122,8 @@ pub extern "C" fn mneme_cache_destroy(cache: CacheId) -> c_int {
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes, a buffer of the capacity given, a place for the length or NULL, and a function
-/// that does what the header says or NULL.
+/// `key` must point to its bytes, `buffer` to `capacity` bytes, `length` must be NULL or point to a
+/// number, and `fetch` must be NULL or behave as the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_cache_get(
     of: CacheId,
@@ -138,7 +138,8 @@ pub unsafe extern "C" fn mneme_cache_get(
     answer(-1, || {
         let cache = opened(of)?;
         apart((key, key_length), (buffer, capacity), length)?;
-        // SAFETY: the caller's promise; nothing is written there meanwhile.
+        // SAFETY: guaranteed by the caller; the outputs, which do not overlap the key, are written
+        // later.
         let key = unsafe { slice(key, key_length, "key") }?;
         if buffer.is_null() && (capacity != 0 || length.is_null()) {
             return Err(null("the buffer"));
@@ -147,9 +148,9 @@ pub unsafe extern "C" fn mneme_cache_get(
         if let CacheLookup::Miss(ticket) = cache.cache.get(key, &mut value) {
             let Some(fetch) = fetch else { return Ok(0) };
             let (mut at, mut bytes) = (ptr::null(), 0);
-            // Nothing here keeps the cache meanwhile: the function may jump away.
+            // The cache is not kept alive during the callback, which may leave by `longjmp`.
             drop(cache);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let found = unsafe { fetch(&raw mut at, &raw mut bytes, data) };
             match found {
                 0 => return Ok(0),
@@ -159,17 +160,17 @@ pub unsafe extern "C" fn mneme_cache_get(
                     return Err(Failure::new(Code::Invalid, text));
                 }
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             value = copied(unsafe { slice(at, bytes, "value") }?)?;
-            // The value is the truth whether the cache takes it or not, or is gone; one that is too
-            // long for it is read again each time.
+            // The value is valid whether or not the cache accepts it or still exists. A value that
+            // is too long for the cache is fetched again at each call.
             if let Ok(cache) = opened(of)
                 && let Ok(slot) = cache.cache.arena().participants().slot()
             {
                 let _ = cache.cache.fill(&slot, NODE, ticket, key, &value);
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { give(&value, buffer, capacity, length) }
     })
 }
@@ -177,7 +178,7 @@ pub unsafe extern "C" fn mneme_cache_get(
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes and the value's.
+/// `key` and `value` must point to their bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_cache_put(
     cache: CacheId,
@@ -188,7 +189,7 @@ pub unsafe extern "C" fn mneme_cache_put(
 ) -> c_int {
     answer(-1, || {
         let cache = opened(cache)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (key, value) = unsafe {
             (
                 slice(key, key_length, "key")?,
@@ -202,7 +203,7 @@ pub unsafe extern "C" fn mneme_cache_put(
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes.
+/// `key` must point to its bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_cache_remove(
     cache: CacheId,
@@ -211,7 +212,7 @@ pub unsafe extern "C" fn mneme_cache_remove(
 ) -> c_int {
     done(|| {
         let cache = opened(cache)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let key = unsafe { slice(key, key_length, "key") }?;
         Ok(cache.cache.remove(key)?)
     })
@@ -245,7 +246,7 @@ pub extern "C" fn mneme_cache_claim(cache: CacheId, bytes: u64) -> *mut c_void {
         let frames = u32::try_from(bytes.div_ceil(FRAME_BYTES)).unwrap_or(u32::MAX);
         let slot = arena.participants().slot()?;
         let extent = arena.claim(&slot, frames, 1, NODE, Class::Reserved, 0)?;
-        // The claim outlives the thread.
+        // The claim outlives the calling thread.
         arena.adopt(extent)?;
         let at = arena
             .region()
@@ -275,7 +276,7 @@ pub unsafe extern "C" fn mneme_cache_release(cache: CacheId, memory: *mut c_void
 /// See the header.
 ///
 /// # Safety
-/// A place for it.
+/// `stat` must point to a `mneme_cache_stat_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_cache_stat(cache: CacheId, stat: *mut CacheStat) -> c_int {
     done(|| {
@@ -299,7 +300,7 @@ pub unsafe extern "C" fn mneme_cache_stat(cache: CacheId, stat: *mut CacheStat) 
             claim_p999_ns: stats.claims.p999_ns,
             claim_max_ns: stats.claims.max_ns,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { stat.write(filled) };
         Ok(())
     })

@@ -1,8 +1,7 @@
-//! Which segment a pointer belongs to: `vas_cast`, and what the checks of pointers
-//! (`bindings/c/check`) ask.
+//! Finds the segment of a pointer, for `vas_cast` and for the pointer checks (`bindings/c/check`).
 //!
-//! **An answer holds until the thread's count of sections changes.** A check keeps the last answer
-//! and compares the count, so that most checks ask nothing.
+//! **An answer is valid until the thread's section counter changes.** A check stores the last
+//! answer with the counter, so that most checks need no call.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -30,7 +29,7 @@ const COMMON: c_int = 0;
 const INSIDE: c_int = 1;
 const OUTSIDE: c_int = 2;
 
-/// An identity in 64 bits, never 0.
+/// A UUID folded to 64 bits, never 0.
 fn folded(uuid: Uuid) -> u64 {
     let bytes = u128::from_le_bytes(uuid.to_bytes());
     #[allow(clippy::cast_possible_truncation, reason = "both halves are in it")]
@@ -41,7 +40,7 @@ fn folded(uuid: Uuid) -> u64 {
 /// See the header.
 ///
 /// # Safety
-/// NULL, or leads to a `mneme_place_t`.
+/// `place` must be NULL or point to a `mneme_place_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_place(address: *const c_void, place: *mut Place) -> c_int {
     let address = address.addr();
@@ -62,7 +61,7 @@ pub unsafe extern "C" fn mneme_place(address: *const c_void, place: *mut Place) 
     });
     match found {
         Ok(Some(found)) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { write_to(place, found) };
             INSIDE
         }
@@ -77,7 +76,7 @@ pub extern "C" fn mneme_segment_at(vh: VasHandle, address: *const c_void) -> u64
     found.ok().flatten().map_or(0, folded)
 }
 
-/// The segment that a handle's space has at an address.
+/// The segment that the space of a handle has at an address.
 fn segment_of(
     current: &mut Current,
     vh: VasHandle,

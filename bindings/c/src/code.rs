@@ -1,4 +1,4 @@
-//! Why a call failed: a code that stays the same from release to release, and a text for people.
+//! Why a call failed: a code that is stable across releases, and a text for people.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -88,9 +88,9 @@ impl Failure {
         }
     }
 
-    /// Makes it the calling thread's last failure.
+    /// Makes this the calling thread's last failure.
     pub(crate) fn record(mut self) {
-        // A file's name may have line ends.
+        // A file name in the text may contain line breaks.
         if self.text.contains(char::is_control) {
             let escaped = |at: char| match at.is_control() && at != '\0' {
                 true => at.escape_default().to_string(),
@@ -98,13 +98,13 @@ impl Failure {
             };
             self.text = self.text.chars().map(escaped).collect();
         }
-        // A text with a NUL in it ends there.
+        // A text is cut at its first NUL.
         let text = CString::new(self.text).unwrap_or_else(|cut| {
             let (at, mut bytes) = (cut.nul_position(), cut.into_vec());
             bytes.truncate(at);
             CString::new(bytes).unwrap_or_default()
         });
-        // In a thread's last destructors there is nothing to record it in.
+        // While the thread's last destructors run, the failure cannot be recorded.
         let _ = LAST.try_with(|last| *last.borrow_mut() = (self.code, text));
     }
 }
@@ -113,7 +113,7 @@ thread_local! {
     static LAST: RefCell<(Code, CString)> = RefCell::new((Code::Ok, CString::default()));
 }
 
-/// For a call whose empty answer is no failure.
+/// Resets the last failure, for calls that can return an empty result without failing.
 pub(crate) fn clear() {
     let _ = LAST.try_with(|last| last.borrow_mut().0 = Code::Ok);
 }
@@ -131,7 +131,7 @@ pub extern "C" fn mneme_code() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn mneme_error() -> *const c_char {
     let text = |last: &RefCell<(Code, CString)>| match &*last.borrow() {
-        // What was read of the text before stays where it is.
+        // A text that the program has obtained before stays valid.
         (Code::Ok, _) => c"".as_ptr(),
         (_, text) => text.as_ptr(),
     };

@@ -1,8 +1,8 @@
-//! Where the calling thread is.
+//! The state of the calling thread: the attachment it is inside of.
 //!
-//! **A thread is inside of one attachment at most, and holds its locks exactly as long as it is
-//! said to be there**: until it switches elsewhere, detaches, or ends. A thread that ends inside
-//! has left in the middle, and what it could change is poisoned.
+//! **A thread is inside of at most one attachment, and holds its locks until it switches, detaches
+//! or ends.** If a thread ends inside, its change may be incomplete, and the segments it could
+//! write are poisoned.
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -17,25 +17,26 @@ use crate::check_state;
 use crate::code::{Code, Failure};
 use crate::process::{ATTACHED, PRIMARY};
 
-/// Where a thread is.
+/// The state of a thread.
 pub(crate) struct Current {
-    /// A handle, or [`PRIMARY`].
+    /// The handle, or [`PRIMARY`].
     handle: usize,
     access: Access,
-    /// Dropped before what it is inside of.
+    /// Declared first: dropped before the attachment that it borrows.
     inside: Option<SectionGuard<'static>>,
     of: Option<Arc<Attached>>,
-    /// The segments attached to this thread's primary space.
+    /// The segments that this thread has attached directly, without a space.
     primary: Option<Arc<Attached>>,
-    /// The handle that was looked up last, and what it means: the table is one for all threads.
+    /// The last handle that was looked up and its attachment. Saves a lookup in the table, which
+    /// all threads share.
     known: (usize, Weak<Attached>),
-    /// Where blocks come from that are to lie in no segment in particular.
+    /// The segment in which allocations without an explicit segment are made.
     heap: Default,
-    /// The thread runs its last destructors.
+    /// Whether the thread is running its last destructors.
     ended: bool,
 }
 
-/// The segment that is meant where none is named.
+/// The segment that is used if a call names none.
 #[derive(Clone, Copy)]
 enum Default {
     Outside,
@@ -45,7 +46,7 @@ enum Default {
 }
 
 thread_local! {
-    /// Without a destructor, so that it is there to the end; `ENDING` has one.
+    /// Has no destructor, so that it exists until the thread has ended; `ENDING` has one.
     static CURRENT: RefCell<ManuallyDrop<Current>> = const {
         RefCell::new(ManuallyDrop::new(Current {
             handle: PRIMARY,
@@ -58,8 +59,8 @@ thread_local! {
             ended: false,
         }))
     };
-    /// First used when the thread is inside for the first time. Destructors run in the opposite
-    /// order, so that its own finds what the crates below keep for the thread still there.
+    /// First used when the thread first enters an attachment. Since destructors run in the opposite
+    /// order, this one runs while the thread-local state of the crates below still exists.
     static ENDING: Ending = const { Ending };
 }
 
@@ -67,7 +68,7 @@ struct Ending;
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // Not borrowed, unless a call of this library is what ends the thread.
+        // Already borrowed only if a call of this library is what ends the thread.
         let _ = CURRENT.try_with(|current| {
             if let Ok(mut current) = current.try_borrow_mut() {
                 current.ended = true;
@@ -82,7 +83,7 @@ impl Drop for Ending {
     }
 }
 
-/// Calls `f` with where the thread is. `f` must not call back.
+/// Calls `f` with the thread's state. `f` must not call this function again.
 #[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&mut Current) -> Result<R, Failure>) -> Result<R, Failure> {
     let done = CURRENT.try_with(|current| match current.try_borrow_mut() {
@@ -98,7 +99,7 @@ impl Current {
         self.handle
     }
 
-    /// What a handle means.
+    /// The attachment of a handle.
     pub(crate) fn attached(&mut self, handle: usize) -> Result<Arc<Attached>, Failure> {
         if self.known.0 == handle
             && let Some(known) = self.known.1.upgrade()
@@ -111,7 +112,7 @@ impl Current {
         Ok(found)
     }
 
-    /// Leaves whatever it is inside of.
+    /// Leaves the current attachment, if there is one.
     fn leave(&mut self) {
         check_state::note_section();
         self.inside = None;
@@ -120,7 +121,7 @@ impl Current {
         self.heap = Default::Outside;
     }
 
-    /// Leaves where it is, and enters what `handle` means.
+    /// Leaves the current attachment and enters that of `handle`.
     pub(crate) fn switch(
         &mut self,
         handle: usize,
@@ -128,8 +129,8 @@ impl Current {
         access: Access,
     ) -> Result<(), Failure> {
         self.leave();
-        // SAFETY: `of` is kept with it and given up after it, here and in `Ending`; else it stays
-        // for ever, with its thread.
+        // SAFETY: `of` is stored beside the guard and dropped after it, here and in `Ending`;
+        // otherwise both are leaked with the thread.
         let inside = unsafe { of.attachment.switch_in(access) }?;
         ENDING.with(|_| ());
         let mut writable = inside.segments().filter(|segment| segment.writable);
@@ -140,7 +141,8 @@ impl Current {
             (_, Some(_), Some(_)) => Default::Several,
         };
         drop(writable);
-        // SAFETY: what it borrows lies in an `Arc`, does not move, and is given up later.
+        // SAFETY: the guard borrows from an `Arc`'s contents, which do not move and are dropped
+        // later.
         self.inside =
             Some(unsafe { std::mem::transmute::<SectionGuard<'_>, SectionGuard<'static>>(inside) });
         self.of = Some(of);
@@ -149,8 +151,8 @@ impl Current {
         Ok(())
     }
 
-    /// Leaves where it is, for the primary space and the segments that this thread has attached
-    /// there.
+    /// Leaves the current attachment and enters the segments that this thread has attached
+    /// directly.
     pub(crate) fn switch_to_primary(&mut self) -> Result<(), Failure> {
         self.leave();
         match self.primary.clone() {
@@ -159,7 +161,7 @@ impl Current {
         }
     }
 
-    /// Leaves and enters it again, if it is inside of what `changed` says.
+    /// Leaves and re-enters the current attachment if `changed` is true for it.
     fn enter_again_if(&mut self, changed: impl FnOnce(&Attached) -> bool) -> Result<(), Failure> {
         match self.of.clone() {
             Some(of) if changed(&of) => self.switch(self.handle, of, self.access),
@@ -167,7 +169,7 @@ impl Current {
         }
     }
 
-    /// The space has other segments now.
+    /// Re-enters the current attachment if it is of a space whose members have changed.
     pub(crate) fn follow(&mut self, space: Uuid) -> Result<(), Failure> {
         self.enter_again_if(|of| of.space == Some(space))
     }
@@ -178,13 +180,13 @@ impl Current {
         self.enter_again_if(|inside| std::ptr::eq(inside, &raw const **of))
     }
 
-    /// Takes a segment off a handle's attachment.
+    /// Detaches a segment from a handle's attachment.
     pub(crate) fn detach(&mut self, of: &Arc<Attached>, segment: &Segment) -> Result<(), Failure> {
         of.remove(segment)?;
         self.enter_again_if(|inside| std::ptr::eq(inside, &raw const **of))
     }
 
-    /// Attaches a segment to where the thread is.
+    /// Attaches a segment to the current attachment.
     pub(crate) fn attach_here(&mut self, segment: &Segment) -> Result<(), Failure> {
         if self.handle != PRIMARY
             && let Some(of) = self.of.clone()
@@ -200,7 +202,7 @@ impl Current {
         self.switch_to_primary()
     }
 
-    /// Takes a segment off where the thread is.
+    /// Detaches a segment from the current attachment.
     pub(crate) fn detach_here(&mut self, segment: &Segment) -> Result<(), Failure> {
         if self.handle != PRIMARY
             && let Some(of) = self.of.clone()
@@ -219,18 +221,18 @@ impl Current {
         self.switch_to_primary()
     }
 
-    /// Of what the thread attached to its primary space, the segment to which an address belongs.
+    /// The segment that contains an address, among those that the thread has attached directly.
     pub(crate) fn primary_segment_at(&self, address: usize) -> Option<Uuid> {
         self.primary.as_ref()?.attachment.segment_at(address)
     }
 
-    /// What it is inside of.
+    /// The section that the thread is in.
     #[inline]
     pub(crate) fn inside(&self) -> Result<&SectionGuard<'static>, Failure> {
         self.inside.as_ref().ok_or_else(outside)
     }
 
-    /// An address in the segment that is meant where none is named.
+    /// An address in the segment that is used if a call names none.
     #[inline]
     pub(crate) fn default_segment(&self) -> Result<usize, Failure> {
         let (code, text) = match self.heap {

@@ -1,4 +1,5 @@
-//! Hashes: fields with values under one key, the server's too.
+//! Hashes, which map fields to values under one key. They are the hashes that Redis commands of a
+//! server use.
 
 use std::ffi::{c_int, c_void};
 
@@ -15,7 +16,7 @@ use crate::vas::null;
 /// Calls `run` with the hash under the key.
 ///
 /// # Safety
-/// The key's bytes, which stay as they are meanwhile.
+/// `key` must point to its bytes, which must not change meanwhile.
 unsafe fn with<R>(
     store: StoreId,
     key: *const c_void,
@@ -23,7 +24,7 @@ unsafe fn with<R>(
     run: impl FnOnce(Hash<'_, '_>) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
     let store = opened(store)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let key = unsafe { slice(key, key_length, "key") }?;
     run(Hash::new(store.database()?, key))
 }
@@ -31,8 +32,8 @@ unsafe fn with<R>(
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes and the field's, a buffer of the capacity given, and a place for the length or
-/// NULL.
+/// `key` and `field` must point to their bytes, `buffer` to `capacity` bytes, and `length` must be
+/// NULL or point to a number.
 #[allow(clippy::too_many_arguments, reason = "C has no slices: each takes two")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_hash_get(
@@ -51,7 +52,8 @@ pub unsafe extern "C" fn mneme_hash_get(
         if buffer.is_null() && (capacity != 0 || length.is_null()) {
             return Err(null("the buffer"));
         }
-        // SAFETY: the caller's promise; nothing is written there meanwhile.
+        // SAFETY: guaranteed by the caller; the outputs, which do not overlap the key, are written
+        // later.
         let value = unsafe {
             let field = slice(field, field_length, "field")?;
             with(store, key, key_length, |hash| Ok(hash.get(field)?))
@@ -59,7 +61,7 @@ pub unsafe extern "C" fn mneme_hash_get(
         let Some(value) = value else {
             return Ok(0);
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { give(&value, buffer, capacity, length) }
     })
 }
@@ -67,7 +69,7 @@ pub unsafe extern "C" fn mneme_hash_get(
 /// See the header.
 ///
 /// # Safety
-/// The bytes of the key, the field and the value.
+/// `key`, `field` and `value` must point to their bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_hash_set(
     store: StoreId,
@@ -78,7 +80,7 @@ pub unsafe extern "C" fn mneme_hash_set(
     value: *const c_void,
     length: usize,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     answer(-1, || unsafe {
         let field = slice(field, field_length, "field")?;
         let value = slice(value, length, "value")?;
@@ -91,7 +93,8 @@ pub unsafe extern "C" fn mneme_hash_set(
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes; so many pairs with their bytes; NULL, or a place for a number.
+/// `key` must point to its bytes, `pairs` to `count` pairs with valid bytes, and the output must be
+/// NULL or point to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_hash_set_many(
     store: StoreId,
@@ -101,7 +104,7 @@ pub unsafe extern "C" fn mneme_hash_set_many(
     count: usize,
     added: *mut usize,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     done(|| unsafe {
         let set = pairs(all, count)?;
         let new = with(store, key, key_length, |hash| Ok(hash.set_many(&set)?))?;
@@ -113,7 +116,7 @@ pub unsafe extern "C" fn mneme_hash_set_many(
 /// See the header.
 ///
 /// # Safety
-/// The bytes of the key and the field.
+/// `key` and `field` must point to their bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_hash_remove(
     store: StoreId,
@@ -122,7 +125,7 @@ pub unsafe extern "C" fn mneme_hash_remove(
     field: *const c_void,
     field_length: usize,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     answer(-1, || unsafe {
         let field = slice(field, field_length, "field")?;
         with(store, key, key_length, |hash| {
@@ -134,7 +137,7 @@ pub unsafe extern "C" fn mneme_hash_remove(
 /// See the header.
 ///
 /// # Safety
-/// The bytes of the key and the field; NULL, or a place for the sum.
+/// `key` and `field` must point to their bytes; the output must be NULL or point to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_hash_increment(
     store: StoreId,
@@ -145,7 +148,7 @@ pub unsafe extern "C" fn mneme_hash_increment(
     by: i64,
     sum: *mut i64,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     done(|| unsafe {
         let field = slice(field, field_length, "field")?;
         let new = with(
@@ -162,14 +165,14 @@ pub unsafe extern "C" fn mneme_hash_increment(
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes.
+/// `key` must point to its bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_hash_length(
     store: StoreId,
     key: *const c_void,
     key_length: usize,
 ) -> i64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     answer(-1, || unsafe {
         with(store, key, key_length, |hash| Ok(hash.len()? as i64))
     })
@@ -178,7 +181,7 @@ pub unsafe extern "C" fn mneme_hash_length(
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes; a function of that kind, for which `data` is right.
+/// `key` must point to its bytes. `each` must have the type in the header and accept `data`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_hash_each(
     store: StoreId,
@@ -191,7 +194,7 @@ pub unsafe extern "C" fn mneme_hash_each(
         let each = each.ok_or_else(|| null("the function"))?;
         let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
         let mut copied = Ok(());
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             with(store, key, key_length, |hash| {
                 let read: Result<(), HashError> = hash.for_each(|field, value| {
@@ -210,7 +213,7 @@ pub unsafe extern "C" fn mneme_hash_each(
             let (value, behind) = behind.split_at(value);
             rest = behind;
             let (field_at, value_at) = (field.as_ptr().cast(), value.as_ptr().cast());
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             if unsafe { each(field_at, field.len(), value_at, value.len(), data) } != 0 {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Segments and spaces for C and C++, under the names of the paper (El Hajj et al., ASPLOS 2016,
+//! Segments and spaces for C and C++, with the names of the paper (El Hajj et al., ASPLOS 2016,
 //! figure 3), and the stores that servers serve.
 //!
 //! **Whatever a C program passes, no call here is undefined behaviour but by a pointer that does
@@ -6,8 +6,8 @@
 //! that are looked up ([`table`]), never addresses that are followed; every function is one closure
 //! that returns a `Result`, of which [`border`] makes the answer and the thread's error.
 //!
-//! What each function does is said in `include/mneme.h`, which is written for its readers and
-//! checked against this source by a test; `docs/c-api.md` is the guide.
+//! The functions are documented in `include/mneme.h`, which a test checks against this source;
+//! `docs/c-api.md` is the guide.
 
 mod attached;
 mod batches;

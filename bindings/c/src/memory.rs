@@ -1,4 +1,4 @@
-//! Blocks in segments, and their roots.
+//! Memory blocks in segments, and segments' roots.
 
 use std::alloc::Layout;
 use std::ffi::{c_int, c_void};
@@ -11,9 +11,9 @@ use crate::code::{self, Code, Failure};
 use crate::current::{self, Current};
 use crate::process::{SEGMENTS, SegId};
 
-/// That of `malloc`.
+/// The alignment of `malloc`.
 const ALIGN: usize = 16;
-/// The most that a segment's heap is asked for here.
+/// The maximum alignment that can be requested.
 const MOST_ALIGN: usize = 2 << 20;
 
 fn layout(bytes: usize, align: usize) -> Result<Layout, Failure> {
@@ -43,7 +43,7 @@ fn no_block(block: *const c_void) -> Failure {
     Failure::new(Code::Invalid, text)
 }
 
-/// A block of the heap that is meant where none is named.
+/// Allocates a block in the segment that is used if a call names none.
 #[inline]
 fn take(f: impl FnOnce(UntypedHeap) -> Result<NonNull<u8>, Failure>) -> *mut c_void {
     answer(ptr::null_mut(), || {
@@ -54,7 +54,7 @@ fn take(f: impl FnOnce(UntypedHeap) -> Result<NonNull<u8>, Failure>) -> *mut c_v
     })
 }
 
-/// A block of the heap of a segment.
+/// Allocates a block in a given segment.
 fn take_of(sid: SegId, f: impl FnOnce(UntypedHeap) -> Result<NonNull<u8>, Failure>) -> *mut c_void {
     answer(ptr::null_mut(), || {
         of_segment(sid, |heap, writable| {
@@ -67,8 +67,8 @@ fn take_of(sid: SegId, f: impl FnOnce(UntypedHeap) -> Result<NonNull<u8>, Failur
     })
 }
 
-/// Calls `f` with the heap of a segment that the thread is inside of, and whether it may be
-/// changed.
+/// Calls `f` with the heap of a segment that the thread is inside of, and with whether it may
+/// change it.
 fn of_segment<R>(
     sid: SegId,
     f: impl FnOnce(UntypedHeap, bool) -> Result<R, Failure>,
@@ -81,7 +81,7 @@ fn of_segment<R>(
         };
         let base = segment.base().ok_or_else(outside)?;
         let inside = current.inside()?;
-        // Of segments with one address, the one that was entered is there.
+        // Several segments may share this address; the one that was entered is mapped there.
         let found = inside
             .segments()
             .find(|entered| entered.uuid == segment.uuid());
@@ -90,7 +90,7 @@ fn of_segment<R>(
     })
 }
 
-/// The heap in which a block lies.
+/// The heap that contains a block.
 fn heap_of(current: &Current, block: NonNull<u8>) -> Result<UntypedHeap, Failure> {
     let heap = current.inside()?.heap(block.addr().get());
     heap.ok_or_else(|| no_block(block.as_ptr().cast()))
@@ -118,7 +118,7 @@ pub extern "C" fn vas_calloc(count: usize, bytes: usize) -> *mut c_void {
 /// See the header.
 ///
 /// # Safety
-/// The block must not be used by its old address if a new one is returned.
+/// If a new address is returned, the block must not be used by its old one any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vas_realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
     let Some(old) = NonNull::new(block.cast::<u8>()) else {
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn vas_realloc(block: *mut c_void, bytes: usize) -> *mut c
             if heap.usable(old).is_none() {
                 return Err(no_block(block));
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let moved = unsafe { heap.resize(old, layout(bytes, ALIGN)?) };
             Ok(moved.ok_or_else(|| full(bytes))?.as_ptr().cast())
         })
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn vas_free(block: *mut c_void) -> c_int {
     };
     done(|| {
         current::with(|current| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let was_one = unsafe { heap_of(current, old)?.free(old) };
             was_one.then_some(()).ok_or_else(|| no_block(block))
         })

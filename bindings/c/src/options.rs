@@ -1,4 +1,4 @@
-//! What a new store shall be: the header's `mneme_options_t`.
+//! Options of a new store: the header's `mneme_options_t`.
 
 use std::ffi::{c_char, c_int};
 
@@ -27,10 +27,10 @@ pub struct Options {
 
 const IN_PLACE: i32 = 1;
 
-/// Bytes, where the program names none.
+/// The capacity in bytes if the program names none.
 const USUAL_CAPACITY: u64 = 1 << 30;
 
-/// In the order of the header's `MNEME_EVICT_...`.
+/// Eviction policies in the order of the header's `MNEME_EVICT_...`.
 const EVICTIONS: [Evict; 8] = [
     Evict::None,
     Evict::Lru,
@@ -42,7 +42,7 @@ const EVICTIONS: [Evict; 8] = [
     Evict::ExpiringSoonest,
 ];
 
-/// The number of a policy.
+/// The number of an update policy.
 pub(crate) fn policy_number(policy: UpdatePolicy) -> i32 {
     if policy == UpdatePolicy::InPlace {
         IN_PLACE
@@ -51,13 +51,13 @@ pub(crate) fn policy_number(policy: UpdatePolicy) -> i32 {
     }
 }
 
-/// The number of what may be forgotten.
+/// The number of an eviction policy.
 pub(crate) fn evict_number(evict: Evict) -> i32 {
     let at = EVICTIONS.iter().position(|known| *known == evict);
     at.and_then(|at| i32::try_from(at).ok()).unwrap_or(-1)
 }
 
-/// What may be forgotten, by its number.
+/// The eviction policy with a number.
 pub(crate) fn evict(number: c_int) -> Result<Evict, Failure> {
     let known = usize::try_from(number)
         .ok()
@@ -68,12 +68,12 @@ pub(crate) fn evict(number: c_int) -> Result<Evict, Failure> {
     })
 }
 
-/// What the program wants, NULL being all that is usual.
+/// Parses the options; NULL means the defaults.
 ///
 /// # Safety
-/// NULL, or options whose strings are NULL or strings.
+/// `options` must be NULL or point to options whose strings are NULL or NUL-terminated.
 pub(crate) unsafe fn read(options: *const Options) -> Result<(Registry, StoreOptions), Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let Some(asked) = (unsafe { options.as_ref() }) else {
         // SAFETY: NULL.
         let registry = unsafe { registry(std::ptr::null()) }?;
@@ -114,9 +114,9 @@ pub(crate) unsafe fn read(options: *const Options) -> Result<(Registry, StoreOpt
     if asked.perms != 0 {
         options = options.mode(mode(asked.perms)?);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let kept = unsafe { backing(asked.backing, asked.directory) }?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let registry = unsafe { registry(asked.registry) }?;
     Ok((registry, options.backing(kept)))
 }

@@ -1,4 +1,4 @@
-//! Parts of values, which cost what the part costs.
+//! Reading and writing parts of values, at a cost that depends on the part's length only.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -16,7 +16,8 @@ const END: usize = usize::MAX;
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes, a buffer of the capacity given, and a place for the length or NULL.
+/// `key` must point to its bytes, `buffer` to `capacity` bytes, and `length` must be NULL or point
+/// to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_read_part(
     store: StoreId,
@@ -30,7 +31,8 @@ pub unsafe extern "C" fn mneme_read_part(
     answer(-1, || {
         let store = opened(store)?;
         apart((key, key_length), (buffer, capacity), length)?;
-        // SAFETY: the caller's promise; nothing is written there meanwhile.
+        // SAFETY: guaranteed by the caller; the outputs, which do not overlap the key, are written
+        // later.
         let key = unsafe { slice(key, key_length, "key") }?;
         if buffer.is_null() && capacity != 0 {
             return Err(null("the buffer"));
@@ -39,7 +41,7 @@ pub unsafe extern "C" fn mneme_read_part(
         let found = store.database()?.read_part(key, part, |part| {
             let part = part?;
             if !part.bytes.is_empty() {
-                // SAFETY: the caller promises so many bytes, and nobody else uses them.
+                // SAFETY: the caller guarantees that many bytes, which nothing else uses.
                 unsafe {
                     ptr::copy_nonoverlapping(part.bytes.as_ptr(), buffer.cast(), part.bytes.len());
                 }
@@ -47,7 +49,7 @@ pub unsafe extern "C" fn mneme_read_part(
             Some(part.len)
         })?;
         let Some(whole) = found else { return Ok(0) };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { write_to(length, whole) };
         Ok(1)
     })
@@ -56,7 +58,7 @@ pub unsafe extern "C" fn mneme_read_part(
 /// See the header.
 ///
 /// # Safety
-/// The key's and the part's bytes, and a place for the length or NULL.
+/// `key` and the part must point to their bytes, and `length` must be NULL or point to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_write_part(
     store: StoreId,
@@ -72,7 +74,8 @@ pub unsafe extern "C" fn mneme_write_part(
         let nothing = (std::ptr::null_mut(), 0);
         apart((key, key_length), nothing, length)?;
         apart((part, part_length), nothing, length)?;
-        // SAFETY: the caller's promise; nothing is written there meanwhile.
+        // SAFETY: guaranteed by the caller; the output, which does not overlap them, is written
+        // later.
         let (key, bytes) = unsafe {
             (
                 slice(key, key_length, "key")?,
@@ -93,7 +96,7 @@ pub unsafe extern "C" fn mneme_write_part(
                 }
             },
         )?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { write_to(length, after) };
         Ok(0)
     })

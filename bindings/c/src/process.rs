@@ -1,4 +1,4 @@
-//! What the process has: its registry, and its tables of spaces, segments and attachments.
+//! The state of the process: its registry, and its tables of spaces, segments and attachments.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,14 +28,14 @@ pub struct At([u8; 0]);
 #[repr(C)]
 pub struct Store([u8; 0]);
 
-/// `vasid_t`: a number of [`SPACES`].
+/// `vasid_t`: a number in [`SPACES`].
 pub type VasId = *mut Vas;
-/// `segid_t`: a number of [`SEGMENTS`].
+/// `segid_t`: a number in [`SEGMENTS`].
 pub type SegId = *mut Seg;
-/// `vhandle_t`: a number of [`ATTACHED`], or one of the two below.
+/// `vhandle_t`: a number in [`ATTACHED`], or one of the two below.
 pub type VasHandle = *mut At;
 
-/// `mneme_store_t`: a number of [`STORES`].
+/// `mneme_store_t`: a number in [`STORES`].
 pub type StoreId = *mut Store;
 
 /// `MNEME_PRIMARY`.
@@ -52,8 +52,8 @@ static REGISTRY: RwLock<Option<Registry>> = RwLock::new(None);
 static TIMEOUT_MS: AtomicU64 = AtomicU64::new(1000);
 static GENERATION: OnceLock<u32> = OnceLock::new();
 
-/// Refuses everything in a child of the process that came first: tables and locks are its parent's,
-/// perhaps half changed.
+/// Returns an error in a forked child: its tables and locks are copies of the parent's, which may
+/// have been in the middle of a change.
 pub(crate) fn check_not_forked() -> Result<(), Failure> {
     let first = GENERATION.get_or_init(|| {
         fork::watch();
@@ -66,7 +66,7 @@ pub(crate) fn check_not_forked() -> Result<(), Failure> {
     Err(Failure::new(Code::Forked, text))
 }
 
-/// The registry that names are looked up in.
+/// The registry in which names are looked up.
 pub(crate) fn registry() -> Result<Registry, Failure> {
     let chosen = || {
         REGISTRY
@@ -93,12 +93,12 @@ pub(crate) fn choose_registry(directory: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How long attachments made from now on wait for each lock.
+/// How long attachments made from now on wait for a lock.
 pub(crate) fn timeout() -> Duration {
     Duration::from_millis(TIMEOUT_MS.load(Relaxed))
 }
 
 pub(crate) fn set_timeout(milliseconds: u32) {
-    // For attachments made later: no order is needed.
+    // Relaxed: only attachments made later use it.
     TIMEOUT_MS.store(milliseconds.into(), Relaxed);
 }

@@ -1,5 +1,5 @@
-//! One record at a time. **A value that is read is copied to where the caller says, or to memory
-//! that is the program's.**
+//! Calls that handle one record. **A value that is read is copied to the program's buffer, or to
+//! memory that the program owns and frees.**
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::{c_int, c_void};
@@ -21,7 +21,7 @@ pub(crate) fn expiry(number: u64) -> Expiry {
     }
 }
 
-/// The other way round.
+/// The inverse of [`expiry`].
 pub(crate) fn expiry_number(expiry: Expiry) -> u64 {
     match expiry {
         Expiry::Never => 0,
@@ -29,14 +29,14 @@ pub(crate) fn expiry_number(expiry: Expiry) -> u64 {
     }
 }
 
-/// A copy, or that there is no memory for it.
+/// A copy of the bytes, or an error if there is no memory for it.
 pub(crate) fn copied(bytes: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut copy = Vec::new();
     append(&mut copy, bytes)?;
     Ok(copy)
 }
 
-/// Appends the bytes, or says that there is no memory for them.
+/// Appends the bytes, or returns an error if there is no memory for them.
 pub(crate) fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Failure> {
     to.try_reserve(bytes.len())
         .map_err(|_| no_memory(bytes.len()))?;
@@ -52,7 +52,8 @@ pub(crate) fn no_memory(bytes: usize) -> Failure {
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes, a buffer of the capacity given, and a place for the length or NULL.
+/// `key` must point to its bytes, `buffer` to `capacity` bytes, and `length` must be NULL or point
+/// to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_get(
     store: StoreId,
@@ -65,7 +66,8 @@ pub unsafe extern "C" fn mneme_get(
     answer(-1, || {
         let store = opened(store)?;
         apart((key, key_length), (buffer, capacity), length)?;
-        // SAFETY: the caller's promise; nothing is written there meanwhile.
+        // SAFETY: guaranteed by the caller; the outputs, which do not overlap the key, are written
+        // later.
         let key = unsafe { slice(key, key_length, "key") }?;
         if buffer.is_null() && (capacity != 0 || length.is_null()) {
             return Err(null("the buffer"));
@@ -74,30 +76,31 @@ pub unsafe extern "C" fn mneme_get(
         if buffer.is_null() {
             let found = database.read_part(key, |_| 0..0, |part| part.map(|part| part.len))?;
             let Some(whole) = found else { return Ok(0) };
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { write_to(length, whole) };
             return Ok(1);
         }
         let Some(value) = database.get(key)? else {
             return Ok(0);
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { give(&value, buffer, capacity, length) }
     })
 }
 
-/// Copies a value that was found to the caller, and says how long it is. Without a buffer the
-/// length is all that is asked for.
+/// Copies a value to the caller's buffer, and reports its length. If the buffer is NULL, only the
+/// length is reported.
 ///
 /// # Safety
-/// `length` is NULL or a place, `buffer` NULL or `capacity` bytes that nobody else uses.
+/// `length` must be NULL or point to a number; `buffer` must be NULL or point to `capacity` bytes
+/// that nothing else uses.
 pub(crate) unsafe fn give(
     value: &[u8],
     buffer: *mut c_void,
     capacity: usize,
     length: *mut usize,
 ) -> Result<c_int, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { write_to(length, value.len()) };
     if buffer.is_null() {
         return Ok(1);
@@ -106,15 +109,15 @@ pub(crate) unsafe fn give(
         let text = format!("the value has {} bytes, the buffer {capacity}", value.len());
         return Err(Failure::new(Code::Short, text));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { ptr::copy_nonoverlapping(value.as_ptr(), buffer.cast(), value.len()) };
     Ok(1)
 }
 
-/// What stands before the bytes that `mneme_get_alloc` hands out: how many there are.
+/// The size of the header before the bytes that `mneme_get_alloc` returns; it holds their number.
 const PREFIX: usize = 16;
 
-/// The memory of such bytes, the prefix and a NUL behind included.
+/// The layout of a block for such bytes: the header, the bytes and a final NUL.
 fn block(length: usize) -> Option<Layout> {
     Layout::from_size_align(length.checked_add(PREFIX + 1)?, PREFIX).ok()
 }
@@ -122,7 +125,8 @@ fn block(length: usize) -> Option<Layout> {
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes, and places for the value's address and its length, or NULL.
+/// `key` must point to its bytes, and `value` and `length` must each be NULL or point to their
+/// output.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_get_alloc(
     store: StoreId,
@@ -135,24 +139,25 @@ pub unsafe extern "C" fn mneme_get_alloc(
         let store = opened(store)?;
         let place = (value.cast::<c_void>(), size_of::<*mut c_void>());
         apart((key, key_length), place, length)?;
-        // SAFETY: the caller's promise; nothing is written there meanwhile.
+        // SAFETY: guaranteed by the caller; the outputs, which do not overlap the key, are written
+        // later.
         let key = unsafe { slice(key, key_length, "key") }?;
         if value.is_null() {
             return Err(null("the place for the value's address"));
         }
         let Some(found) = store.database()?.get(key)? else {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { write_to(value, ptr::null_mut()) };
             return Ok(0);
         };
         let layout = block(found.len()).ok_or_else(|| no_memory(found.len()))?;
-        // SAFETY: the layout is not empty.
+        // SAFETY: the layout's size is not 0.
         let block = unsafe { alloc(layout) };
         if block.is_null() {
             return Err(no_memory(found.len()));
         }
-        // SAFETY: the block has space for the length, aligned; behind it for the value, and for a
-        // NUL behind that. The places are the caller's promise.
+        // SAFETY: the block has space for the aligned header, the value after it, and a NUL. The
+        // outputs are guaranteed by the caller.
         unsafe {
             block.cast::<usize>().write(found.len());
             let bytes = block.add(PREFIX);
@@ -165,16 +170,16 @@ pub unsafe extern "C" fn mneme_get_alloc(
     })
 }
 
-/// See the header. A forked child may give back, too, what it has a copy of.
+/// See the header. A forked child may also free its copies of the parent's blocks.
 ///
 /// # Safety
-/// NULL, or what `mneme_get_alloc` handed out, once.
+/// `value` must be NULL or a block of `mneme_get_alloc` that was not freed before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_free(value: *mut c_void) {
     if value.is_null() {
         return;
     }
-    // SAFETY: the caller's promise: the block and its length lie before the value.
+    // SAFETY: guaranteed by the caller; the header with the length precedes the value.
     unsafe {
         let start = value.cast::<u8>().sub(PREFIX);
         let length = start.cast::<usize>().read();
@@ -188,7 +193,7 @@ pub unsafe extern "C" fn mneme_free(value: *mut c_void) {
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes.
+/// `key` must point to its bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_contains(
     store: StoreId,
@@ -197,7 +202,7 @@ pub unsafe extern "C" fn mneme_contains(
 ) -> c_int {
     answer(-1, || {
         let store = opened(store)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let key = unsafe { slice(key, key_length, "key") }?;
         Ok(store.database()?.contains(key)?.into())
     })
@@ -206,7 +211,7 @@ pub unsafe extern "C" fn mneme_contains(
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes and the value's.
+/// `key` and `value` must point to their bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_put(
     store: StoreId,
@@ -215,14 +220,14 @@ pub unsafe extern "C" fn mneme_put(
     value: *const c_void,
     length: usize,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { mneme_put_until(store, key, key_length, value, length, 0) }
 }
 
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes and the value's.
+/// `key` and `value` must point to their bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_put_until(
     store: StoreId,
@@ -234,7 +239,7 @@ pub unsafe extern "C" fn mneme_put_until(
 ) -> c_int {
     done(|| {
         let store = opened(store)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (key, value) = unsafe {
             (
                 slice(key, key_length, "key")?,
@@ -249,7 +254,7 @@ pub unsafe extern "C" fn mneme_put_until(
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes.
+/// `key` must point to its bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_remove(
     store: StoreId,
@@ -258,7 +263,7 @@ pub unsafe extern "C" fn mneme_remove(
 ) -> c_int {
     answer(-1, || {
         let store = opened(store)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let key = unsafe { slice(key, key_length, "key") }?;
         Ok(store.database()?.remove(key)?.into())
     })
@@ -267,7 +272,7 @@ pub unsafe extern "C" fn mneme_remove(
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes, and a place for the time.
+/// `key` must point to its bytes, and `expires` to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_expiry(
     store: StoreId,
@@ -279,7 +284,8 @@ pub unsafe extern "C" fn mneme_expiry(
         let store = opened(store)?;
         let place = (expires.cast::<c_void>(), size_of::<u64>());
         apart((key, key_length), place, ptr::null_mut())?;
-        // SAFETY: the caller's promise; nothing is written there meanwhile.
+        // SAFETY: guaranteed by the caller; the output, which does not overlap the key, is written
+        // later.
         let key = unsafe { slice(key, key_length, "key") }?;
         if expires.is_null() {
             return Err(null("the place for the time"));
@@ -287,7 +293,7 @@ pub unsafe extern "C" fn mneme_expiry(
         let Some(found) = store.database()?.expiry(key)? else {
             return Ok(0);
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { expires.write(expiry_number(found)) };
         Ok(1)
     })
@@ -296,7 +302,7 @@ pub unsafe extern "C" fn mneme_expiry(
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes.
+/// `key` must point to its bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_set_expiry(
     store: StoreId,
@@ -306,7 +312,7 @@ pub unsafe extern "C" fn mneme_set_expiry(
 ) -> c_int {
     answer(-1, || {
         let store = opened(store)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let key = unsafe { slice(key, key_length, "key") }?;
         Ok(store.database()?.set_expiry(key, expiry(expires))?.into())
     })

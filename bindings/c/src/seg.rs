@@ -1,4 +1,4 @@
-//! Segments: the paper's `seg_...`.
+//! Segments: the functions `seg_...` of the paper.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -12,19 +12,19 @@ use crate::current;
 use crate::process::{self, ATTACHED, CURRENT, PRIMARY, SEGMENTS, SPACES, SegId, VasHandle, VasId};
 use crate::vas::{Each, each_name, null, numbered};
 
-/// The least that holds a heap.
+/// The minimum size of a segment with a heap.
 const LEAST: usize = 1 << 20;
-/// What a segment begins with.
+/// The initial size of a segment.
 const FIRST: usize = 2 << 20;
 
-/// The number of a segment.
+/// The number of a segment; assigned if it has none yet.
 fn known(segment: Segment) -> Result<SegId, Failure> {
     let uuid = segment.uuid();
     let number = SEGMENTS.enter(segment, |known| known.uuid() == uuid)?;
     Ok(ptr::without_provenance_mut(number))
 }
 
-/// The segment of a number, if it has its name still.
+/// The segment with a number, if its name still belongs to it.
 pub(crate) fn existing(sid: SegId) -> Result<Segment, Failure> {
     let segment = SEGMENTS.get(sid.addr())?;
     let named = Segment::open(segment.registry(), segment.name().as_str())?;
@@ -32,7 +32,7 @@ pub(crate) fn existing(sid: SegId) -> Result<Segment, Failure> {
     Ok(segment)
 }
 
-/// Whether what has the segment's name now is the segment, and not one that was made anew.
+/// Checks that the segment with this name is the one meant, and not a later one of the same name.
 fn is_same(segment: &Segment, named: Uuid) -> Result<(), Failure> {
     if named == segment.uuid() {
         return Ok(());
@@ -41,8 +41,8 @@ fn is_same(segment: &Segment, named: Uuid) -> Result<(), Failure> {
     Err(Failure::new(Code::Stale, text))
 }
 
-/// The segment of a number, if what the space has under its name is that segment. The segment
-/// itself may be gone.
+/// The segment with a number, if the space has that segment as a member under its name. The segment
+/// itself may have been removed.
 pub(crate) fn member(space: &Space, sid: SegId) -> Result<Segment, Failure> {
     let segment = SEGMENTS.get(sid.addr())?;
     let members = space.members()?;
@@ -52,12 +52,12 @@ pub(crate) fn member(space: &Space, sid: SegId) -> Result<Segment, Failure> {
     Ok(segment)
 }
 
-/// `SEG_SHARED` and the others.
+/// The backing for `SEG_SHARED` and the other constants.
 ///
 /// # Safety
-/// NULL or a string.
+/// The string arguments must be NULL or NUL-terminated.
 pub(crate) unsafe fn backing(kind: c_int, place: *const c_char) -> Result<Backing, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let directory = || unsafe { directory(place) };
     match kind {
         0 => Ok(Backing::Shared),
@@ -78,7 +78,7 @@ pub(crate) unsafe fn backing(kind: c_int, place: *const c_char) -> Result<Backin
 /// See the header.
 ///
 /// # Safety
-/// NULL or a string.
+/// The string arguments must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn seg_alloc(
     of: *const c_char,
@@ -86,14 +86,14 @@ pub unsafe extern "C" fn seg_alloc(
     bytes: usize,
     perms: c_uint,
 ) -> SegId {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { seg_alloc_in(of, base, bytes, perms, 0, ptr::null()) }
 }
 
 /// See the header.
 ///
 /// # Safety
-/// Each NULL or a string.
+/// The string arguments must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn seg_alloc_in(
     of: *const c_char,
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn seg_alloc_in(
     place: *const c_char,
 ) -> SegId {
     answer(ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (name, backing) = unsafe { (name(of)?, backing(kind, place)?) };
         let mode = mode(perms)?;
         if bytes < LEAST {
@@ -125,11 +125,11 @@ pub unsafe extern "C" fn seg_alloc_in(
 /// See the header.
 ///
 /// # Safety
-/// NULL or a string.
+/// The string arguments must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn seg_find(of: *const c_char) -> SegId {
     answer(ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let name = unsafe { name(of) }?;
         known(Segment::open(&process::registry()?, name)?)
     })
@@ -149,11 +149,11 @@ pub extern "C" fn seg_clone(sid: SegId) -> SegId {
 /// See the header.
 ///
 /// # Safety
-/// NULL or a string.
+/// The string arguments must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn seg_clone_as(sid: SegId, to: *const c_char) -> SegId {
     answer(ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let name = unsafe { name(to) }?;
         known(existing(sid)?.clone_as(name)?)
     })
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn seg_clone_as(sid: SegId, to: *const c_char) -> SegId {
 pub extern "C" fn seg_delete(sid: SegId) -> c_int {
     done(|| {
         existing(sid)?.remove()?;
-        // Another thread may have been faster.
+        // Another thread may have removed the number already.
         let _ = SEGMENTS.remove(sid.addr());
         Ok(())
     })
@@ -220,13 +220,13 @@ pub extern "C" fn seg_detach_handle(vh: VasHandle, sid: SegId) -> c_int {
 /// See the header.
 ///
 /// # Safety
-/// A function of that kind, for which `data` is right.
+/// `each` must have the type in the header and accept `data`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn seg_list(each: Each, data: *mut c_void) -> c_int {
     answer(-1, || {
         let each = each.ok_or_else(|| null("the function"))?;
         let names = process::registry()?.segments()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(each_name(names.iter().map(Name::as_str), |name| unsafe {
             each(name.as_ptr(), data)
         }))

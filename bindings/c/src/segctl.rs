@@ -1,4 +1,4 @@
-//! `seg_ctl`: what else can be asked of a segment, or done to it.
+//! `seg_ctl`: further operations on a segment.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -36,8 +36,8 @@ const SYNC: c_int = 8;
 /// See the header.
 ///
 /// # Safety
-/// For `SEG_STAT`, the argument must be NULL or lead to a `seg_stat_t`; `SEG_ACCEPT` makes a
-/// promise.
+/// For `SEG_STAT`, the argument must be NULL or point to a `seg_stat_t`. With `SEG_ACCEPT`, the
+/// caller guarantees that the segment's contents are whole.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn seg_control(sid: SegId, command: c_int, argument: usize) -> c_int {
     done(|| {
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn seg_control(sid: SegId, command: c_int, argument: usize
                     return Err(null("the seg_stat_t"));
                 }
                 let filled = look(&segment)?;
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { stat.write(filled) };
             }
             CHMOD => {
@@ -60,7 +60,8 @@ pub unsafe extern "C" fn seg_control(sid: SegId, command: c_int, argument: usize
             GROW => {
                 segment.grow(argument)?;
             }
-            // SAFETY: the program that gives the command vouches for what the segment holds.
+            // SAFETY: by this command, the program guarantees that the segment's contents are
+            // whole.
             ACCEPT => unsafe { attach(&segment, Access::ReadWrite)?.accept(name) }?,
             REBUILD => attach(&segment, Access::ReadWrite)?.rebuild(name)?,
             CHECK => {

@@ -1,7 +1,7 @@
-//! Stores that this process has attached: the header's `mneme_attach` and what gives one.
+//! Attached stores: the header's `mneme_attach` and the other functions that return a store.
 //!
-//! **A handle is a store and one of its databases.** All handles of one attaching share it, and go
-//! with it.
+//! **A handle stands for a store and one of its databases.** All handles that derive from one
+//! attachment share it, and are closed with it.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
@@ -15,7 +15,7 @@ use crate::code::Failure;
 use crate::options::{self, Options};
 use crate::process::{self, STORES, StoreId};
 
-/// What a handle means.
+/// The store and database behind a handle.
 #[derive(Clone)]
 pub(crate) struct Opened {
     store: Arc<SharedStore>,
@@ -27,7 +27,7 @@ impl Opened {
         &self.store
     }
 
-    /// The database that calls with the handle are about.
+    /// The handle's database.
     pub(crate) fn database(&self) -> Result<Database<'_>, ReadError> {
         self.store.database(self.number)
     }
@@ -41,12 +41,12 @@ impl Opened {
     }
 }
 
-/// What a handle means, if it is one.
+/// The store and database behind a handle, or an error if the handle is not valid.
 pub(crate) fn opened(of: StoreId) -> Result<Opened, Failure> {
     STORES.get(of.addr())
 }
 
-/// The handle for it.
+/// Makes a handle.
 fn handle(opened: Opened) -> Result<StoreId, Failure> {
     let same = opened.clone();
     let number = STORES.enter(opened, |known| known.is(&same))?;
@@ -61,37 +61,37 @@ fn first(store: SharedStore) -> Result<StoreId, Failure> {
 /// `MNEME_NO_MAINTAINER`.
 const NO_MAINTAINER: c_int = 4;
 
-/// Without the flag, and what it says.
+/// The flags without `MNEME_NO_MAINTAINER`, and whether a maintainer may run.
 pub(crate) fn ready(flags: c_int) -> (c_int, bool) {
     (flags & !NO_MAINTAINER, flags & NO_MAINTAINER == 0)
 }
 
-/// The registry in that directory; NULL is the process' own.
+/// The registry in a directory, or, for NULL, the process' own.
 ///
 /// # Safety
-/// NULL or a string.
+/// The string arguments must be NULL or NUL-terminated.
 pub(crate) unsafe fn registry(place: *const c_char) -> Result<Registry, Failure> {
     if place.is_null() {
         return process::registry();
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     Ok(Registry::open(unsafe { directory(place) }?)?)
 }
 
 /// See the header.
 ///
 /// # Safety
-/// NULL or a string.
+/// The string arguments must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_attach(of: *const c_char, flags: c_int) -> StoreId {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { mneme_attach_in(ptr::null(), of, flags) }
 }
 
 /// See the header.
 ///
 /// # Safety
-/// Each NULL or a string.
+/// The string arguments must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_attach_in(
     place: *const c_char,
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn mneme_attach_in(
     flags: c_int,
 ) -> StoreId {
     answer(ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (name, registry) = unsafe { (name(of)?, registry(place)?) };
         let (flags, ready) = ready(flags);
         let options = StoreOptions::new().maintainer(ready);
@@ -110,11 +110,12 @@ pub unsafe extern "C" fn mneme_attach_in(
 /// See the header.
 ///
 /// # Safety
-/// NULL or a string; NULL or options, whose strings are strings.
+/// `of` must be NULL or NUL-terminated; `options` must be NULL or point to options whose strings
+/// are NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_create(of: *const c_char, options: *const Options) -> StoreId {
     answer(ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (name, (registry, options)) = unsafe { (name(of)?, options::read(options)?) };
         first(options.create(&registry, name)?)
     })
@@ -123,11 +124,12 @@ pub unsafe extern "C" fn mneme_create(of: *const c_char, options: *const Options
 /// See the header.
 ///
 /// # Safety
-/// NULL or a string; NULL or options, whose strings are strings.
+/// `of` must be NULL or NUL-terminated; `options` must be NULL or point to options whose strings
+/// are NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_open(of: *const c_char, options: *const Options) -> StoreId {
     answer(ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (name, (registry, options)) = unsafe { (name(of)?, options::read(options)?) };
         first(options.open_or_create(&registry, name)?)
     })

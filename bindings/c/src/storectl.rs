@@ -1,4 +1,4 @@
-//! What else can be asked of a store, or done to it.
+//! Further operations on a store.
 
 use std::ffi::c_int;
 
@@ -40,7 +40,7 @@ pub struct Stat {
 /// See the header.
 ///
 /// # Safety
-/// A place for it.
+/// `stat` must point to a `mneme_stat_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_stat(store: StoreId, stat: *mut Stat) -> c_int {
     done(|| {
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn mneme_stat(store: StoreId, stat: *mut Stat) -> c_int {
             uuid: store.segment().uuid().to_bytes(),
             name: text(store.segment().name().as_str()),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { stat.write(filled) };
         Ok(())
     })
@@ -112,12 +112,12 @@ pub extern "C" fn mneme_set_eviction(store: StoreId, which: c_int) -> c_int {
 /// See the header.
 ///
 /// # Safety
-/// NULL, or a place for a number.
+/// `records` must be NULL or point to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_check(store: StoreId, records: *mut u64) -> c_int {
     done(|| {
         let report = opened(store)?.store().check()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { write_to(records, report.records) };
         let Some(first) = report.problems.first() else {
             return Ok(());

@@ -1,8 +1,8 @@
-//! What C programs hold of spaces, segments and attachments: numbers dressed as pointers.
+//! Handles of spaces, segments and attachments: numbers that C programs see as pointers.
 //!
-//! **A number that was never given out, or whose thing is gone, or that belongs to another kind, is
-//! found out**: it has the kind, a place in a table, and how often that place has been used.
-//! Nothing is ever reached by following it.
+//! **Invalid handles are detected: numbers that were never assigned, numbers of closed objects, and
+//! numbers of another kind.** A number consists of the kind, an index into a table, and the count
+//! of earlier uses of that entry. It is never dereferenced.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -11,23 +11,23 @@ use crate::code::{Code, Failure};
 const KIND_BITS: u32 = 8;
 const PLACE_BITS: u32 = 24;
 
-/// Things of one kind, by number.
+/// Objects of one kind, by number.
 pub(crate) struct Table<T> {
     kind: u8,
-    /// For the text of an error.
+    /// The kind's name, for error texts.
     noun: &'static str,
     places: RwLock<Vec<Place<T>>>,
 }
 
 struct Place<T> {
-    /// How many things were here before.
+    /// The number of objects that were in this entry before.
     uses: u32,
     thing: Option<T>,
 }
 
 impl<T: Clone> Table<T> {
-    /// An empty one. The kind is not 0, so that no number is below 256: the header has a meaning
-    /// for those.
+    /// An empty table. `kind` must not be 0, so that no number is below 256: the header gives
+    /// special meanings to such numbers.
     pub(crate) const fn new(kind: u8, noun: &'static str) -> Self {
         Self {
             kind,
@@ -36,7 +36,7 @@ impl<T: Clone> Table<T> {
         }
     }
 
-    /// Every change is whole before anything can panic.
+    /// Usable even after a panic, since every change is one step.
     fn read(&self) -> RwLockReadGuard<'_, Vec<Place<T>>> {
         self.places.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -45,14 +45,14 @@ impl<T: Clone> Table<T> {
         self.places.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of what is at a place.
+    /// The number of an entry.
     fn number(&self, place: usize, uses: u32) -> usize {
         (uses as usize) << (KIND_BITS + PLACE_BITS)
             | (place + 1) << KIND_BITS
             | usize::from(self.kind)
     }
 
-    /// The place that a number means, if it is of this kind, and the uses before.
+    /// The entry of a number and the count of its earlier uses, if the number is of this kind.
     fn place(&self, number: usize) -> Option<(usize, u32)> {
         if number & ((1 << KIND_BITS) - 1) != usize::from(self.kind) {
             return None;
@@ -71,7 +71,7 @@ impl<T: Clone> Table<T> {
         Failure::new(Code::Handle, text)
     }
 
-    /// What has that number.
+    /// The object with a number.
     pub(crate) fn get(&self, number: usize) -> Result<T, Failure> {
         let found = self.place(number).and_then(|(place, uses)| {
             let places = self.read();
@@ -81,13 +81,15 @@ impl<T: Clone> Table<T> {
         found.ok_or_else(|| self.unknown(number))
     }
 
-    /// Gives a number to a thing, or says which one `same` finds that has one.
+    /// Assigns a number to an object; if `same` is true for an object in the table, returns that
+    /// one's number instead.
     pub(crate) fn enter(&self, thing: T, same: impl Fn(&T) -> bool) -> Result<usize, Failure> {
         self.enter_in(&mut self.write(), thing, same)
     }
 
-    /// As [`enter`](Self::enter), for what `of` makes of the thing that has the number `beside`. If
-    /// that is taken back meanwhile, so is what it leads to, or it is refused.
+    /// As [`enter`](Self::enter), for an object that `of` makes from the object with the number
+    /// `beside`. If `beside` is removed meanwhile, the new entry is removed with it, or the call
+    /// fails.
     pub(crate) fn enter_beside(
         &self,
         beside: usize,
@@ -119,7 +121,7 @@ impl<T: Clone> Table<T> {
         if let Some(at) = places.iter().position(is_same) {
             return Ok(self.number(at, places[at].uses));
         }
-        // A place whose uses are counted out is left alone.
+        // An entry whose use count has reached its maximum is never used again.
         let is_free = |place: &Place<T>| place.thing.is_none() && place.uses < u32::MAX;
         if let Some(at) = places.iter().position(is_free) {
             places[at].thing = Some(thing);
@@ -136,7 +138,7 @@ impl<T: Clone> Table<T> {
         Ok(self.number(places.len() - 1, 0))
     }
 
-    /// Takes a number back; what had it.
+    /// Removes a number, and returns its object.
     pub(crate) fn remove(&self, number: usize) -> Result<T, Failure> {
         let removed = self.place(number).and_then(|(place, uses)| {
             let mut places = self.write();
@@ -148,7 +150,7 @@ impl<T: Clone> Table<T> {
         removed.ok_or_else(|| self.unknown(number))
     }
 
-    /// Takes a number back, and those of all things that are beside what had it, at one instant.
+    /// Atomically removes a number and those of all objects that depend on its object.
     pub(crate) fn remove_with(
         &self,
         number: usize,
@@ -168,7 +170,7 @@ impl<T: Clone> Table<T> {
                 place.uses += 1;
             }
         }
-        // Things are dropped without the table's lock: that may take a while.
+        // Objects are dropped without the table's lock, since that may take long.
         drop(places);
         Ok(())
     }
@@ -182,7 +184,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// What happens once between the making of a thing and its entry.
+        /// Called once, between making an object and entering it.
         static MEANWHILE: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
     }
 
@@ -192,7 +194,7 @@ mod tests {
         }
     }
 
-    /// A handle that is asked for beside another one that is given up keeps nothing.
+    /// A handle that depends on one that is closed meanwhile keeps nothing open.
     #[test]
     fn nothing_is_entered_beside_what_is_removed_meanwhile() {
         static STORES: Table<(char, u8)> = Table::new(1, "store");
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_means_one_thing_for_ever() {
+    fn a_number_is_never_assigned_to_a_second_object() {
         let (letters, other) = (Table::new(1, "letter"), Table::new(2, "other"));
         let a = letters.enter('a', |_| false).unwrap();
         assert_eq!(letters.enter('a', |known| *known == 'a').unwrap(), a);

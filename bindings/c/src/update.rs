@@ -1,9 +1,10 @@
-//! `mneme_update`: read, decide, change, as one step.
+//! `mneme_update`: an atomic read-modify-write with a callback.
 //!
-//! **The program's function runs with nothing held**: it is given a copy of what is there, and what
-//! it decides takes place if the same is still there, value and expiry; else it is asked again. It
-//! may take its time, call anything and be killed, and nobody waits for it. It may also jump away:
-//! its store is looked up again afterwards, so that meanwhile nothing here keeps it attached.
+//! **The program's callback runs without any lock**, on a copy of the record. Its decision is
+//! applied if the record, value and expiry, is unchanged by then; otherwise it is called again. It
+//! may take long, call any function or be killed without making others wait. It may also leave by
+//! `longjmp`: the store is looked up again after the callback, so it is not kept attached
+//! meanwhile.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -25,7 +26,7 @@ pub struct Change {
     expires: u64,
 }
 
-/// A function of the program that decides what becomes of a record.
+/// A callback that decides about the new value of a record.
 pub type Decide = Option<
     unsafe extern "C" fn(
         old: *const c_void,
@@ -39,7 +40,7 @@ const KEEP: c_int = 0;
 const REPLACE: c_int = 1;
 const REMOVE: c_int = 2;
 
-/// `MNEME_ABSENT` and the others.
+/// The header's number, `MNEME_ABSENT` or another.
 fn number(updated: Updated) -> c_int {
     match updated {
         Updated::Absent => 0,
@@ -50,7 +51,7 @@ fn number(updated: Updated) -> c_int {
     }
 }
 
-/// A record's value and expiry; `None`: it is not there.
+/// A record's value and expiry; `None` if it does not exist.
 type Seen = Option<(Vec<u8>, Expiry)>;
 
 fn is_as_seen(seen: &Seen, stored: Option<Stored<'_>>) -> bool {
@@ -61,7 +62,7 @@ fn is_as_seen(seen: &Seen, stored: Option<Stored<'_>>) -> bool {
     }
 }
 
-/// What is there at one instant, for a caller that may change it.
+/// Reads the record at one instant, for a caller that may change it.
 fn look(database: Database<'_>, key: &[u8]) -> Result<(Seen, Updated), Failure> {
     let mut seen: Result<Seen, Failure> = Ok(None);
     let updated = database.update_stored(key, |stored| {
@@ -72,7 +73,7 @@ fn look(database: Database<'_>, key: &[u8]) -> Result<(Seen, Updated), Failure> 
     Ok((seen?, updated))
 }
 
-/// Changes the record to `wanted` if it is as it was seen; else `None`.
+/// Changes the record to `wanted` if it is unchanged since it was `seen`; otherwise returns `None`.
 fn change(
     database: Database<'_>,
     key: &[u8],
@@ -102,8 +103,8 @@ fn change(
 /// See the header.
 ///
 /// # Safety
-/// The key's bytes; a function of that kind, for which `data` is right, and whose values are where
-/// it says until it is called again or this returns.
+/// `key` must point to its bytes. `decide` must have the type in the header and accept `data`, and
+/// the value that it returns must stay valid until it is called again or this function returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_update(
     store: StoreId,
@@ -114,7 +115,7 @@ pub unsafe extern "C" fn mneme_update(
 ) -> c_int {
     answer(-1, || {
         opened(store)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let key = unsafe { slice(key, key_length, "key") }?;
         let decide = decide.ok_or_else(|| null("the function"))?;
         loop {
@@ -130,12 +131,12 @@ pub unsafe extern "C" fn mneme_update(
                 length: 0,
                 expires,
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let decided = unsafe { decide(old, length, &mut wanted, data) };
             let changed = match decided {
                 KEEP => Some(kept),
                 REPLACE => {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: guaranteed by the caller.
                     let value = unsafe { slice(wanted.value, wanted.length, "new value") }?;
                     let wanted = Some((value, expiry(wanted.expires)));
                     change(opened(store)?.database()?, key, &seen, wanted)?

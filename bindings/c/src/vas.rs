@@ -1,4 +1,4 @@
-//! Spaces: the paper's `vas_...`.
+//! Spaces: the functions `vas_...` of the paper.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -24,21 +24,21 @@ pub struct VasStat {
     name: [u8; 208],
 }
 
-/// A function of the program that is called with each name.
+/// A callback that is called with each name.
 pub type Each = Option<unsafe extern "C" fn(name: *const c_char, data: *mut c_void) -> c_int>;
 
-/// One that gets an access too.
+/// As [`Each`], with the member's access too.
 pub type EachMember =
     Option<unsafe extern "C" fn(name: *const c_char, access: c_int, data: *mut c_void) -> c_int>;
 
-/// The number of a space.
+/// The number of a space; assigned if it has none yet.
 fn known(space: Space) -> Result<VasId, Failure> {
     let uuid = space.uuid();
     let number = SPACES.enter(space, |known| known.uuid() == uuid)?;
     Ok(ptr::without_provenance_mut(number))
 }
 
-/// Bytes for a `char[]`, with a NUL behind.
+/// A text as the bytes of a `char[]` with a final NUL.
 pub(crate) fn text<const N: usize>(text: &str) -> [u8; N] {
     let mut bytes = [0; N];
     let len = text.len().min(N - 1);
@@ -46,7 +46,7 @@ pub(crate) fn text<const N: usize>(text: &str) -> [u8; N] {
     bytes
 }
 
-/// The first of `name~1`, `name~2`... that `make` does not find taken.
+/// Calls `make` with `name~1`, `name~2`... until one is not taken.
 pub(crate) fn numbered<T, E>(
     name: &str,
     make: impl Fn(&str) -> Result<T, E>,
@@ -61,14 +61,14 @@ pub(crate) fn numbered<T, E>(
     }
 }
 
-/// Calls the program's function with each name, until it returns something else than 0.
+/// Calls the callback with each name, until it returns something other than 0.
 pub(crate) fn each_name<'a>(
     names: impl IntoIterator<Item = &'a str>,
     mut call: impl FnMut(&CString) -> c_int,
 ) -> c_int {
     let mut calls = 0;
     for name in names {
-        // No name has a NUL.
+        // Names never contain a NUL.
         let name = CString::new(name).unwrap_or_default();
         calls += 1;
         if call(&name) != 0 {
@@ -85,22 +85,22 @@ pub(crate) fn null(what: &str) -> Failure {
 /// See the header.
 ///
 /// # Safety
-/// NULL or a string.
+/// The string arguments must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_registry(directory_name: *const c_char) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     done(|| process::choose_registry(&unsafe { directory(directory_name) }?))
 }
 
 /// See the header.
 ///
 /// # Safety
-/// Each is NULL or leads to a variable.
+/// Each argument must be NULL or point to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mneme_window(base: *mut *mut c_void, bytes: *mut usize) -> c_int {
     done(|| {
         let (first, len) = process::registry()?.window();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             write_to(base, ptr::without_provenance_mut(first));
             write_to(bytes, len);
@@ -121,11 +121,11 @@ pub extern "C" fn mneme_timeout(milliseconds: u32) -> c_int {
 /// See the header.
 ///
 /// # Safety
-/// NULL or a string.
+/// The string arguments must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vas_find(of: *const c_char) -> VasId {
     answer(ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let name = unsafe { name(of) }?;
         known(Space::open(&process::registry()?, name)?)
     })
@@ -134,11 +134,11 @@ pub unsafe extern "C" fn vas_find(of: *const c_char) -> VasId {
 /// See the header.
 ///
 /// # Safety
-/// NULL or a string.
+/// The string arguments must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vas_create(of: *const c_char, perms: c_uint) -> VasId {
     answer(ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let name = unsafe { name(of) }?;
         let mode = mode(perms)?;
         known(process::registry()?.space(name).mode(mode).create()?)
@@ -159,11 +159,11 @@ pub extern "C" fn vas_clone(vid: VasId) -> VasId {
 /// See the header.
 ///
 /// # Safety
-/// NULL or a string.
+/// The string arguments must be NULL or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vas_clone_as(vid: VasId, to: *const c_char) -> VasId {
     answer(ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let name = unsafe { name(to) }?;
         known(SPACES.get(vid.addr())?.clone_as(name)?)
     })
@@ -174,10 +174,10 @@ pub unsafe extern "C" fn vas_clone_as(vid: VasId, to: *const c_char) -> VasId {
 pub extern "C" fn vas_delete(vid: VasId) -> c_int {
     done(|| {
         let space = SPACES.get(vid.addr())?;
-        // Not another one that has its name now.
+        // Fails if the name belongs to another space by now.
         space.info()?;
         space.remove()?;
-        // Another thread may have been faster.
+        // Another thread may have removed the number already.
         let _ = SPACES.remove(vid.addr());
         Ok(())
     })
@@ -211,7 +211,7 @@ pub extern "C" fn vas_detach(vh: VasHandle) -> c_int {
             }
             ATTACHED.remove(vh.addr())
         });
-        // Unmapped now, unless other threads are inside.
+        // The segments are unmapped now, unless other threads are inside.
         attached?.close();
         Ok(())
     })
@@ -260,13 +260,13 @@ pub extern "C" fn vas_access(vid: VasId, sid: SegId, access_flags: c_int) -> c_i
 /// See the header.
 ///
 /// # Safety
-/// A function of that kind, for which `data` is right.
+/// `each` must have the type in the header and accept `data`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vas_list(each: Each, data: *mut c_void) -> c_int {
     answer(-1, || {
         let each = each.ok_or_else(|| null("the function"))?;
         let names = process::registry()?.spaces()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(each_name(names.iter().map(Name::as_str), |name| unsafe {
             each(name.as_ptr(), data)
         }))
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn vas_list(each: Each, data: *mut c_void) -> c_int {
 /// See the header.
 ///
 /// # Safety
-/// A function of that kind, for which `data` is right.
+/// `each` must have the type in the header and accept `data`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vas_members(vid: VasId, each: EachMember, data: *mut c_void) -> c_int {
     answer(-1, || {
@@ -286,7 +286,7 @@ pub unsafe extern "C" fn vas_members(vid: VasId, each: EachMember, data: *mut c_
         let names = members.iter().map(|member| member.name.as_str());
         Ok(each_name(names, |name| {
             let access = accesses.next().unwrap_or(0);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { each(name.as_ptr(), access, data) }
         }))
     })
@@ -298,7 +298,7 @@ const CHMOD: c_int = 2;
 /// See the header.
 ///
 /// # Safety
-/// For `VAS_STAT`, the argument must be NULL or lead to a `vas_stat_t`.
+/// For `VAS_STAT`, the argument must be NULL or point to a `vas_stat_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vas_control(command: c_int, vid: VasId, argument: usize) -> c_int {
     done(|| {
@@ -317,7 +317,7 @@ pub unsafe extern "C" fn vas_control(command: c_int, vid: VasId, argument: usize
                     uuid: space.uuid().to_bytes(),
                     name: text(space.name().as_str()),
                 };
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { stat.write(filled) };
                 Ok(())
             }

@@ -1,4 +1,4 @@
-//! What Python passes: bytes, sizes, times, ways to keep data.
+//! Conversion of arguments from Python: bytes, sizes, times, and where data is kept.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,17 +14,18 @@ use pyo3::types::{PyBytes, PyString};
 
 use crate::errors::{Failure, invalid};
 
-/// The bytes of a bytes-like object: its own where it is `bytes`, else a copy, for the program may
-/// change the others meanwhile.
+/// The bytes of a bytes-like object: the object itself if it is `bytes`, otherwise a copy, since
+/// the program could change its contents meanwhile.
 ///
-/// `None`: it is not bytes-like. What else its bytes cannot be had for is an error: it was
-/// released, or a key was pressed.
+/// `None` if the object is not bytes-like. Other failures are errors: a buffer that was released,
+/// or an interrupt from the keyboard.
 fn bytes_like<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(Some(bytes.clone()));
     }
     let py = object.py();
-    // SAFETY: an object, held; what is returned is a new reference, or none and an exception.
+    // SAFETY: a live object, which is held; the function returns a new reference, or null with an
+    // exception.
     let view = unsafe { ffi::PyMemoryView_FromObject(object.as_ptr()) };
     // SAFETY: as above.
     let view = unsafe { Bound::from_owned_ptr_or_err(py, view) };
@@ -38,7 +39,7 @@ fn bytes_like<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyB
     Ok(Some(copy.cast_into()?))
 }
 
-/// `None` for a `TypeError`; other errors stay.
+/// Turns a `TypeError` into `None`; other errors are returned.
 fn unless_wrong_type<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<Option<T>> {
     match result {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => Ok(None),
@@ -46,7 +47,7 @@ fn unless_wrong_type<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<Option<
     }
 }
 
-/// A key: a bytes-like object, or a string, whose UTF-8 is the key.
+/// A key: a bytes-like object, or a string, which stands for its UTF-8 bytes.
 #[inline]
 pub(crate) fn key<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     if let Ok(text) = object.cast::<PyString>() {
@@ -72,11 +73,11 @@ fn wrong_type(text: &str, object: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("{text}; this is {found}"))
 }
 
-/// Bytes: a number, or text like "64MiB" (binary units; "64MB" is decimal).
+/// A size in bytes: a number, or text like "64MiB" (binary units; "64MB" is decimal).
 pub(crate) fn size(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     match object.extract::<u64>() {
         Ok(number) => return Ok(number),
-        // Text, or a number that is no size: said below.
+        // Text, or an invalid number: the error is made below.
         Err(error)
             if error.is_instance_of::<PyTypeError>(object.py())
                 || error.is_instance_of::<PyOverflowError>(object.py()) => {}
@@ -108,7 +109,7 @@ pub(crate) fn size(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     number.checked_mul(unit).ok_or_else(wrong)
 }
 
-/// When a record expires: `None` (never), seconds from now, a `timedelta` from now, a `datetime`.
+/// An expiry: `None` (never), seconds from now, a `timedelta` from now, or a `datetime`.
 pub(crate) fn expiry(object: Option<&Bound<'_, PyAny>>) -> PyResult<Expiry> {
     let Some(object) = object else {
         return Ok(Expiry::Never);
@@ -129,16 +130,16 @@ pub(crate) fn expiry(object: Option<&Bound<'_, PyAny>>) -> PyResult<Expiry> {
         let text = "an expiry is seconds, a timedelta, a datetime or None";
         return Err(wrong_type(text, object));
     };
-    // Up to the year 5138, beyond which a number of milliseconds is a mistake.
+    // 1e14 ms is in the year 5138; a larger number is taken for a mistake.
     if !(0.0..1e14).contains(&ms) {
         let text = format!("{object} is no time at which a record can expire");
         return Err(invalid(text).into());
     }
-    // A time that has passed: absent at once.
+    // A time in the past makes the record absent at once.
     Ok(Expiry::At((ms.ceil() as u64).max(1)))
 }
 
-/// Seconds that are left.
+/// The seconds until an expiry.
 pub(crate) fn seconds_left(expiry: Expiry) -> Option<f64> {
     match expiry {
         Expiry::Never => None,
@@ -146,13 +147,13 @@ pub(crate) fn seconds_left(expiry: Expiry) -> Option<f64> {
     }
 }
 
-/// Seconds that a section waits.
+/// The time limit for entering a section, from seconds.
 pub(crate) fn timeout(seconds: f64) -> Result<Duration, Failure> {
     let timeout = Duration::try_from_secs_f64(seconds);
     timeout.map_err(|_| invalid("a timeout is a number of seconds"))
 }
 
-/// The registry in a directory, or the process' own.
+/// The registry in a directory, or the process' default one.
 pub(crate) fn registry(directory: Option<PathBuf>) -> Result<Registry, Failure> {
     Ok(match directory {
         Some(directory) => Registry::open(directory)?,
@@ -160,7 +161,7 @@ pub(crate) fn registry(directory: Option<PathBuf>) -> Result<Registry, Failure> 
     })
 }
 
-/// What keeps the bytes: "memory", "huge", or a directory of a disk's file system.
+/// The backing of a segment: "memory", "huge", or a directory on a disk's file system.
 pub(crate) fn backing(text: Option<&str>, directory: Option<PathBuf>) -> Result<Backing, Failure> {
     match (text, directory) {
         (None | Some("memory"), None) => Ok(Backing::Shared),
@@ -207,7 +208,8 @@ pub(crate) fn policy(in_place: bool) -> UpdatePolicy {
     }
 }
 
-/// Permissions of files: everybody who may write may read, and the owner reads.
+/// File permissions. Everyone who can write must be able to read, and the owner must be able to
+/// read.
 pub(crate) fn mode(number: u32) -> Result<u32, Failure> {
     let sensible = |bits: u32| matches!(bits & 7, 0 | 4 | 6);
     let each = [number, number >> 3, number >> 6];

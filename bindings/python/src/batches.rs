@@ -1,5 +1,5 @@
-//! Several records a call. **No other Python thread waits for a batch**: keys and values are
-//! objects that do not change, or copies, and the interpreter is let go of meanwhile.
+//! Calls that handle several records. **Other Python threads run during a batch**: keys and values
+//! are immutable objects or copies, and the GIL is released.
 
 use mneme_log::{BatchError, Expiry};
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ use crate::copies::{append, object};
 use crate::errors::Failure;
 use crate::store::Opened;
 
-/// The keys, as objects that do not change.
+/// The keys as immutable objects.
 pub(crate) fn all<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
     keys.try_iter()?.map(|key| arguments::key(&key?)).collect()
 }
@@ -19,10 +19,10 @@ pub(crate) fn bytes_of<'a>(objects: &'a [Bound<'_, PyBytes>]) -> Vec<&'a [u8]> {
     objects.iter().map(|object| object.as_bytes()).collect()
 }
 
-/// Keys, and a value for each.
+/// Keys and a value for each.
 type Items<'py> = (Vec<Bound<'py, PyBytes>>, Vec<Bound<'py, PyBytes>>);
 
-/// The keys and the values of a dictionary, or of pairs, as objects that do not change.
+/// The keys and values of a dictionary or of a sequence of pairs, as immutable objects.
 pub(crate) fn items_of<'py>(pairs: &Bound<'py, PyAny>) -> PyResult<Items<'py>> {
     let items = match pairs.cast::<PyDict>() {
         Ok(dictionary) => dictionary.items().into_any(),
@@ -78,7 +78,7 @@ pub(crate) fn put(
         let database = opened.database(number)?;
         let put = match expiry {
             Expiry::Never => database.put_many(&pairs),
-            // The batched call knows no expiry.
+            // The batch call has no argument for an expiry.
             expiry => pairs
                 .iter()
                 .enumerate()

@@ -1,12 +1,13 @@
-//! Memory as Python sees it.
+//! Memory exposed to Python through the buffer protocol.
 //!
-//! **Whatever is made of a [`Memory`] object (a `memoryview`, its slices, a numpy array, a tensor)
-//! holds the object, and the object holds what keeps the memory there.** So no view outlives its
-//! pin or its mapping. Python counts the references; nothing here is given back before the last.
+//! **Everything made from a [`Memory`] object (a `memoryview`, its slices, a numpy array, a tensor)
+//! holds a reference to it, and the object holds what keeps the memory valid.** So no view outlives
+//! its pin or its mapping: the memory is released when Python drops the last reference.
 //!
-//! The buffer protocol is in the stable ABI from Python 3.11 on. The slots' numbers and the layout
-//! of `Py_buffer` have been the same since 3.9, where `PyType_FromSpec` came to take them, and are
-//! frozen by 3.11's; so this module declares the two that it needs.
+//! The buffer protocol is in the stable ABI only since Python 3.11, so this module declares the two
+//! functions that it needs. That is compatible with older versions: the slots' numbers and the
+//! layout of `Py_buffer` are unchanged since 3.9, in which `PyType_FromSpec` learned to accept the
+//! slots, and 3.11 froze them.
 
 use std::any::Any;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -42,49 +43,50 @@ struct View {
 
 const _: () = assert!(size_of::<View>() == 80);
 
-/// `PyBUF_WRITABLE`, `PyBUF_FORMAT`, `PyBUF_ND`, and what `PyBUF_STRIDES` has beside that.
+/// `PyBUF_WRITABLE`, `PyBUF_FORMAT`, `PyBUF_ND`, and the additional bit of `PyBUF_STRIDES`.
 const WRITABLE: c_int = 0x1;
 const FORMAT: c_int = 0x4;
 const SHAPE: c_int = 0x8;
 const STRIDES: c_int = 0x10;
 
-/// Bytes, and what keeps them there.
+/// Bytes, with an owner that keeps them valid.
 pub(crate) struct Memory {
     pub(crate) at: NonNull<u8>,
     pub(crate) len: usize,
     pub(crate) writable: bool,
-    /// Where it was made: a forked child gives nothing of its parent's up.
+    /// The process that made it: a forked child must not release the parent's resources.
     pub(crate) origin: Origin,
-    /// Given up with the last view, by whichever thread.
+    /// Dropped after the last view, in any thread.
     pub(crate) owner: Box<dyn Any + Send + Sync>,
 }
 
-/// A Python object with a [`Memory`].
+/// A Python object that holds a [`Memory`].
 #[repr(C)]
 struct Object {
     head: ffi::PyObject,
-    /// Set once by `view_of`, before anything else knows of the object. Null in objects that a
+    /// Set once by `view_of`, before the object is visible to other code. Null in objects that a
     /// program makes by calling the type.
     memory: *mut Memory,
 }
 
-/// Fills a view in, as `PyBuffer_FillInfo` does.
+/// Fills a view, as `PyBuffer_FillInfo` does.
 unsafe extern "C" fn get_buffer(
     object: *mut ffi::PyObject,
     view: *mut View,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: an object of this type that the caller holds.
+    // SAFETY: an object of this type; the caller holds a reference.
     let memory = unsafe { (*object.cast::<Object>()).memory.as_ref() };
     let memory = match memory {
         Some(memory) if flags & WRITABLE == 0 || memory.writable => memory,
         refused => {
             let text = match refused {
                 Some(_) => c"this memory is for reading: it belongs to a store or a segment",
-                // A program has called the type.
+                // The program has made this object by calling the type.
                 None => c"this object has no memory",
             };
-            // SAFETY: the caller's view; the interpreter is attached, and the exception a constant.
+            // SAFETY: the view is the caller's, the thread is attached to the interpreter, and the
+            // message is a constant.
             unsafe {
                 (*view).object = ptr::null_mut();
                 ffi::PyErr_SetString(ffi::PyExc_BufferError, text.as_ptr());
@@ -96,14 +98,14 @@ unsafe extern "C" fn get_buffer(
         0 => ptr::null_mut(),
         _ => c"B".as_ptr().cast_mut(),
     };
-    // SAFETY: the caller's view, whose own fields serve for shape and strides, as in Python. It
-    // will hold the object.
+    // SAFETY: the view is the caller's. Its own fields serve as the arrays of shape and strides, as
+    // in Python's code. It will hold a reference to the object.
     unsafe {
         ffi::Py_INCREF(object);
         view.write(View {
             at: memory.at.as_ptr().cast(),
             object,
-            // No object of Rust is longer than `isize::MAX`.
+            // No Rust object is longer than `isize::MAX`.
             len: memory.len as ffi::Py_ssize_t,
             itemsize: 1,
             readonly: c_int::from(!memory.writable),
@@ -125,8 +127,8 @@ unsafe extern "C" fn get_buffer(
 }
 
 unsafe extern "C" fn deallocate(object: *mut ffi::PyObject) {
-    // SAFETY: the last reference is gone; the memory was leaked by `view_of`, or not yet set. The
-    // type is a heap type, to which each object holds a reference.
+    // SAFETY: the last reference is gone; the memory was leaked by `view_of`, or is null. The type
+    // is a heap type, to which each object holds a reference.
     unsafe {
         let memory = (*object.cast::<Object>()).memory;
         if !memory.is_null() {
@@ -146,31 +148,31 @@ unsafe extern "C" fn deallocate(object: *mut ffi::PyObject) {
     }
 }
 
-// In the stable ABI from Python 3.11 on, and in every library of Python before.
+// In the stable ABI since Python 3.11, and exported by the libraries of earlier versions.
 unsafe extern "C" {
     fn PyObject_GetBuffer(object: *mut ffi::PyObject, view: *mut View, flags: c_int) -> c_int;
     fn PyBuffer_Release(view: *mut View);
 }
 
-/// The bytes of another object, which stay where they are while this lives. The program may change
-/// them meanwhile.
+/// The bytes of another Python object, which stay at their address while this lives. The program
+/// may change them meanwhile.
 pub(crate) struct Source<'py> {
     view: Box<View>,
     bytes: SourceBytes,
     _py: Python<'py>,
 }
 
-/// What a [`Source`] keeps, for code that runs without Python.
+/// The address and length of a [`Source`], for code that runs without the GIL.
 pub(crate) struct SourceBytes {
     at: *const u8,
     len: usize,
 }
 
-// SAFETY: the address of bytes that are only copied, by `racy`, whatever others do with them.
+// SAFETY: the bytes are only copied by `racy`, which allows concurrent writes.
 unsafe impl Sync for SourceBytes {}
 
 impl<'py> Source<'py> {
-    /// Takes the bytes of an object that lie side by side. May run Python.
+    /// Gets the contiguous bytes of an object. May run Python code.
     pub(crate) fn of(object: &Bound<'py, PyAny>) -> PyResult<Self> {
         let mut view = Box::new(View {
             at: ptr::null_mut(),
@@ -185,12 +187,13 @@ impl<'py> Source<'py> {
             suboffsets: ptr::null_mut(),
             internal: ptr::null_mut(),
         });
-        // SAFETY: an object, held; a view to fill in, which does not move until it is released.
+        // SAFETY: a live object, which is held; the view to fill does not move until it is
+        // released.
         match unsafe { PyObject_GetBuffer(object.as_ptr(), &raw mut *view, 0) } {
             0 => Ok(Self {
                 bytes: SourceBytes {
                     at: view.at.cast::<u8>().cast_const(),
-                    // No buffer has a negative length.
+                    // The length of a buffer is never negative.
                     len: usize::try_from(view.len).unwrap_or(0),
                 },
                 view,
@@ -210,18 +213,20 @@ impl SourceBytes {
         self.len
     }
 
-    /// Copies them, without Python.
+    /// Copies the bytes; does not need the GIL.
     ///
     /// # Safety
-    /// `to` leads to as many bytes, to which no Rust reference leads.
+    /// `to` must point to as many bytes, to which no Rust reference exists.
     pub(crate) unsafe fn copy_to(&self, to: NonNull<u8>) {
         let mut piece = [0; 4096];
         let mut done = 0;
         while done < self.len {
             let piece = &mut piece[..(self.len - done).min(4096)];
-            // SAFETY: within the buffer, whose exporter keeps it; others may write it meanwhile.
+            // SAFETY: inside the buffer, which its exporter keeps valid; others may write it
+            // meanwhile.
             unsafe { racy::load(self.at.add(done), piece) };
-            // SAFETY: within what the caller promises; views may read it meanwhile.
+            // SAFETY: inside the destination, by the caller's guarantee; views may read it
+            // meanwhile.
             unsafe { racy::store(piece, to.as_ptr().add(done)) };
             done += piece.len();
         }
@@ -230,7 +235,7 @@ impl SourceBytes {
 
 impl Drop for Source<'_> {
     fn drop(&mut self) {
-        // SAFETY: filled in by `of`; the interpreter is attached.
+        // SAFETY: filled in by `of`; the thread is attached to the interpreter.
         unsafe { PyBuffer_Release(&raw mut *self.view) }
     }
 }
@@ -261,10 +266,10 @@ fn object_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
             flags: ffi::Py_TPFLAGS_DEFAULT as c_uint,
             slots: slots.as_mut_ptr(),
         };
-        // SAFETY: the slots' functions are of the types that their numbers say; Python copies what
-        // it keeps, but for the name, which is a constant.
+        // SAFETY: the functions have the types that their slots require. Python copies what it
+        // keeps, except the name, which is a constant.
         let made = unsafe { ffi::PyType_FromSpec(&raw mut spec) };
-        // SAFETY: a new reference, or none and an exception.
+        // SAFETY: a new reference, or null with an exception.
         let made = unsafe { Bound::from_owned_ptr_or_err(py, made) }?;
         Ok::<_, PyErr>(made.cast_into::<PyType>()?.unbind())
     })?;
@@ -274,16 +279,17 @@ fn object_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 /// A `memoryview` of bytes.
 ///
 /// # Safety
-/// So many bytes are mapped there, and stay so while `memory.owner` lives; they are written by
-/// others only if `memory` is of a segment, whose bytes no Rust reference leads to.
+/// The bytes must be mapped as long as `memory.owner` lives. Others may write them only if they
+/// belong to a segment; then no Rust reference to them may exist.
 pub(crate) unsafe fn view_of(py: Python<'_>, memory: Memory) -> PyResult<Bound<'_, PyAny>> {
     let of = object_type(py)?.as_type_ptr();
-    // SAFETY: a type of ours; the interpreter is attached. The memory of the object is zeroed.
+    // SAFETY: a type made here, in an attached thread. The object's memory is zeroed.
     let object = unsafe { ffi::PyType_GenericAlloc(of, 0) };
-    // SAFETY: a new reference, or none and an exception.
+    // SAFETY: a new reference, or null with an exception.
     let object = unsafe { Bound::from_owned_ptr_or_err(py, object) }?;
-    // SAFETY: an `Object`, which nobody else has yet.
+    // SAFETY: a new `Object`, which no other code has yet.
     unsafe { (*object.as_ptr().cast::<Object>()).memory = Box::into_raw(Box::new(memory)) };
-    // SAFETY: an object, held; a new reference, or none and an exception.
+    // SAFETY: a live object, which is held; the result is a new reference, or null with an
+    // exception.
     unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyMemoryView_FromObject(object.as_ptr())) }
 }

@@ -1,6 +1,7 @@
-//! Copies of values, for which this process may get no memory.
+//! Copies of values.
 //!
-//! **That is `Full`, never the end of the process**: a value may have a GiB.
+//! **If there is no memory for a copy, the result is the error `Full`; the process is never
+//! aborted.** A value can have up to a GiB.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -28,11 +29,12 @@ pub(crate) fn copied(bytes: &[u8]) -> Result<Vec<u8>, Failure> {
     Ok(copy)
 }
 
-/// A copy that is an object of Python.
+/// A copy as a Python `bytes` object.
 pub(crate) fn object<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     // No slice is longer than that.
     let length = bytes.len() as ffi::Py_ssize_t;
-    // SAFETY: so many bytes; what is returned is a new reference, or none and an exception.
+    // SAFETY: the length is that of the slice; the result is a new reference, or null with an
+    // exception.
     let made = unsafe { ffi::PyBytes_FromStringAndSize(bytes.as_ptr().cast(), length) };
     // SAFETY: as above.
     let made = unsafe { Bound::from_owned_ptr_or_err(py, made) };

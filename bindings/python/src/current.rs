@@ -1,9 +1,10 @@
-//! Where the calling thread is.
+//! The state of the calling thread: the section it is in.
 //!
-//! **A thread is inside of one segment at most, and holds its lock from `__enter__` to `__exit__`,
-//! both in that thread.** A lock belongs to the thread that took it; the guard never leaves it, and
-//! Python's object is only a number that means it. A thread that ends inside, or an object that is
-//! given up without `__exit__`, leaves in the middle: what it could change is poisoned.
+//! **A thread is in at most one section, and holds the segment's lock from `__enter__` to
+//! `__exit__`, both of which it must call itself.** A lock belongs to the thread that took it, so
+//! the guard stays in that thread, and the Python object has only its number. If a thread ends
+//! inside, or the object is dropped without `__exit__`, the change may be incomplete, and the
+//! segment is poisoned if the thread could write it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use crate::directory::Directory;
 use crate::errors::{Failure, Reason, failure};
 use crate::opened::Open;
 
-/// How many views of each array are alive.
+/// The number of live views of each array.
 #[derive(Default)]
 pub(crate) struct Views(Mutex<BTreeMap<String, usize>>);
 
@@ -39,20 +40,20 @@ impl Views {
         }
     }
 
-    /// The arrays that have some.
+    /// The arrays that have live views.
     pub(crate) fn names(&self) -> Vec<String> {
         let views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         views.keys().cloned().collect()
     }
 }
 
-/// Where a thread is.
+/// The section that a thread is in.
 struct Inside {
     id: u64,
-    /// Dropped before what it is inside of.
+    /// Declared first: dropped before the segment that it borrows.
     guard: SectionGuard<'static>,
     open: Arc<Open>,
-    /// Views for writing.
+    /// The views for writing that were made in the section.
     views: Arc<Views>,
 }
 
@@ -68,11 +69,11 @@ impl Inside {
 }
 
 thread_local! {
-    /// Without a destructor, so that it is there to the end; `ENDING` has one.
+    /// Has no destructor, so that it exists until the thread has ended; `ENDING` has one.
     static CURRENT: RefCell<ManuallyDrop<Option<Inside>>> =
         const { RefCell::new(ManuallyDrop::new(None)) };
-    /// First used when the thread is inside for the first time. Destructors run in the opposite
-    /// order, so that its own finds what the crates below keep for the thread still there.
+    /// First used when the thread first enters a section. Since destructors run in the opposite
+    /// order, this one runs while the thread-local state of the crates below still exists.
     static ENDING: Ending = const { Ending };
 }
 
@@ -90,7 +91,7 @@ impl Drop for Ending {
     }
 }
 
-/// Enters; the number of the section.
+/// Enters a section; returns its number.
 pub(crate) fn enter(open: &Arc<Open>, access: Access) -> Result<u64, Failure> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     CURRENT.with(|current| {
@@ -98,10 +99,11 @@ pub(crate) fn enter(open: &Arc<Open>, access: Access) -> Result<u64, Failure> {
         if current.is_some() {
             return Err(nested());
         }
-        // SAFETY: `open` is kept with it and given up after it, here and in `Ending`.
+        // SAFETY: `open` is stored beside the guard and dropped after it, here and in `Ending`.
         let guard = unsafe { open.attachment.switch_in(access) }?;
         ENDING.with(|_| ());
-        // SAFETY: what it borrows lies in an `Arc`, does not move, and is given up later.
+        // SAFETY: the guard borrows from an `Arc`'s contents, which do not move and are dropped
+        // later.
         let guard =
             unsafe { std::mem::transmute::<SectionGuard<'_>, SectionGuard<'static>>(guard) };
         let id = NEXT.fetch_add(1, Relaxed);
@@ -126,7 +128,7 @@ fn elsewhere() -> Failure {
     failure(Reason::Nested, text)
 }
 
-/// Leaves; the arrays of which there still are views for writing.
+/// Leaves the section; returns the arrays that still have views for writing.
 pub(crate) fn leave(id: u64, whole: bool) -> Result<Vec<String>, Failure> {
     let inside = CURRENT.with(|current| {
         let mut current = current.borrow_mut();
@@ -140,8 +142,8 @@ pub(crate) fn leave(id: u64, whole: bool) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// Calls `f` with the arrays of the segment that the thread is inside of by that section, and with
-/// the counts of views for writing. `f` must not call Python.
+/// Calls `f` with the arrays of the section's segment, and with the counts of views for writing.
+/// `f` must not call Python. Fails if the thread is not in that section.
 pub(crate) fn within<R>(
     id: u64,
     f: impl FnOnce(&Directory<'_>, &Arc<Views>) -> Result<R, Failure>,
@@ -152,7 +154,7 @@ pub(crate) fn within<R>(
     })
 }
 
-/// The segment that the thread is inside of by that section.
+/// The section's segment. Fails if the thread is not in that section.
 pub(crate) fn open_of(id: u64) -> Result<Arc<Open>, Failure> {
     CURRENT.with(|current| match current.borrow().as_ref() {
         Some(inside) if inside.id == id => Ok(Arc::clone(&inside.open)),
@@ -160,7 +162,7 @@ pub(crate) fn open_of(id: u64) -> Result<Arc<Open>, Failure> {
     })
 }
 
-/// The section of this segment that the thread is inside of.
+/// The number of the section of this segment that the thread is in, if it is in one.
 pub(crate) fn current(open: &Open) -> Option<u64> {
     CURRENT.with(|current| {
         let current = current.borrow();

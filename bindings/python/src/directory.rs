@@ -1,7 +1,7 @@
-//! The named arrays of a segment: how they lie there, for programs in any language.
+//! The named arrays of a segment, in a layout that programs in any language can read.
 //!
-//! The segment's root is a block without a type, which a C program has from `seg_root`. Numbers are
-//! little-endian, addresses those of the segment, which are the same in every process:
+//! The segment's root is an untyped block, which a C program gets from `seg_root`. Numbers are
+//! little-endian. Addresses are those of the segment, which are the same in every process:
 //!
 //! ```c
 //! struct mneme_arrays {            /* the root */
@@ -19,9 +19,8 @@
 //!
 //! The descr is that of numpy's `.npy` files, for example `'<f8'` with its quotes.
 //!
-//! **Nothing that the segment holds is trusted**: a place that is not inside of the segment, a
-//! length that does not fit, is an error. What is written here is written under the segment's
-//! exclusive lock.
+//! **The contents of the segment are not trusted**: a position outside the segment or a length that
+//! does not fit is an error. All writes are made under the segment's exclusive lock.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -32,13 +31,13 @@ use crate::errors::{Failure, Reason, failure};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"mnemarr1");
 
-/// Alignment of data.
+/// The alignment of arrays' data.
 pub(crate) const ALIGN: usize = 64;
 
-/// Longer names and descrs are refused.
+/// The maximum length of a name or a descr.
 const MOST_TEXT: usize = 64 << 10;
 
-/// More dimensions are refused: numpy has as many.
+/// The maximum number of dimensions, which is numpy's.
 pub(crate) const MOST_DIMENSIONS: usize = 64;
 
 #[repr(C)]
@@ -64,24 +63,24 @@ struct Entry {
 
 const _: () = assert!(size_of::<Root>() == 32 && size_of::<Entry>() == 40);
 
-/// What an array is, and where.
+/// An array's description and position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Array {
     pub(crate) name: String,
     pub(crate) descr: String,
     pub(crate) shape: Vec<u64>,
-    /// Of its first byte, from the segment's.
+    /// The offset of its first byte in the segment.
     pub(crate) offset: usize,
     pub(crate) bytes: usize,
 }
 
-/// An array to which no name leads yet.
+/// An allocated array that has no name yet.
 pub(crate) struct Made {
     entry: Entry,
     pub(crate) array: Array,
 }
 
-/// The arrays of the only segment that the calling thread is inside of.
+/// The arrays of the segment that the calling thread is in.
 pub(crate) struct Directory<'a> {
     inside: &'a SectionGuard<'static>,
     heap: UntypedHeap,
@@ -102,7 +101,7 @@ impl<'a> Directory<'a> {
         })
     }
 
-    /// Bytes of the segment, which grows as blocks are allocated.
+    /// The number of bytes of the segment, which grows as blocks are allocated.
     fn len(&self) -> usize {
         self.inside
             .segments()
@@ -123,7 +122,7 @@ impl<'a> Directory<'a> {
         failure(Reason::Full, text)
     }
 
-    /// The place of `count` things, if all of them lie in the segment.
+    /// The address of `count` elements, if all of them lie in the segment.
     fn place<T>(&self, address: u64, count: usize) -> Result<NonNull<T>, Failure> {
         let outside = || self.damaged("something lies outside of the segment");
         let at = usize::try_from(address).map_err(|_| outside())?;
@@ -133,15 +132,15 @@ impl<'a> Directory<'a> {
         if end > self.len() || !at.is_multiple_of(align_of::<T>()) {
             return Err(outside());
         }
-        // SAFETY: inside of the segment, which is mapped while the thread is inside.
+        // SAFETY: inside the segment, which is mapped while the thread is in a section.
         Ok(unsafe { self.base.add(offset) }.cast())
     }
 
-    /// Copies of things in the segment, all of whose bits are values.
+    /// A copy of elements in the segment. All bit patterns of `T` must be valid.
     fn copied<T: Copy>(&self, address: u64, count: usize) -> Result<Vec<T>, Failure> {
         let at = self.place::<T>(address, count)?;
         let mut copies = Vec::with_capacity(count);
-        // SAFETY: `place` has checked them; nobody changes them while the lock is held.
+        // SAFETY: checked by `place`; the lock prevents changes.
         copies.extend((0..count).map(|i| unsafe { at.add(i).read() }));
         Ok(copies)
     }
@@ -151,7 +150,7 @@ impl<'a> Directory<'a> {
             return Ok(None);
         };
         let at = self.place::<Root>(at.addr().get() as u64, 1)?;
-        // SAFETY: checked above, and locked.
+        // SAFETY: checked above, under the lock.
         let root = unsafe { at.read() };
         if root.magic != MAGIC {
             let text = format!(
@@ -206,7 +205,7 @@ impl<'a> Directory<'a> {
         })
     }
 
-    /// Where an array's bytes are, while the thread is inside.
+    /// The address of an array's bytes, valid while the thread is in the section.
     pub(crate) fn bytes_of(&self, array: &Array) -> Result<NonNull<u8>, Failure> {
         let at = self.base.addr().get().saturating_add(array.offset);
         self.place(at as u64, array.bytes)
@@ -240,13 +239,13 @@ impl<'a> Directory<'a> {
         self.heap.allocate(layout).ok_or_else(|| self.full(bytes))
     }
 
-    /// Gives a block back that nobody leads to.
+    /// Frees a block that nothing refers to.
     fn free(&self, block: NonNull<u8>) {
-        // SAFETY: taken out of the directory, or never in it, and not handed out to views.
+        // SAFETY: removed from the directory, or never in it, and not used by views.
         unsafe { self.heap.free(block) };
     }
 
-    /// The root, with a free entry at its end.
+    /// The root, enlarged if necessary so that it has a free entry at the end.
     fn with_a_free_entry(&self) -> Result<(NonNull<Root>, Root), Failure> {
         let (at, mut root) = match self.root()? {
             Some(found) => found,
@@ -258,7 +257,7 @@ impl<'a> Directory<'a> {
                     capacity: 0,
                     entries: 0,
                 };
-                // SAFETY: a block for it, just allocated.
+                // SAFETY: a newly allocated block of the right size.
                 unsafe { at.write(root) };
                 self.heap.set_root(Some(at.cast()))?;
                 (at, root)
@@ -273,13 +272,13 @@ impl<'a> Directory<'a> {
             .block(capacity * size_of::<Entry>(), 8)?
             .cast::<Entry>();
         for (i, entry) in old.iter().enumerate() {
-            // SAFETY: a block for more than these.
+            // SAFETY: the block has space for more entries than these.
             unsafe { new.add(i).write(*entry) };
         }
         let before = root.entries;
         root.entries = new.addr().get() as u64;
         root.capacity = capacity as u64;
-        // SAFETY: the root, checked; the lock is held alone.
+        // SAFETY: the root, which was checked; the lock is held exclusively.
         unsafe { at.write(root) };
         if before != 0 {
             self.free(self.place::<u8>(before, 1)?);
@@ -295,8 +294,8 @@ impl<'a> Directory<'a> {
         failure(Reason::Exists, text)
     }
 
-    /// Memory for an array, whose bytes are whatever was there, in a segment entered for writing.
-    /// No name leads to it yet.
+    /// Allocates an array without a name. Its bytes are undefined. The segment must have been
+    /// entered for writing.
     pub(crate) fn make(
         &self,
         name: &str,
@@ -309,7 +308,7 @@ impl<'a> Directory<'a> {
             let text = "an array has a name, of 64 KiB at most, and no more than 64 dimensions";
             return Err(failure(Reason::Invalid, text));
         }
-        // Lack of space for the entry shows here, before the bytes are copied.
+        // If there is no space for the entry, this fails before the bytes are copied.
         self.with_a_free_entry()?;
         let data = self.block(bytes, ALIGN)?;
         let about = 8 * shape.len() + name.len() + descr.len();
@@ -322,7 +321,7 @@ impl<'a> Directory<'a> {
         };
         let numbers = shape.iter().flat_map(|number| number.to_le_bytes());
         for (i, byte) in numbers.chain(name.bytes()).chain(descr.bytes()).enumerate() {
-            // SAFETY: a block for so many.
+            // SAFETY: the block has space for all of them.
             unsafe { about.add(i).write(byte) };
         }
         let entry = Entry {
@@ -344,8 +343,8 @@ impl<'a> Directory<'a> {
         Ok(Made { entry, array })
     }
 
-    /// Lets the name lead to what was made, and gives back the memory of the array that it led to
-    /// before. Nobody else uses that any more.
+    /// Gives a name to a new array, and frees the array that had the name before. Nothing else uses
+    /// that array any more.
     pub(crate) fn enter(&self, made: &Made) -> Result<(), Failure> {
         let (at, mut root) = self.with_a_free_entry()?;
         let replaced = self.position(&made.array.name)?;
@@ -353,7 +352,8 @@ impl<'a> Directory<'a> {
         let entries = self.place::<Entry>(root.entries, count + 1)?;
         let i = replaced.as_ref().map_or(count, |(i, ..)| *i);
         root.count += u64::from(replaced.is_none());
-        // SAFETY: the place of an entry, or of a free one, and of the root; the lock is held alone.
+        // SAFETY: the address of an existing or free entry, and of the root; the lock is held
+        // exclusively.
         unsafe {
             entries.add(i).write(made.entry);
             at.write(root);
@@ -361,20 +361,19 @@ impl<'a> Directory<'a> {
         replaced.map_or(Ok(()), |(_, entry, _)| self.free_both(&entry))
     }
 
-    /// Gives back what was made, to which no name leads.
+    /// Frees a new array that has no name.
     pub(crate) fn discard(&self, made: &Made) -> Result<(), Failure> {
         self.free_both(&made.entry)
     }
 
-    /// Gives back the memory of an array, which was checked, and of what is said about it.
+    /// Frees an array, whose entry was checked, and its description.
     fn free_both(&self, entry: &Entry) -> Result<(), Failure> {
         self.free(self.place::<u8>(entry.data, 1)?);
         self.free(self.place::<u8>(entry.shape, 1)?);
         Ok(())
     }
 
-    /// Takes an array out and gives its memory back; says whether there was one. Nobody else uses
-    /// its memory any more.
+    /// Removes and frees an array; returns whether it existed. Nothing else uses it any more.
     pub(crate) fn remove(&self, name: &str) -> Result<bool, Failure> {
         let Some((i, entry, _)) = self.position(name)? else {
             return Ok(false);
@@ -385,7 +384,7 @@ impl<'a> Directory<'a> {
         let count = usize::try_from(root.count).unwrap_or(usize::MAX);
         let entries = self.place::<Entry>(root.entries, count)?;
         root.count -= 1;
-        // SAFETY: `count` entries lie there, and the lock is held alone.
+        // SAFETY: `count` entries are there, and the lock is held exclusively.
         unsafe {
             entries.add(i).write(entries.add(count - 1).read());
             at.write(root);

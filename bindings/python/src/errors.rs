@@ -1,4 +1,4 @@
-//! The exceptions: one table says which there are and what each stands for.
+//! The exceptions, defined in one table.
 
 use std::fmt::Display;
 
@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-/// What a Python program can tell apart. The numbers are places in [`TABLE`].
+/// The kinds of errors that a Python program can distinguish. The numbers are indexes into
+/// [`TABLE`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reason {
     Invalid,
@@ -32,7 +33,8 @@ pub(crate) enum Reason {
 
 type Base = for<'py> fn(Python<'py>) -> Bound<'py, PyType>;
 
-/// Name, the built-in exception that it also is, and what it means; in the order of [`Reason`].
+/// For each [`Reason`] in order: the exception's name, the built-in exception that it also derives
+/// from, and its meaning.
 const TABLE: [(&str, Option<Base>, &str); 17] = [
     (
         "InvalidArgument",
@@ -105,9 +107,9 @@ const TABLE: [(&str, Option<Base>, &str); 17] = [
 
 static TYPES: PyOnceLock<Vec<Py<PyType>>> = PyOnceLock::new();
 
-/// `mneme.Error` first, then those of the table.
+/// The exception types: `mneme.Error` first, then those of the table.
 fn types(py: Python<'_>) -> PyResult<&'static Vec<Py<PyType>>> {
-    // The lock lives as long as the program.
+    // The cell is static.
     TYPES.get_or_try_init(py, || {
         let doc = "What the library refuses; each subclass is one reason.";
         let error = new_type("Error", vec![py.get_type::<PyException>()], doc)?;
@@ -120,7 +122,7 @@ fn types(py: Python<'_>) -> PyResult<&'static Vec<Py<PyType>>> {
     })
 }
 
-/// An exception of the module `mneme`; it has one base at least.
+/// Makes an exception type of the module `mneme`, with at least one base.
 fn new_type<'py>(
     name: &str,
     bases: Vec<Bound<'py, PyType>>,
@@ -144,11 +146,12 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Why a call failed. Made without the interpreter; becomes an exception on the way out.
+/// Why a call failed. It can be made without the GIL, and becomes an exception when the call
+/// returns.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Of(Reason, String),
-    /// How much of a batch took place, and why the rest did not.
+    /// A batch that failed: how many records were handled before, and why the rest was not.
     Batch(usize, Reason, String),
 }
 
@@ -182,7 +185,7 @@ fn reason(kind: ErrorKind) -> Reason {
     }
 }
 
-/// What to do in Python, where the errors of the crates cannot know it.
+/// Advice in terms of the Python API, which the errors of the crates cannot give.
 fn advice(reason: Reason) -> &'static str {
     match reason {
         Reason::NotFound => {
@@ -213,7 +216,7 @@ impl<E: Classified + 'static> From<E> for Failure {
 }
 
 impl Failure {
-    /// A batch that stopped in the middle.
+    /// The failure of a batch that stopped in the middle.
     pub(crate) fn of_batch(error: &mneme_log::BatchError) -> Self {
         Self::Batch(error.done, reason(error.kind()), with_causes(error))
     }

@@ -1,14 +1,15 @@
-//! What a forked child keeps of its parent's views.
+//! Views in forked children.
 //!
-//! **A child may read what its parent could see when it was made, until it ends, and change
-//! nothing.** It has the mappings of all views, and no call here tells which of them it still looks
-//! at. So it counts as one who looks at the whole segment, as long as it lives or until it executes
-//! another program: while there is such a child, no process removes or moves an array
+//! **A forked child can go on reading what its parent could see at the fork, until the child ends,
+//! and can change nothing.** It inherits the mappings of all views, and this library cannot know
+//! which of them it still uses. So as long as the child lives, until it executes another program,
+//! it counts as a user of the whole segment: meanwhile no process removes or moves an array
 //! ([`check`]).
 //!
-//! The child holds a byte of the data file, by an open file that it has inherited and its parent
-//! has closed since. The kernel lets go of the byte with the last child that has the file. What is
-//! mapped for writing, of a section of the parent, is for reading in the child: a write ends it.
+//! The child marks itself by a lock on a byte of the data file, through an open file that it
+//! inherits and that its parent has closed since. The kernel releases the lock when the last child
+//! with the file ends. Mappings for writing, made in a section of the parent, are read-only in the
+//! child; a write ends it.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -20,10 +21,10 @@ use crate::current::Views;
 use crate::errors::{Failure, Reason, failure};
 use crate::mapped::Regions;
 
-/// Beyond the bytes by which participants know each other.
+/// Above the bytes by which participants of a segment identify each other.
 const BYTE: u64 = (1 << 62) + (1 << 48);
 
-/// What the children of this process get with the mappings of a segment.
+/// What children of this process inherit along with the mappings of a segment.
 pub(crate) struct Inherited {
     views: Arc<Views>,
     byte: ChildrensByte,
@@ -46,10 +47,10 @@ fn all() -> MutexGuard<'static, Noted> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a thread that forks keeps from `before` it to `in_parent` or `in_child`.
+/// State of a thread that forks, kept from `before` to `in_parent` or `in_child`.
 struct Forking {
     all: MutexGuard<'static, Noted>,
-    /// What has views.
+    /// The segments that have views.
     seen: Vec<Arc<Regions>>,
 }
 
@@ -57,7 +58,7 @@ thread_local! {
     static FORKING: RefCell<Option<Forking>> = const { RefCell::new(None) };
 }
 
-/// From now on children get what belongs to these mappings.
+/// Registers these mappings, so that children forked from now on handle them.
 pub(crate) fn note(regions: &Arc<Regions>) {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| fork::around(before, in_parent, in_child));
@@ -75,10 +76,11 @@ extern "C" fn before() {
     };
     let seen: Vec<_> = known.filter(has_views).collect();
     for inherited in seen.iter().filter_map(|regions| regions.inherited()) {
-        // Nobody takes the byte alone. If the kernel has no memory for a lock, the fork fails, too.
+        // Cannot conflict, since nobody locks the byte exclusively. If the kernel has no memory for
+        // the lock, the fork fails too.
         let _ = inherited.byte.before_fork();
     }
-    // A thread that ends has no such place any more, nor views.
+    // In a thread that is ending, the thread-local state is gone, and so are its views.
     let _ = FORKING.try_with(|forking| *forking.borrow_mut() = Some(Forking { all, seen }));
 }
 
@@ -88,7 +90,8 @@ extern "C" fn in_parent() {
         return;
     };
     for inherited in seen.iter().filter_map(|regions| regions.inherited()) {
-        // Else this process keeps the byte with its child: for too long, and nothing is lost.
+        // If this fails, this process keeps the lock as long as the child does. That is too long,
+        // but loses nothing.
         let _ = inherited.byte.in_parent();
     }
     drop(all);
@@ -100,16 +103,16 @@ extern "C" fn in_child() {
         return;
     };
     for write in seen.iter().filter_map(|regions| regions.write.get()) {
-        // No kernel refuses this of a mapping that it has made.
+        // The kernel never refuses this for a mapping that it has made.
         let _ = write.forbid_writes_in_child();
     }
-    // Nothing of the parent's is given up; the files stay open.
+    // The parent's resources are not released, and the files stay open.
     std::mem::forget((std::mem::take(&mut *all), seen));
 }
 
-/// Refuses while forked children of any process may look at the segment.
+/// Returns an error while forked children of any process may use the segment.
 pub(crate) fn check(data: &Path, what: &str) -> Result<(), Failure> {
-    // The parent has the file too while it forks.
+    // Locked because the parent also has the file while it forks.
     let _none_forks = all();
     match SharedByte::is_any_held(data, BYTE..=BYTE) {
         Ok(false) => Ok(()),

@@ -1,4 +1,4 @@
-//! `Hash`: fields with values under one key of a database.
+//! `Hash`: maps fields to values, under one key of a database.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,8 +15,8 @@ use crate::store::{Handle, missing};
 
 /// The hash under a key: a mapping from fields to values. `store.hash(key)` returns one.
 ///
-/// It is a name, not a copy: each call looks at what the key holds then. Where there is no key, it
-/// is empty; where its last field is removed, so is the key.
+/// It refers to the key and holds no copy: each call reads the current contents. If the key does
+/// not exist, the hash is empty; when its last field is removed, the key is removed too.
 #[pyclass(module = "mneme", frozen, name = "Hash")]
 pub(crate) struct Hash {
     handle: Arc<Handle>,
@@ -33,7 +33,7 @@ impl Hash {
         }
     }
 
-    /// Runs with other Python threads running too: a hash may be long, and be changed elsewhere.
+    /// Runs `f` without the GIL, since a hash may be long and other threads may change it.
     fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -59,7 +59,7 @@ impl Hash {
 
 #[pymethods]
 impl Hash {
-    /// The key that it is under.
+    /// The hash's key.
     #[getter]
     fn key<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.key)
@@ -90,7 +90,7 @@ impl Hash {
         self.get(py, field, None)?.ok_or_else(|| missing(field))
     }
 
-    /// Set a field; whether it is new.
+    /// Set a field; returns whether it is new.
     fn put(
         &self,
         py: Python<'_>,
@@ -111,7 +111,7 @@ impl Hash {
         self.put(py, field, value).map(drop)
     }
 
-    /// Set a field unless it is there; whether it was set.
+    /// Set a field unless it exists; returns whether it was set.
     fn put_new(
         &self,
         py: Python<'_>,
@@ -123,7 +123,7 @@ impl Hash {
         Ok(self.with(py, |hash| hash.insert_new(field, value))?)
     }
 
-    /// Remove a field; whether it was there.
+    /// Remove a field; returns whether it existed.
     fn delete(&self, py: Python<'_>, field: &Bound<'_, PyAny>) -> PyResult<bool> {
         let field = arguments::key(field)?;
         let field = field.as_bytes();
@@ -137,7 +137,7 @@ impl Hash {
         }
     }
 
-    /// The values of several fields at one instant, None for those that are not there.
+    /// The values of several fields at one instant; None for fields that do not exist.
     fn get_many<'py>(
         &self,
         py: Python<'py>,
@@ -151,7 +151,7 @@ impl Hash {
         PyList::new(py, values.collect::<Vec<_>>())
     }
 
-    /// Set several fields as one step: a dictionary, or pairs; how many are new.
+    /// Set several fields atomically, from a dictionary or pairs; returns how many are new.
     fn put_many(&self, py: Python<'_>, pairs: &Bound<'_, PyAny>) -> PyResult<usize> {
         let (fields, values) = items_of(pairs)?;
         let pairs: Vec<_> = (bytes_of(&fields).into_iter())
@@ -160,14 +160,14 @@ impl Hash {
         Ok(self.with(py, |hash| hash.set_many(&pairs))?)
     }
 
-    /// Remove several fields as one step; how many were there.
+    /// Remove several fields atomically; returns how many existed.
     fn delete_many(&self, py: Python<'_>, fields: &Bound<'_, PyAny>) -> PyResult<usize> {
         let fields = all(fields)?;
         let fields = bytes_of(&fields);
         Ok(self.with(py, |hash| hash.remove_many(&fields))?)
     }
 
-    /// Add to the integer in a field, which is 0 if it is not there; the sum.
+    /// Add to the integer in a field; a field that does not exist counts as 0. Returns the sum.
     #[pyo3(signature = (field, by=1))]
     fn increment(&self, py: Python<'_>, field: &Bound<'_, PyAny>, by: i64) -> PyResult<i64> {
         let field = arguments::key(field)?;
@@ -175,12 +175,12 @@ impl Hash {
         Ok(self.with(py, |hash| hash.increment(field, by))?)
     }
 
-    /// An iterator over the fields of one instant.
+    /// An iterator over the fields at one instant.
     fn keys(&self, py: Python<'_>) -> PyResult<Fields> {
         Ok(Fields::new(self.found(py, false)?))
     }
 
-    /// An iterator over pairs of field and value, of one instant.
+    /// An iterator over pairs of field and value at one instant.
     fn items(&self, py: Python<'_>) -> PyResult<Fields> {
         Ok(Fields::new(self.found(py, true)?))
     }
@@ -208,7 +208,7 @@ impl Hash {
     }
 }
 
-/// An iterator over copies of a hash's fields, or of its pairs.
+/// An iterator over copies of a hash's fields, or of its pairs of field and value.
 #[pyclass(module = "mneme", frozen)]
 pub(crate) struct Fields(Mutex<VecDeque<Found>>);
 
@@ -225,7 +225,7 @@ impl Fields {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        // Let go of before Python is called.
+        // The lock is released before Python is called.
         let found = self
             .0
             .lock()

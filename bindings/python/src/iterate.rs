@@ -1,4 +1,4 @@
-//! Iteration over a database, by copies of a few records at a time.
+//! Iteration over a database, with copies of a few records at a time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,13 +11,13 @@ use crate::copies::{copied, object};
 use crate::errors::Failure;
 use crate::store::{Handle, Opened};
 
-/// Records that are copied at a time.
+/// The number of records copied at a time.
 const STEP: usize = 256;
 
-/// A record, or a key alone.
+/// A record, or only its key.
 pub(crate) type Found = (Vec<u8>, Option<Vec<u8>>);
 
-/// What one step of a scan finds, and where to go on.
+/// The records found by one step of a scan, and the cursor to continue at.
 pub(crate) fn step(
     opened: &Opened,
     number: usize,
@@ -52,7 +52,7 @@ pub(crate) fn shown(py: Python<'_>, (key, value): Found) -> PyResult<Bound<'_, P
 
 /// An iterator over keys, or over pairs of key and value.
 ///
-/// Every record that is there all the time is visited at least once, whatever happens meanwhile.
+/// A record that exists during the whole iteration is visited at least once.
 #[pyclass(module = "mneme", frozen)]
 pub(crate) struct Records {
     handle: Arc<Handle>,

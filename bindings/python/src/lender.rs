@@ -1,11 +1,12 @@
-//! Values that are lent: **a pin stays in the thread that took it, whatever threads use the view.**
+//! Views of values that a store lends. **A pin stays in the thread that took it, whichever threads
+//! use the view.**
 //!
-//! A value that a store lends is pinned, and a pin belongs to its thread. A Python object may be
-//! given up by any thread, long after the one that made it has ended. So a view has a thread of its
-//! own, which takes the pin, sleeps, and lets go of it when the last view is gone. Pins of one
-//! thread nest, and would be as old as the oldest; these do not. A thread that is done takes the
-//! next. A hand-over takes as long as a copy of some hundred KiB, so that shorter values are
-//! copied.
+//! A value that a store lends is pinned, and a pin belongs to its thread. A Python object, however,
+//! may be dropped by any thread, long after the thread that made it has ended. So each view has a
+//! lender thread, which takes the pin, sleeps, and releases the pin when the last view is gone; it
+//! is then reused for another view. Separate threads are needed also because pins of one thread
+//! nest, and would all last as long as the oldest. Waking a lender takes as long as copying some
+//! hundred KiB, so shorter values are copied instead.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
@@ -19,42 +20,43 @@ use crate::errors::Failure;
 use crate::process::Origin;
 use crate::store::Opened;
 
-/// Shorter values are copied: that takes less time than to wake a thread.
+/// The minimum length in bytes of a lent value. Shorter ones are copied, which is faster than
+/// waking a thread.
 pub(crate) const SHORTEST_LENT: usize = 256 << 10;
 
-/// Views at a time that are lent; values beyond are copied.
+/// The maximum number of views that are lent at a time; further values are copied.
 const MOST: usize = 64;
 
-/// What a view keeps. The thread that lends lets go when it is dropped.
+/// The owner of a view. Dropping it makes the lender thread release the value.
 pub(crate) struct Lent {
     at: NonNull<u8>,
     len: usize,
-    /// The other end waits for it to go.
+    /// The lender thread waits until this is dropped.
     _held: Sender<()>,
     count: Arc<AtomicUsize>,
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // Relaxed: a number; what is lent is kept by its thread.
+        // Relaxed: only a count; the lender thread keeps the value itself.
         self.count.fetch_sub(1, Relaxed);
     }
 }
 
-// SAFETY: the address of bytes that do not change while the value is kept, by a thread of its own.
+// SAFETY: the address of bytes that do not change as long as the lender thread keeps the value.
 unsafe impl Send for Lent {}
 // SAFETY: as above.
 unsafe impl Sync for Lent {}
 
 impl Lent {
-    /// The bytes, and the store that has them.
+    /// The bytes as a [`Memory`], which also keeps their store.
     pub(crate) fn into_memory(self, opened: &Arc<Opened>) -> Memory {
         Memory {
             at: self.at,
             len: self.len,
             writable: false,
             origin: Origin::here(),
-            // The value goes before the store.
+            // The value must be dropped before the store.
             owner: Box::new((self, Arc::clone(opened))),
         }
     }
@@ -67,26 +69,26 @@ struct Wanted {
     answer: Sender<Result<Option<Lent>, Failure>>,
 }
 
-/// Threads that lend.
+/// The lender threads.
 #[derive(Default)]
 pub(crate) struct Lender {
-    /// Those that have nothing to do.
+    /// The idle threads.
     idle: Mutex<Vec<Sender<Wanted>>>,
     lent: Arc<AtomicUsize>,
 }
 
 impl Lender {
-    /// Every change is whole before anything can panic.
+    /// Usable even after a panic, since every change is one step.
     fn idle(&self) -> MutexGuard<'_, Vec<Sender<Wanted>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Values that are lent at the moment.
+    /// The number of values lent at the moment.
     pub(crate) fn lent(&self) -> usize {
         self.lent.load(Relaxed)
     }
 
-    /// Lends a value where it lies; `None`: it is absent, or too many are lent.
+    /// Lends a value in place. `None` if it does not exist, or if too many values are lent.
     pub(crate) fn lend(
         opened: &Arc<Opened>,
         number: usize,
@@ -107,7 +109,8 @@ impl Lender {
             Some(thread) => thread.send(wanted).is_ok(),
             None => start(wanted),
         };
-        // No thread, or one that has panicked, and said so: the value is copied.
+        // False if there is no thread, or if one has panicked (and logged it): the value is copied
+        // then.
         if begun {
             answered.recv().unwrap_or(Ok(None))
         } else {
@@ -116,7 +119,7 @@ impl Lender {
     }
 }
 
-/// Starts one more thread; says whether it could.
+/// Starts another thread; returns whether that succeeded.
 fn start(first: Wanted) -> bool {
     let new = thread::Builder::new().name("mneme-lender".to_owned());
     new.spawn(move || serve(first)).is_ok()
@@ -134,7 +137,8 @@ fn serve(first: Wanted) {
         keep(&opened, number, &key, &answer);
         let (next, asked): (_, Receiver<Wanted>) = channel();
         opened.lender.idle().push(next);
-        // From here on the store may be closed: it drops its end then, and this thread ends.
+        // From here on the store may be closed: the sender of this channel is dropped then, and
+        // this thread ends.
         drop((opened, answer));
         match asked.recv() {
             Ok(more) => wanted = more,
@@ -143,7 +147,7 @@ fn serve(first: Wanted) {
     }
 }
 
-/// Takes the value, says where it lies, and keeps it until nobody looks at it.
+/// Takes the value, returns its address to the requester, and keeps it until its view is dropped.
 fn keep(
     opened: &Opened,
     number: usize,
@@ -165,7 +169,7 @@ fn keep(
     };
     let (held, wait) = channel();
     let count = Arc::clone(&opened.lender.lent);
-    // Relaxed: as in `Lent`'s drop.
+    // Relaxed: as in `Lent`'s `drop`.
     count.fetch_add(1, Relaxed);
     let lent = Lent {
         at: NonNull::from(&*value).cast(),
@@ -173,9 +177,9 @@ fn keep(
         _held: held,
         count,
     };
-    // An error: nobody waits for it any more.
+    // An error means that the requester no longer waits.
     if answer.send(Ok(Some(lent))).is_ok() {
-        // Nothing is ever sent: the end of the sender is awaited.
+        // Nothing is ever sent: `recv` returns when the sender is dropped.
         let _ = wait.recv();
     }
     drop(value);

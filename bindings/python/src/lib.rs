@@ -1,16 +1,16 @@
-//! The extension module `mneme._mneme`: what `python/mneme` is built on.
+//! The extension module `mneme._mneme`, on which the package in `python/mneme` is built.
 //!
 //! **Whatever a Python program does, no call here is undefined behaviour, and no memory that a
-//! program sees goes away while it can be seen.** Objects that expose memory own what keeps it
-//! there ([`buffer`]); pins and locks, which belong to a thread, stay in theirs ([`lender`],
-//! [`current`]); a forked child is refused ([`process`]).
+//! program can access is unmapped or reused.** Objects that expose memory own what keeps it valid
+//! ([`buffer`]); pins and locks, which belong to a thread, stay in theirs ([`lender`],
+//! [`current`]); calls in a forked child are refused ([`process`]).
 //!
-//! **Nothing depends on Python's global lock**, and the module says so (`gil_used = false`), so
-//! that a free-threaded Python leaves it off. Every class is `frozen`: what changes in an object
-//! lies behind a mutex, a lock or an atomic. None of these, and no lock of a store, is held while
-//! Python is called, so that a thread that waits for one never waits for a thread that the
-//! interpreter has stopped. The lock of a section is held while Python runs, and is waited for with
-//! the interpreter let go.
+//! **Nothing depends on the GIL**, and the module declares that (`gil_used = false`), so that a
+//! free-threaded Python leaves it disabled. Every class is `frozen`: mutable state is behind a
+//! mutex, a lock or an atomic. None of these, and no lock of a store, is held while Python code
+//! runs; otherwise a thread could wait for a lock whose owner the interpreter has stopped. The
+//! exception is the lock of a section, which is held while Python code runs; it is waited for with
+//! the GIL released.
 //!
 //! `python/mneme/__init__.pyi` is the reference for users, `docs/guides/python.md` the guide.
 

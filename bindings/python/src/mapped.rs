@@ -1,10 +1,11 @@
-//! A segment's bytes as views see them: mapped once more, anywhere, for as long as views live.
+//! The mappings of a segment's bytes for views: additional ones, at any address, that live as long
+//! as the views.
 //!
-//! **A view's address stays what it is, whatever other segments the process enters, and also in a
-//! forked child.** Sections need a segment at its own address, where a clone of it may take its
-//! place in between, and where forked children have nothing. Views need any address, but always.
-//! The bytes are those of the same file; those for reading are mapped so that nothing can write.
-//! What a forked child keeps of them says [`forks`](crate::forks).
+//! **A view's address stays valid, whatever other segments the process enters, and also in a forked
+//! child.** The mapping for sections does not guarantee that: it must be at the segment's own
+//! address, where a clone of the segment may be mapped in between, and forked children do not have
+//! it. Views do not need that address. Their mappings are of the same file; those for reading are
+//! mapped read-only. [`forks`](crate::forks) says what forked children keep of them.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -18,14 +19,14 @@ use crate::current::Views;
 use crate::errors::{Failure, Reason, failure};
 use crate::forks::{self, Inherited};
 
-/// The mappings of a segment, each made for the first view that needs it.
+/// The mappings of a segment, each made when the first view needs it.
 pub(crate) struct Mapped {
     segment: Segment,
     access: Access,
     regions: Arc<Regions>,
 }
 
-/// The mappings for reading and for writing, and what forked children get with them.
+/// The mappings for reading and for writing, and the state that forked children inherit with them.
 #[derive(Default)]
 pub(crate) struct Regions {
     read: OnceLock<Region>,
@@ -72,16 +73,16 @@ impl Mapped {
         if self.regions.inherited.get().is_none() {
             let views = views_of(self.segment.uuid());
             let inherited = Inherited::new(self.segment.info()?.data, views)?;
-            // Of two threads that make it at once, one drops its own.
+            // If two threads make it at once, one drops its own.
             self.regions.inherited.get_or_init(|| inherited);
             forks::note(&self.regions);
         }
-        // Of two threads that map it at once, one drops its own.
+        // If two threads map it at once, one drops its own.
         let region = map(&self.segment, access)?;
         Ok(place.get_or_init(|| region))
     }
 
-    /// Where bytes of the segment are seen.
+    /// The address of bytes of the segment in a mapping.
     pub(crate) fn at(
         &self,
         offset: usize,
@@ -95,14 +96,14 @@ impl Mapped {
         let region = self.region(access)?;
         let end = offset.checked_add(bytes);
         let end = end.ok_or_else(|| failure(Reason::Damaged, "an array without an end"))?;
-        // Follows what others have made longer.
+        // If other processes have enlarged the segment, the mapping is extended.
         if end > region.len() && region.refresh()? < end {
             return Err(failure(
                 Reason::Damaged,
                 "an array lies behind the segment's end",
             ));
         }
-        // SAFETY: inside of the mapping.
+        // SAFETY: inside the mapping.
         Ok(unsafe { region.first_byte().add(offset) })
     }
 }
@@ -113,7 +114,7 @@ impl Regions {
     }
 }
 
-/// The counts of views of each segment, shared by all who have it open in this process.
+/// The counts of views of each segment, shared by all handles of this process to it.
 static SEGMENTS: Mutex<BTreeMap<[u8; 16], Weak<Views>>> = Mutex::new(BTreeMap::new());
 
 /// The count of views of a segment.

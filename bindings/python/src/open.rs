@@ -1,4 +1,4 @@
-//! How a program comes to a store.
+//! How a program opens or makes a store.
 
 use std::path::PathBuf;
 
@@ -20,16 +20,16 @@ fn access(writable: bool) -> Access {
     }
 }
 
-/// The directory in which names are looked up unless a program says otherwise.
+/// The directory in which names are looked up by default.
 #[pyfunction]
 pub(crate) fn default_registry() -> PathBuf {
     Registry::default_root()
 }
 
-/// Attach the store of that name, which a server or another program has made.
+/// Attach the store with that name, which a server or another program has made.
 ///
-/// For reading, unless `writable`. `registry` is the directory of names; `$MNEME_DIR` or the
-/// user's own unless said otherwise. Raises `NotFound`, `NotPermitted`, `Damaged`.
+/// Read-only unless `writable`. `registry` is the directory of names, by default `$MNEME_DIR` or
+/// the user's own. Raises `NotFound`, `NotPermitted`, `Damaged`.
 #[pyfunction]
 #[pyo3(signature = (name, *, writable=false, registry=None, maintainer=true))]
 pub(crate) fn attach(
@@ -52,7 +52,7 @@ pub(crate) fn attach(
     })
 }
 
-/// What a new store shall be.
+/// The options of a new store.
 pub(crate) struct Wanted {
     registry: Option<PathBuf>,
     capacity: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Reads keyword arguments; those of a store in this process are fewer.
+    /// Parses keyword arguments; a store in this process has fewer.
     pub(crate) fn read(
         capacity: Option<&Bound<'_, PyAny>>,
         options: Option<&Bound<'_, PyDict>>,
@@ -169,9 +169,9 @@ pub(crate) fn create(
     Ok(py.detach(|| make(name, wanted, false))?)
 }
 
-/// Attach the store of that name for writing; make it as `create` does if there is none.
+/// Attach the store with that name for writing; if there is none, make it as `create` does.
 ///
-/// Of several processes that do so at once, one makes it and all have it.
+/// If several processes do so at once, one makes the store and all of them get it.
 #[pyfunction]
 #[pyo3(
     signature = (name, capacity=None, **options),

@@ -1,8 +1,9 @@
-//! An open segment: what its handles, its views and the threads inside of it share.
+//! An open segment: the state shared by its handles, its views and the threads in its sections.
 //!
-//! **Memory that a view may see is not given to anything else**: a segment cannot be closed, and an
-//! array cannot be removed, while there are views of it here; nor while another process has the
-//! segment open, or a forked child has its parent's views, because they are not known here.
+//! **Memory that a view can access is not reused.** A segment cannot be closed, and an array cannot
+//! be removed, while this process has views of it. An array also cannot be removed while another
+//! process has the segment open, or a forked child has its parent's views, because this process
+//! does not know their views.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::forks;
 use crate::mapped::{Mapped, views_of};
 use crate::process::{Close, Origin, UntilClosed, note_open};
 
-/// An open segment. Views keep it, and so do threads that are inside.
+/// An open segment. Views and threads in a section keep it alive.
 pub(crate) struct Open {
     mapped: Mapped,
     pub(crate) attachment: Attachment,
@@ -74,12 +75,12 @@ impl Close for Handle {
     }
 }
 
-/// What a view of an array keeps. Taken inside of the segment, where the array was found: from then
-/// on nobody gives its memory to anything else.
+/// The owner of an array's view. It is made inside a section, where the array was found; from then
+/// on nobody reuses the array's memory.
 pub(crate) struct Lease {
     open: Arc<Open>,
     name: String,
-    /// Of the section, if the view is for writing.
+    /// The count of the section's views, if the view is for writing.
     writing: Option<Arc<Views>>,
 }
 
@@ -109,7 +110,7 @@ impl Lease {
             origin: Origin::here(),
             owner: Box::new(self),
         };
-        // SAFETY: mapped for as long as `open` lives; no Rust reference leads to an array's bytes.
+        // SAFETY: mapped as long as `open` lives; no Rust reference to an array's bytes exists.
         unsafe { view_of(py, memory) }
     }
 }
@@ -129,7 +130,7 @@ impl Open {
         let (attachment, access) = match writable {
             Some(false) => (attach(Access::ReadOnly)?, Access::ReadOnly),
             Some(true) => (attach(Access::ReadWrite)?, Access::ReadWrite),
-            // For writing, if its permissions let this process.
+            // Writable, if the permissions allow this process to write.
             None => match attach(Access::ReadWrite) {
                 Err(AttachError::Map(MapError::NotWritable { .. } | MapError::File(_))) => {
                     (attach(Access::ReadOnly)?, Access::ReadOnly)
@@ -146,9 +147,9 @@ impl Open {
         })
     }
 
-    /// Refuses while other processes have it open, or views are alive here or in forked children:
-    /// for what makes the memory of arrays others' memory. Asked with the segment locked: nobody
-    /// makes views then.
+    /// Returns an error while other processes have the segment open, or while there are views in
+    /// this process or in forked children. Called before an array's memory is reused, with the
+    /// segment locked, so that no views are made meanwhile.
     pub(crate) fn check_sole(&self, what: &str, of: Option<&str>) -> Result<(), Failure> {
         let mut names = self.views.names();
         names.retain(|name| of.is_none_or(|of| of == name));
@@ -156,7 +157,7 @@ impl Open {
             return Err(in_use(&names, what));
         }
         let mapping = self.segment.map(Access::ReadOnly)?;
-        // SAFETY: only asked who is there.
+        // SAFETY: only the list of participants is read.
         let attached = unsafe { mapping.participants() }.attached();
         let others = attached
             .iter()
@@ -173,7 +174,7 @@ impl Open {
         Err(failure(Reason::InUse, text))
     }
 
-    /// Runs `f` in a section: the one that the thread is inside of, or one for this.
+    /// Runs `f` in the section that the thread is in, or else in a new one.
     pub(crate) fn within<R>(
         self: &Arc<Self>,
         access: Access,
@@ -183,7 +184,8 @@ impl Open {
             return f(id);
         }
         let id = current::enter(self, access)?;
-        // Nothing is half done by an error: each step of the directory is whole.
+        // After an error nothing is half changed, since each step of the directory is atomic, so
+        // the segment is not poisoned.
         let done = f(id);
         current::leave(id, true)?;
         done
@@ -203,7 +205,7 @@ pub(crate) fn missing(segment: &str, name: &str) -> Failure {
     failure(Reason::NotFound, text)
 }
 
-/// A function of `mneme/_arrays.py`, which knows numpy.
+/// A function of `mneme/_arrays.py`, the module that uses numpy.
 fn helper<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     py.import("mneme._arrays")?.getattr(name)
 }
@@ -217,8 +219,7 @@ pub(crate) fn as_array<'py>(
     helper(view.py(), "as_array")?.call1((view, &array.descr, shape))
 }
 
-/// What is to become an array. Made before the segment is asked for anything, because it runs
-/// Python.
+/// The data for an array. Made before the segment is accessed, because that runs Python code.
 pub(crate) struct Described<'py> {
     source: Source<'py>,
     descr: String,
@@ -246,11 +247,11 @@ impl<'py> Described<'py> {
     }
 }
 
-/// Puts an array into the segment that the thread is inside of. The name leads to it when all of
-/// its bytes are there: whatever fails before that leaves the array that it was to replace.
+/// Puts an array into the segment of the thread's section. It gets its name after all bytes have
+/// been copied; if anything fails before, the array that had the name is unchanged.
 ///
-/// **Python does not run between the look at what is there and the end.** A signal handler or a
-/// trace function could take a view of what is about to be given back.
+/// **No Python code runs from the check of the existing array to the end.** A signal handler or a
+/// trace function could otherwise take a view of memory that is about to be freed.
 pub(crate) fn put(
     py: Python<'_>,
     open: &Open,
@@ -280,7 +281,8 @@ fn place(
                 return Err(invalid(text));
             }
             let to = arrays.bytes_of(array)?;
-            // SAFETY: so many bytes, inside of the segment; no Rust reference leads to an array's.
+            // SAFETY: the length is right, and inside the segment; no Rust reference to an array's
+            // bytes exists.
             unsafe { source.copy_to(to) };
             Ok(())
         };
@@ -294,7 +296,7 @@ fn place(
         fill(&made.array)
             .and_then(|()| arrays.enter(&made))
             .inspect_err(|_| {
-                // No name leads to it.
+                // It has no name.
                 let _ = arrays.discard(&made);
             })
     })

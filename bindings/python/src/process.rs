@@ -1,4 +1,4 @@
-//! What the process has open, and whether it still is the process that opened it.
+//! The stores and segments that this process has open, and a check for forked children.
 
 use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::errors::{Failure, Reason, failure};
 
-/// The process that opened something, as opposed to its forked children.
+/// The process that opened something, to distinguish it from forked children.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Origin(u32);
 
@@ -20,8 +20,8 @@ impl Origin {
         Self(fork::generation())
     }
 
-    /// Refuses a forked child, before anything is locked: locks may be held by threads of the
-    /// parent, which the child does not have.
+    /// Returns an error in a forked child. Called before anything is locked, since threads of the
+    /// parent, which the child does not have, may hold the locks.
     #[inline]
     pub(crate) fn check(self) -> Result<(), Failure> {
         if self.0 == fork::generation() {
@@ -33,11 +33,11 @@ impl Origin {
     }
 }
 
-/// Something that is open until it is closed, shared by those that use it at that moment.
+/// Something open that can be closed, shared by the calls that are using it.
 pub(crate) struct UntilClosed<T> {
     pub(crate) origin: Origin,
     open: RwLock<Option<Arc<T>>>,
-    /// What is said once it is closed.
+    /// The error text for use after closing.
     closed: &'static str,
 }
 
@@ -63,7 +63,7 @@ impl<T> UntilClosed<T> {
         open.take()
     }
 
-    /// As [`close`](Self::close), but not in a forked child.
+    /// As [`close`](Self::close), but does nothing in a forked child.
     pub(crate) fn close_at_exit(&self) {
         if self.origin.check().is_ok() {
             drop(self.close());
@@ -73,8 +73,8 @@ impl<T> UntilClosed<T> {
 
 impl<T> Drop for UntilClosed<T> {
     fn drop(&mut self) {
-        // A forked child gives nothing of its parent's back, and takes no lock: a thread of the
-        // parent may have held it, which the child does not have.
+        // A forked child releases nothing of its parent's and takes no lock, since a thread of the
+        // parent, which the child does not have, may hold it.
         if self.origin.check().is_err() {
             let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget(open.take());
@@ -82,12 +82,12 @@ impl<T> Drop for UntilClosed<T> {
     }
 }
 
-/// Something that is to be closed before the interpreter ends.
+/// Something that must be closed before the interpreter ends.
 pub(crate) trait Close: Send + Sync {
     fn close_at_exit(&self);
 }
 
-/// What this process has open: a forked child begins with an empty list of its own.
+/// All that this process has open. A forked child has a new empty list.
 static OPEN: PerProcess<Mutex<Vec<Weak<dyn Close>>>> = PerProcess::new();
 
 fn open() -> MutexGuard<'static, Vec<Weak<dyn Close>>> {
@@ -102,15 +102,15 @@ pub(crate) fn note_open<T: Close + 'static>(opened: &Arc<T>) {
     open.push(weak);
 }
 
-/// Refuses every interpreter of the process but the first that imports the module. Objects of one
-/// interpreter, such as exceptions, must not be used in another. At its end a later one would also
-/// wait for ever for its turn. Python refuses by itself from 3.12 on.
+/// Returns an error in every interpreter of the process but the first that imports the module.
+/// Objects of one interpreter, such as exceptions, must not be used in another; also, another
+/// interpreter would wait forever at its end. Since version 3.12 Python itself refuses this.
 pub(crate) fn check_interpreter(_py: Python<'_>) -> PyResult<()> {
     const NONE: i64 = -1;
     static FIRST: AtomicI64 = AtomicI64::new(NONE);
     // SAFETY: the calling thread is attached to an interpreter.
     let this = unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) };
-    // Relaxed: a number.
+    // Relaxed: only the number itself matters.
     match FIRST.compare_exchange(NONE, this, Relaxed, Relaxed) {
         Err(first) if first != this => Err(PyImportError::new_err(
             "mneme works in the first interpreter of a process that imports it, and not in another \
@@ -120,8 +120,9 @@ pub(crate) fn check_interpreter(_py: Python<'_>) -> PyResult<()> {
     }
 }
 
-/// Closes what is open. Run as the interpreter ends: what is left then by processes that end is
-/// repaired by others, but a store on a disk that nobody else has open would count as not clean.
+/// Closes everything that is open, when the interpreter ends. Otherwise another process would
+/// repair what this one left, and a store on a disk that no other process has open would count as
+/// not closed cleanly.
 #[pyfunction]
 #[pyo3(name = "_close_all")]
 pub(crate) fn close_all(py: Python<'_>) {

@@ -1,7 +1,7 @@
-//! `Section`: a stretch in which a thread has a segment's lock.
+//! `Section`: a period in which a thread holds a segment's lock.
 //!
-//! **An exception that leaves a section after something was changed poisons the segment**, as a
-//! panic does in Rust: nobody takes what is half done for whole.
+//! **If an exception leaves a section after something was changed, the segment is poisoned**, as
+//! after a panic in Rust, so that nobody uses a half-finished change.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,15 +15,15 @@ use crate::directory::Array;
 use crate::errors::{Failure, Reason, failure};
 use crate::opened::{Described, Handle, Lease, Open, as_array, missing, put, remove};
 
-/// A stretch in which a thread has a segment's lock: for use in a `with` block.
+/// A period in which a thread holds a segment's lock; for use in a `with` block.
 #[pyclass(module = "mneme", frozen)]
 pub(crate) struct Section {
-    /// Of the segment; inside, the thread keeps it open.
+    /// The segment's handle; while the thread is inside, it also keeps the segment open.
     handle: Arc<Handle>,
     access: Access,
     /// The number of the section while the thread is inside.
     id: Mutex<Option<u64>>,
-    /// Something was handed out for writing.
+    /// Whether something was handed out for writing.
     touched: AtomicBool,
 }
 
@@ -41,7 +41,8 @@ impl Section {
         self.id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the section that of the calling thread, unless it is another's.
+    /// Assigns the section `id` to this object, unless the object already has a section of another
+    /// thread.
     fn take(&self, id: u64) -> bool {
         let mut entered = self.entered();
         let free = entered.is_none();
@@ -64,12 +65,12 @@ impl Section {
     }
 
     fn put(&self, py: Python<'_>, name: &str, what: &Described<'_>, replace: bool) -> PyResult<()> {
-        // Asked here: the program ran meanwhile, and may have left the section.
+        // Checked again here, because the program has run meanwhile and may have left the section.
         let (id, open) = self.writing()?;
         Ok(put(py, &open, id, name, what, replace).map(|done| self.touched(done))?)
     }
 
-    /// What was done stands, and an exception would leave it without the rest.
+    /// Notes a completed change: an exception would now leave the segment partly changed.
     fn touched<T>(&self, done: T) -> T {
         self.touched.store(true, Relaxed);
         done
@@ -97,8 +98,8 @@ fn entered() -> Failure {
 
 impl Drop for Section {
     fn drop(&mut self) {
-        // Given up without `__exit__`: in the middle. In another thread nothing can be done; the
-        // section ends with its own.
+        // Dropped without `__exit__`: the change may be incomplete. If this is not the section's
+        // thread, nothing can be done here, and the section ends with its own thread.
         if let Ok(id) = self.id() {
             let _ = current::leave(id, !self.touched.load(Relaxed));
         }
@@ -116,7 +117,8 @@ impl Section {
                 return Err(entered().into());
             }
             let id = py.detach(|| current::enter(&open, access))?;
-            // Another thread may have entered by this object while this one waited for the lock.
+            // Another thread may have entered through this object while this one was waiting for
+            // the lock.
             if !section.take(id) {
                 current::leave(id, true)?;
                 return Err(entered().into());
@@ -125,7 +127,8 @@ impl Section {
         Ok(this)
     }
 
-    /// An exception leaves what was handed out for writing half changed: the segment is poisoned.
+    /// Leaves the section. If an exception is passed and something was handed out for writing, the
+    /// segment is poisoned.
     fn __exit__(
         &self,
         kind: &Bound<'_, PyAny>,
@@ -133,11 +136,12 @@ impl Section {
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let id = self.id()?;
-        // Another thread is refused, and changes nothing.
+        // Another thread gets an error here, and changes nothing.
         current::open_of(id)?;
         let failed = !kind.is_none();
         let whole = !(self.touched.swap(false, Relaxed) && failed);
-        // Before the lock is given up: the thread that gets it may enter by this object.
+        // Cleared before the lock is released, since the next owner of the lock may enter through
+        // this object.
         *self.entered() = None;
         let names = current::leave(id, whole)?;
         if names.is_empty() || failed {
@@ -151,14 +155,14 @@ impl Section {
         Err(failure(Reason::InUse, text).into())
     }
 
-    /// A numpy array on the segment's own bytes; writable in a section for writing, and to be given
-    /// up before it ends.
+    /// A numpy array on the segment's own bytes. In a section for writing it is writable, and must
+    /// be dropped before the section ends.
     fn array<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (found, lease) = self.found(name)?;
         as_array(&lease.view(py, &found)?, &found)
     }
 
-    /// A memoryview of an array's bytes; needs no numpy.
+    /// A memoryview of an array's bytes; does not need numpy.
     fn view<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (found, lease) = self.found(name)?;
         lease.view(py, &found)

@@ -1,4 +1,4 @@
-//! `Segment`: named arrays in memory that outlives every process.
+//! `Segment`: named arrays in memory that outlives the processes using it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::opened::{
 };
 use crate::section::Section;
 
-/// A segment is no smaller.
+/// The minimum size of a segment.
 const LEAST: usize = 2 << 20;
 
-/// A named segment of memory with named arrays in it, which belongs to no process.
+/// A named memory segment that holds named arrays and belongs to no process.
 ///
 /// `Segment.create(name, size)` makes one, `Segment.open(name)` opens one.
 #[pyclass(module = "mneme", frozen, weakref)]
@@ -35,7 +35,7 @@ impl Segment {
         Ok(Self { handle })
     }
 
-    /// Runs `f` with the arrays, to read.
+    /// Runs `f` with the arrays, for reading.
     fn read<R: Send>(
         &self,
         py: Python<'_>,
@@ -57,8 +57,7 @@ impl Segment {
         found.ok_or_else(|| missing(&self.handle.name, name))
     }
 
-    /// Runs `f`, which calls no Python, in a section for writing. Other Python threads do not wait
-    /// for it.
+    /// Runs `f`, which must not call Python, in a section for writing, with the GIL released.
     fn change<R>(
         &self,
         py: Python<'_>,
@@ -80,8 +79,9 @@ impl Segment {
 impl Segment {
     /// Make a segment that may grow to `size` bytes, and open it for writing.
     ///
-    /// Memory is taken as arrays come. `mode`: the files' permissions. `backing`: "memory", "huge",
-    /// or "file" with `directory`, which outlives the machine's boot. Raises `Exists`.
+    /// Memory is allocated as arrays are added. `mode`: the files' permissions. `backing`:
+    /// "memory", "huge", or "file" with `directory`, which survives a reboot of the machine. Raises
+    /// `Exists`.
     #[classmethod]
     #[pyo3(
         signature = (name, size="1GiB".into(), *, mode=0o600, backing=None, directory=None,
@@ -106,7 +106,7 @@ impl Segment {
             let text = format!("a segment of {size} bytes is too small: 2 MiB at least");
             return Err(invalid(text).into());
         }
-        // All that can be said of the arguments is said before anything is made.
+        // All arguments are checked before anything is made.
         let (mode, timeout) = (arguments::mode(mode)?, arguments::timeout(timeout)?);
         let backing = arguments::backing(backing, directory)?;
         Ok(py.detach(|| {
@@ -117,8 +117,8 @@ impl Segment {
         })?)
     }
 
-    /// Open the segment of that name: for writing if its permissions let this process, unless
-    /// `writable` says which. `timeout`: seconds that a section waits for others to leave.
+    /// Open the segment with that name: for writing if its permissions allow this process to,
+    /// unless `writable` says which. `timeout`: seconds that a section waits for others to leave.
     #[classmethod]
     #[pyo3(signature = (name, *, writable=None, registry=None, timeout=1.0))]
     fn open(
@@ -136,7 +136,7 @@ impl Segment {
         })?)
     }
 
-    /// The names of the segments there are, those of stores too.
+    /// The names of all segments, including those of stores.
     #[staticmethod]
     #[pyo3(signature = (*, registry=None))]
     fn list(registry: Option<PathBuf>) -> PyResult<Vec<String>> {
@@ -146,28 +146,29 @@ impl Segment {
         Ok(names.iter().map(ToString::to_string).collect())
     }
 
-    /// Remove a segment and what it holds. Raises `InUse` while a process has it open.
+    /// Remove a segment and its contents. Raises `InUse` while a process has it open.
     #[staticmethod]
     #[pyo3(signature = (name, *, registry=None))]
     fn remove(py: Python<'_>, name: &str, registry: Option<PathBuf>) -> PyResult<()> {
         Ok(py.detach(|| Ok::<_, Failure>(self::registry(registry)?.remove_segment(name)?))?)
     }
 
-    /// A read-only numpy array on the segment's own bytes. Nothing is copied; a change that another
-    /// process makes is seen. To keep writers out meanwhile, use `read()`.
+    /// A read-only numpy array on the segment's own bytes. Nothing is copied, and changes by other
+    /// processes are visible. To prevent changes meanwhile, use `read()`.
     fn array<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (found, lease) = self.found(py, name)?;
         as_array(&lease.view(py, &found)?, &found)
     }
 
-    /// A read-only memoryview of an array's bytes; needs no numpy.
+    /// A read-only memoryview of an array's bytes; does not need numpy.
     fn view<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (found, lease) = self.found(py, name)?;
         lease.view(py, &found)
     }
 
-    /// Copy an array into the segment under a name. With `replace`, over one that is there: one of
-    /// the same type and shape is written in place, another only while nobody else has views.
+    /// Copy an array into the segment under a name. `replace` allows an existing name: an array of
+    /// the same type and shape is overwritten in place, another is replaced only while nobody else
+    /// has views.
     #[pyo3(signature = (name, array, *, replace=false))]
     fn put_array(
         &self,
@@ -180,7 +181,7 @@ impl Segment {
         Ok(self.change(py, |open, id| put(py, open, id, name, &array, replace))?)
     }
 
-    /// Copy a bytes-like object into the segment, as an array of bytes; needs no numpy.
+    /// Copy a bytes-like object into the segment, as an array of bytes; does not need numpy.
     #[pyo3(signature = (name, data, *, replace=false))]
     fn put_bytes(
         &self,
@@ -193,8 +194,8 @@ impl Segment {
         Ok(self.change(py, |open, id| put(py, open, id, name, &data, replace))?)
     }
 
-    /// Remove an array. Raises `InUse` while another process has the segment open or views of the
-    /// array are used here, because its memory will be others'.
+    /// Remove an array, whose memory will be reused. Raises `InUse` while another process has the
+    /// segment open or views of the array are used here.
     fn remove_array(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         Ok(self.change(py, |open, id| remove(open, id, name))?)
     }
@@ -214,7 +215,8 @@ impl Segment {
         Ok(self.read(py, |_, arrays| arrays.find(name))?.is_some())
     }
 
-    /// A section for writing: `with seg.write() as w:`. Nobody else is in a section of the segment.
+    /// A section for writing: `with seg.write() as w:`. No other thread or process is in a section
+    /// of the segment meanwhile.
     fn write(&self) -> PyResult<Section> {
         let open = self.handle.open()?;
         check_writable(&open)?;
@@ -235,30 +237,31 @@ impl Segment {
         Ok(info.map_err(Failure::from)?.poisoned)
     }
 
-    /// Declare a poisoned segment whole, as it is.
+    /// Declare that a poisoned segment is whole as it is.
     fn accept(&self, py: Python<'_>) -> PyResult<()> {
         let open = self.handle.open()?;
         check_writable(&open)?;
         let name = open.segment.name().as_str();
-        // SAFETY: what lies there has no type; the directory of arrays is checked whenever it is
-        // read, and the heap keeps to the segment whatever it holds.
+        // SAFETY: the contents have no type; the directory of arrays is checked whenever it is
+        // read, and the heap stays inside the segment whatever it contains.
         Ok(py.detach(|| Ok::<_, Failure>(unsafe { open.attachment.accept(name) }?))?)
     }
 
-    /// Take the content of a copy that `snapshot` made; poisoned or not, it is whole afterwards.
+    /// Replace the contents by those of a copy that `snapshot` made. The segment is not poisoned
+    /// afterwards.
     fn restore(&self, py: Python<'_>, snapshot: &str) -> PyResult<()> {
         let open = self.handle.open()?;
         check_writable(&open)?;
         Ok(py.detach(|| {
             let from = Named::open(open.segment.registry(), snapshot)?;
-            // What reads the copy here is one participant of it, which its own threads know.
+            // Keeps the copy mapped, so that this process counts as one participant of it.
             let _mapped = Attachment::new([(&from, Access::ReadOnly)])?;
             let may = || open.check_sole("restoring a segment", None);
             open.segment.restore_from_if(&from, may)
         })?)
     }
 
-    /// Make it empty; poisoned or not, it is whole afterwards.
+    /// Remove all contents. The segment is not poisoned afterwards.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         let open = self.handle.open()?;
         check_writable(&open)?;
@@ -269,20 +272,21 @@ impl Segment {
         })?)
     }
 
-    /// Copy the segment under another name, as of one moment.
+    /// Copy the segment under another name, as it is at one instant.
     fn snapshot(&self, py: Python<'_>, name: &str) -> PyResult<Self> {
         let open = self.handle.open()?;
         let timeout = self.handle.timeout;
         Ok(py.detach(|| Self::new(open.segment.clone_as(name)?, None, timeout))?)
     }
 
-    /// Write what was changed through to the medium, of a segment that has one.
+    /// Write all changes to the medium, if the segment has one.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let open = self.handle.open()?;
         Ok(py.detach(|| Ok::<_, Failure>(open.attachment.sync()?))?)
     }
 
-    /// Give it up. Raises `InUse`, with their names, while views of its arrays are used.
+    /// Close the segment. Raises `InUse`, with the names of the arrays, while views of its arrays
+    /// are used.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.handle.open.origin.check()?;
         if let Ok(open) = self.handle.open() {
@@ -317,14 +321,14 @@ impl Segment {
         &self.handle.name
     }
 
-    /// Bytes that it has now.
+    /// The current size in bytes.
     #[getter]
     fn size(&self) -> PyResult<usize> {
         let info = self.handle.open()?.segment.info();
         Ok(info.map_err(Failure::from)?.size)
     }
 
-    /// Bytes that it may grow to.
+    /// The maximum size in bytes.
     #[getter]
     fn max_size(&self) -> PyResult<usize> {
         Ok(self.handle.open()?.segment.max_size())
@@ -342,7 +346,7 @@ impl Segment {
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         match self.close(py) {
-            // An exception that is on its way has views in its frames.
+            // The frames of an exception in flight may hold views.
             Err(_) if !kind.is_none() => Ok(()),
             closed => closed,
         }
@@ -353,7 +357,7 @@ impl Segment {
         format!("<mneme.Segment {:?}{closed}>", self.handle.name)
     }
 
-    /// By name: what unpickles it opens the segment.
+    /// Pickles the name; unpickling opens the segment.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let again = py.import("mneme")?.getattr("_open_again")?;
         let with = (&self.handle.name, self.writable()?, &self.handle.registry);

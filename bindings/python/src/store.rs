@@ -53,7 +53,7 @@ impl Opened {
         Ok(self.store.database(number)?)
     }
 
-    /// The value where it lies; `None`: it is absent or short, or too many are lent.
+    /// The value in place. `None` if it does not exist, is short, or too many values are lent.
     fn lend_if_long(
         self: &Arc<Self>,
         number: usize,
@@ -67,7 +67,7 @@ impl Opened {
     }
 }
 
-/// Where a store is found again, by another process.
+/// The information with which another process finds the store.
 #[derive(Clone)]
 pub(crate) struct Home {
     pub(crate) registry: PathBuf,
@@ -94,7 +94,7 @@ impl Close for Handle {
     }
 }
 
-/// Values of this length and more are copied in and out with other Python threads running.
+/// The length in bytes from which values are copied with the GIL released.
 const LONG: usize = 32 << 10;
 
 /// One database of a store: a mapping from keys to values.
@@ -152,7 +152,7 @@ impl Store {
     }
 }
 
-/// A key that is not there, as `dict` says it.
+/// The `KeyError` that `dict` raises for a missing key.
 pub(crate) fn missing(key: &Bound<'_, PyAny>) -> PyErr {
     PyKeyError::new_err(key.clone().unbind())
 }
@@ -207,7 +207,7 @@ impl Store {
         self.put(py, key, value, None)
     }
 
-    /// Remove a key; whether it was there.
+    /// Remove a key; returns whether it existed.
     fn delete(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.remove(key)
     }
@@ -222,7 +222,7 @@ impl Store {
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        // No machine has more.
+        // No machine has more memory than `usize` can count.
         Ok(self.with(|database| Ok(database.try_len()? as usize))?)
     }
 
@@ -230,7 +230,7 @@ impl Store {
         true
     }
 
-    /// The values of several keys, None for those that are not there, looked up side by side.
+    /// The values of several keys, looked up in parallel; None for keys that do not exist.
     fn get_many<'py>(
         &self,
         py: Python<'py>,
@@ -239,8 +239,8 @@ impl Store {
         batches::get(py, &*self.handle.opened()?, self.number, keys)
     }
 
-    /// Store several records: a dictionary, or pairs of key and value; how many. A batch is not one
-    /// step: of one that fails, the exception's `done` says how many were stored.
+    /// Store several records, from a dictionary or pairs of key and value; returns how many. A
+    /// batch is not atomic: if it fails, the exception's `done` is the number of records stored.
     #[pyo3(signature = (pairs, *, expires=None))]
     fn put_many(
         &self,
@@ -257,15 +257,16 @@ impl Store {
         )
     }
 
-    /// Remove keys; how many were there.
+    /// Remove keys; returns how many existed.
     fn delete_many(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<usize> {
         batches::delete(py, &*self.handle.opened()?, self.number, keys)
     }
 
-    /// Change a record as one step: `function` is called with its value, or None, and returns the
-    /// new one, or None to remove it. Returns what the function did. The record keeps its expiry.
+    /// Change a record atomically: `function` is called with its value, or None, and returns the
+    /// new value, or None to remove the record. Returns the function's result. The record keeps its
+    /// expiry.
     ///
-    /// The function runs with nothing locked, on a copy. If the record was changed meanwhile, it is
+    /// The function runs without any lock, on a copy. If the record was changed meanwhile, it is
     /// called again.
     fn update<'py>(
         &self,
@@ -276,35 +277,36 @@ impl Store {
         update::update(self, py, key, function)
     }
 
-    /// Several keys, read and changed as if at one instant: `with store.transaction() as t:`.
-    /// Nothing is locked in the block. Its end raises `Conflict`, and nothing was changed, if
-    /// something that it read was changed meanwhile.
+    /// Read and change several keys atomically: `with store.transaction() as t:`. Nothing is locked
+    /// in the block. If something that it read was changed meanwhile, the end of the block raises
+    /// `Conflict`, and nothing is changed.
     fn transaction(&self) -> PyResult<Transaction> {
         self.handle.opened()?;
         Ok(Transaction::new(&self.handle, self.number))
     }
 
-    /// Call a function with a transaction, again after each conflict; what it returned. What it
-    /// does besides should bear to be done again. An exception ends it, and nothing was changed.
+    /// Call a function with a transaction, again after each conflict; returns its result. Other
+    /// effects of the function may happen several times. If it raises an exception, nothing is
+    /// changed.
     fn transact<'py>(&self, function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         transaction::transact(&self.handle, self.number, function)
     }
 
-    /// Change when a record expires (None: never); whether it is there.
+    /// Change when a record expires (None: never); returns whether the record exists.
     fn expire(&self, key: &Bound<'_, PyAny>, expires: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
         let (key, expiry) = (arguments::key(key)?, expiry(expires)?);
         Ok(self.with(|database| Ok(database.set_expiry(key.as_bytes(), expiry)?))?)
     }
 
-    /// Seconds until the record expires; None if it never does. KeyError if it is not there.
+    /// Seconds until the record expires; None if it never does. KeyError if the key does not exist.
     fn ttl(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
         let bytes = arguments::key(key)?;
         let expiry = self.with(|database| Ok(database.expiry(bytes.as_bytes())?))?;
         Ok(seconds_left(expiry.ok_or_else(|| missing(key))?))
     }
 
-    /// About `count` records from a cursor on: the cursor to go on from, 0 at the end, and a list
-    /// of pairs. A record that is there all the time is visited at least once.
+    /// About `count` records from a cursor on. Returns the cursor to continue at, 0 at the end, and
+    /// a list of pairs. A record that exists during the whole scan is visited at least once.
     #[pyo3(signature = (cursor=0, count=100))]
     fn scan<'py>(
         &self,
@@ -349,8 +351,9 @@ impl Store {
 
     /// A read-only memoryview of a value; use it as a context manager. KeyError if it is not there.
     ///
-    /// A store in this process lends values of 256 KiB and more where they lie: nothing is copied,
-    /// and memory that is freed meanwhile waits for the last view. Others are copied.
+    /// A store in this process lends values of 256 KiB and more in place: nothing is copied, and
+    /// memory that is freed meanwhile is reused only after the last view is gone. Other values are
+    /// copied.
     fn view<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let bytes = arguments::key(key)?;
         let opened = self.handle.opened()?;
@@ -359,7 +362,7 @@ impl Store {
             let lent = py.detach(|| opened.lend_if_long(self.number, wanted))?;
             if let Some(lent) = lent {
                 let memory = lent.into_memory(&opened);
-                // SAFETY: the lender's thread keeps the value as it is while `Lent` lives.
+                // SAFETY: the lender thread keeps the value unchanged while `Lent` lives.
                 return unsafe { view_of(py, memory) };
             }
         }
@@ -376,14 +379,15 @@ impl Store {
         })
     }
 
-    /// The hash under a key: fields with values, the server's too. It closes with the store.
+    /// The hash under a key, which maps fields to values, as for Redis commands. It closes with the
+    /// store.
     fn hash(&self, key: &Bound<'_, PyAny>) -> PyResult<Hash> {
         let key = arguments::key(key)?.as_bytes().to_vec();
         self.handle.opened()?;
         Ok(Hash::new(Arc::clone(&self.handle), self.number, key))
     }
 
-    /// Where the store's bytes are, by name.
+    /// The use of the store's bytes: a dictionary from names to numbers.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let opened = self.handle.opened()?;
         let stats = py.detach(|| opened.store.stats());
@@ -411,14 +415,14 @@ impl Store {
         Ok(all)
     }
 
-    /// What is wrong, in words; nothing in a sound store.
+    /// The problems found, as texts; empty if the store is sound.
     fn check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let opened = self.handle.opened()?;
         let report = py.detach(|| opened.store.check()).map_err(Failure::from)?;
         Ok(report.problems.iter().map(ToString::to_string).collect())
     }
 
-    /// Detach. Raises `InUse` while views of values are used.
+    /// Detach from the store. Raises `InUse` while views of values are used.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.handle.opened.origin.check()?;
         if let Ok(opened) = self.handle.opened() {
@@ -497,7 +501,7 @@ impl Store {
         format!("<mneme.Store {of}, database {}{closed}>", self.number)
     }
 
-    /// By name: who unpickles it attaches the store.
+    /// Pickles the name; unpickling attaches the store.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let Some(home) = &self.handle.home else {
             let text = "a store in this process cannot be sent to another: make it with \

@@ -1,8 +1,9 @@
-//! `Store.transaction`: several keys, of any databases, read and changed as if at one instant.
+//! `Store.transaction`: reads and changes several keys, of any databases, atomically.
 //!
-//! **The program's block runs with nothing locked.** What it reads is noted, what it writes is kept
-//! back. When it ends, one transaction of the store finds everything that was read as it was, value
-//! and expiry, and makes the changes; or the block has no effect.
+//! **The program's block runs without any lock.** Its reads are recorded and its writes are
+//! buffered. At its end, one transaction of the store checks that all records that were read,
+//! values and expiries, are unchanged, and then makes the changes. If the check fails, the block
+//! has no effect.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -23,20 +24,20 @@ use crate::store::{Handle, missing};
 /// A key and the number of its database.
 type Place = (usize, Vec<u8>);
 
-/// A value and its expiry; `None`: there is no record.
+/// A value and its expiry; `None` if the record does not exist.
 type Record = Option<(Py<PyBytes>, Expiry)>;
 
-/// What a transaction knows of a key.
+/// The state of a key in a transaction.
 #[derive(Default)]
 struct Known {
-    /// What the store had, if it was asked.
+    /// The record that the store had, if it was read.
     seen: Option<Record>,
-    /// What the store shall have, if that is another.
+    /// The record that the block wants, if it has changed it.
     wanted: Option<Record>,
 }
 
 impl Known {
-    /// What the block sees.
+    /// The record as the block sees it.
     fn now(&self, py: Python<'_>) -> Option<Record> {
         let record = self.wanted.as_ref().or(self.seen.as_ref())?.as_ref();
         let live = record.filter(|(_, expiry)| match expiry {
@@ -49,11 +50,11 @@ impl Known {
 
 type Keys = BTreeMap<Place, Known>;
 
-/// What the handles to a transaction's databases share.
+/// The state shared by the handles to a transaction's databases.
 struct Shared {
     store: Arc<Handle>,
     origin: Origin,
-    /// While the block runs. Python is not called while this is locked.
+    /// `Some` while the block runs. Python is not called while this is locked.
     keys: Mutex<Option<Keys>>,
 }
 
@@ -63,7 +64,7 @@ impl Shared {
         Ok(self.keys.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Runs `f` with the keys of the block that runs.
+    /// Runs `f` with the keys of the running block.
     fn keys<R>(&self, f: impl FnOnce(&mut Keys) -> R) -> Result<R, Failure> {
         let ended = || failure(Reason::Closed, "a transaction is used in its `with` block");
         self.lock()?.as_mut().map(f).ok_or_else(ended)
@@ -84,7 +85,7 @@ impl Shared {
         Ok(self.lock()?.take().unwrap_or_default())
     }
 
-    /// Makes the changes if what was read is unchanged.
+    /// Makes the changes if all that was read is unchanged.
     fn commit(&self, py: Python<'_>, keys: &Keys) -> Result<(), Failure> {
         let opened = self.store.opened()?;
         let steps: Vec<_> = keys.iter().map(|(at, known)| step(py, at, known)).collect();
@@ -97,10 +98,10 @@ impl Shared {
     }
 }
 
-/// A value's bytes, without Python.
+/// A value's bytes and expiry, usable without the GIL.
 type Bytes<'a> = Option<(&'a [u8], Expiry)>;
 
-/// A key at the commit.
+/// A key in the commit.
 struct Step<'a> {
     database: usize,
     key: &'a [u8],
@@ -150,12 +151,12 @@ impl Step<'_> {
     }
 }
 
-/// Several keys, read and changed as if at one instant: `with store.transaction() as t:`.
+/// Reads and changes several keys atomically: `with store.transaction() as t:`.
 ///
-/// It sees its own changes; others see none of them before the block has ended, and then all. What
-/// it reads stays as it was read. Nothing is locked while the block runs: if something that it read
-/// was changed meanwhile, its end raises `Conflict`, and an exception that leaves it ends it; then
-/// nothing was changed.
+/// The block sees its own changes; others see none of them until the block has ended, and then all.
+/// A record that was read once stays the same in the block. Nothing is locked while the block runs.
+/// If something that it read was changed meanwhile, its end raises `Conflict`. If an exception
+/// leaves the block, the transaction ends. In both cases nothing is changed.
 #[pyclass(module = "mneme", frozen)]
 pub(crate) struct Transaction {
     shared: Arc<Shared>,
@@ -175,7 +176,8 @@ impl Transaction {
         }
     }
 
-    /// What the block sees under a key; noted when it is asked for the first time.
+    /// The record under a key as the block sees it. The first call for a key reads it from the
+    /// store.
     fn record(&self, py: Python<'_>, key: &Bound<'_, PyBytes>) -> PyResult<Record> {
         let place = || (self.number, key.as_bytes().to_vec());
         let known = |keys: &mut Keys| keys.get(&place()).and_then(|known| known.now(py));
@@ -195,7 +197,8 @@ impl Transaction {
         };
         let seen: Record = found.map(shown).transpose()?;
         let noted = self.shared.keys(|keys| {
-            // Another thread of the block may have been faster: all see the same.
+            // Another thread of the block may have been faster; all threads must see the same
+            // record.
             let known = match keys.entry(place()) {
                 Entry::Occupied(there) => there.into_mut(),
                 Entry::Vacant(free) => free.insert(Known::default()),
@@ -209,7 +212,7 @@ impl Transaction {
     }
 
     fn want(&self, key: &Bound<'_, PyBytes>, wanted: Record) -> Result<(), Failure> {
-        // Given up after the lock.
+        // Dropped after the lock is released.
         let _before = self.shared.keys(|keys| {
             let known = keys.entry((self.number, key.as_bytes().to_vec()));
             known.or_default().wanted.replace(wanted)
@@ -260,7 +263,7 @@ impl Transaction {
         self.put(key, value, None)
     }
 
-    /// Remove a key; whether it was there.
+    /// Remove a key; returns whether it existed.
     fn delete(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let key = arguments::key(key)?;
         let was_there = self.record(py, &key)?.is_some();
@@ -275,7 +278,7 @@ impl Transaction {
         was_there.then_some(()).ok_or_else(|| missing(key))
     }
 
-    /// Change when a record expires (None: never); whether it is there.
+    /// Change when a record expires (None: never); returns whether the record exists.
     fn expire(
         &self,
         py: Python<'_>,
@@ -290,7 +293,7 @@ impl Transaction {
         Ok(true)
     }
 
-    /// Seconds until the record expires; None if it never does. KeyError if it is not there.
+    /// Seconds until the record expires; None if it never does. KeyError if the key does not exist.
     fn ttl(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
         let record = self.record(py, &arguments::key(key)?)?;
         let (_, expiry) = record.ok_or_else(|| missing(key))?;
@@ -326,7 +329,7 @@ impl Transaction {
     }
 }
 
-/// Calls `function` with a transaction until there is no conflict; what it returned.
+/// Calls `function` with a transaction until there is no conflict; returns its result.
 pub(crate) fn transact<'py>(
     store: &Arc<Handle>,
     number: usize,

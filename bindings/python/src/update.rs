@@ -1,8 +1,8 @@
-//! `Store.update`: read, decide, change, as one step.
+//! `Store.update`: an atomic read-modify-write with a function.
 //!
-//! **The program's function runs with nothing held**: it is given a copy of what is there, and what
-//! it decides takes place if the same is still there, value and expiry; else it is asked again. It
-//! may take its time, use the store and raise, and nobody waits for it.
+//! **The program's function runs without any lock**, on a copy of the record. Its result is applied
+//! if the record, value and expiry, is unchanged by then; otherwise it is called again. It may take
+//! long, use the store or raise an exception without making others wait.
 
 use mneme_log::{Decision, Expiry, Stored};
 use pyo3::exceptions::PyTypeError;
@@ -14,7 +14,7 @@ use crate::copies::{copied, object};
 use crate::errors::Failure;
 use crate::store::Store;
 
-/// What stands under a key: value and expiry.
+/// The value and expiry of a key; `None` if it does not exist.
 type Seen = Option<(Vec<u8>, Expiry)>;
 
 fn is_as_seen(seen: &Seen, stored: Option<Stored<'_>>) -> bool {
