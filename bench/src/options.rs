@@ -339,7 +339,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_in_words() {
+    fn invalid_arguments_are_refused_with_a_reason() {
         let refused = parsed("ycsb --peers redis").unwrap_err();
         assert!(refused.contains("dashmap, papaya"), "{refused}");
         for words in [

@@ -513,7 +513,7 @@ fn a_tenant_that_dies_costs_nothing_but_its_put() {
             for extent in claimed {
                 survivor.release(extent).unwrap();
             }
-            // The value is changed regardless of it.
+            // The stopped process does not prevent changes of the value.
             cache.remove(b"key").unwrap();
             assert!(matches!(
                 cache.get(b"key", &mut found),

@@ -39,8 +39,9 @@ struct Survey {
     links: Vec<Link>,
     /// Unusable files, with the positions in their names.
     bad: Vec<(String, Position, FileDamage)>,
-    /// The store and the runs of the newest valid checkpoint, if it has read nothing of the journal
-    /// after the position at which the journal continues from it.
+    /// The store's identity and the runs, according to the newest valid checkpoint. `None` also if
+    /// that checkpoint has read the journal beyond the position at which the journal continues from
+    /// it.
     base: Option<(Identity, Runs)>,
 }
 

@@ -1,10 +1,11 @@
-//! A client is served beside a crowd that means ill: connections that say nothing, clients that
-//! send half a command, garbage, or do not read.
+//! A client is served beside many hostile connections: some send nothing, some send half a command
+//! or garbage, some do not read their replies.
 //!
-//! A few hundred; with `MNEME_LADDER_SECS` 100,000 (or `MNEME_LADDER_CONNECTIONS`), or as many as
-//! the limit on open files allows this machine's server, and more that come and are refused. Prints
-//! what the client's commands took, alone and beside the crowd, and the memory of an idle
-//! connection, and the same of Redis 7.0 where there is one. Latencies are printed, not judged.
+//! There are a few hundred of them; with `MNEME_LADDER_SECS`, 100,000 (or
+//! `MNEME_LADDER_CONNECTIONS`), or as many as the limit on open files allows this machine's server,
+//! and further ones that are refused. Prints the latency of the client's commands, alone and beside
+//! the others, and the memory of an idle connection; also those of Redis 7.0 if it is installed.
+//! Latencies are only printed, not checked.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,20 +23,20 @@ use std::process::{Command, Stdio};
 
 use mneme_testkit::{Process, setting};
 
-/// Tells the test's other processes what to be: server's port, kind, first alias of the loopback
-/// address, how many.
+/// The role of the test's other processes: the server's port, the kind of connection, the first
+/// alias of the loopback address, and the number of connections.
 const CROWD: &str = "MNEME_TEST_CROWD";
 
-/// Connections of one other process: below the usual limits on open files and on ports of one
-/// address.
+/// The number of connections of one other process: below the usual limits on open files and on the
+/// ports of one address.
 const EACH: usize = 15_000;
 
-/// Descriptors that a process has beside its connections.
+/// The number of descriptors that a process needs besides its connections.
 const OTHERS: usize = 200;
 
 const LARGE: usize = 64 << 10;
 
-/// Starts another process of connections. Returns when all of them are there.
+/// Starts another process with connections. Returns when all of them are open.
 fn start(port: u16, kind: &str, alias: usize, count: usize) -> Process {
     let order = format!("{port} {kind} {alias} {count}");
     let mut crowd = Process::start_talking("one_process_of_the_crowd", [(CROWD, order)]);
@@ -44,7 +45,7 @@ fn start(port: u16, kind: &str, alias: usize, count: usize) -> Process {
     crowd
 }
 
-/// A connection to an alias of the loopback address, each of which has ports of its own.
+/// A connection to an alias of the loopback address; each alias has ports of its own.
 fn connect(alias: usize, port: u16) -> TcpStream {
     let address = std::net::SocketAddr::from(([127, 0, 0, alias as u8], port));
     let client = TcpStream::connect(address).expect("the server listens");
@@ -54,7 +55,7 @@ fn connect(alias: usize, port: u16) -> TcpStream {
     client
 }
 
-/// What the other processes do.
+/// The code of the other processes.
 #[test]
 fn one_process_of_the_crowd() {
     let Ok(task) = std::env::var(CROWD) else {
@@ -94,11 +95,11 @@ fn one_process_of_the_crowd() {
         }
     }
     println!("there: {} and {refused} refused", kept.len());
-    // Until the test ends.
+    // The connections stay open until the test ends.
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Sends what is no command, gets an error, and comes again, from several connections; until it is
+/// Sends garbage, gets an error, and connects again, over several connections, until the process is
 /// killed.
 fn send_garbage(port: u16, alias: usize, count: usize) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -113,15 +114,15 @@ fn send_garbage(port: u16, alias: usize, count: usize) {
             }
             garbage[0] = b'*';
             let mut client = connect(alias, port);
-            // Either may fail: the server ends it, the sooner the better.
+            // Both may fail, since the server ends the connection as soon as it can.
             let _ = client.write_all(&garbage);
             let _ = client.read(&mut [0; 256]);
         }
     }
 }
 
-/// Commands one after the other for so long; each reply is the right one. What they took in
-/// microseconds, in order.
+/// Sends commands one after the other for that time, and checks the replies. Returns their
+/// latencies in microseconds, sorted.
 fn measure(client: &mut TcpStream, time: Duration) -> Vec<u64> {
     let begun = Instant::now();
     let mut took = Vec::new();
@@ -152,7 +153,7 @@ fn shown(took: &[u64]) -> String {
     )
 }
 
-/// Bytes of a process that are resident.
+/// The number of resident bytes of a process.
 fn resident(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -160,7 +161,7 @@ fn resident(pid: u32) -> u64 {
     kib.parse::<u64>().unwrap() << 10
 }
 
-/// Connections that this server may have.
+/// The maximum number of connections of this server.
 fn possible(client: &mut TcpStream) -> usize {
     client.write_all(b"CONFIG GET maxclients\r\n").unwrap();
     let mut reply = [0; 256];
@@ -173,7 +174,7 @@ fn possible(client: &mut TcpStream) -> usize {
         .unwrap()
 }
 
-/// Waits until the server has so many clients, the one that asks among them.
+/// Waits until the server has that many clients, including the one that asks.
 fn await_clients(client: &mut TcpStream, count: usize) {
     let expected = format!("connected_clients:{count}\r\n");
     loop {
@@ -192,7 +193,7 @@ fn await_clients(client: &mut TcpStream, count: usize) {
     }
 }
 
-/// Gathers so many connections of a kind, in as many processes as that takes.
+/// Opens that many connections of a kind, in as many processes as necessary.
 fn gather(port: u16, kind: &str, count: usize, alias: &mut usize) -> Vec<Process> {
     let mut crowds = Vec::new();
     let mut left = count;
@@ -205,7 +206,7 @@ fn gather(port: u16, kind: &str, count: usize, alias: &mut usize) -> Vec<Process
     crowds
 }
 
-/// Bytes a connection that says nothing takes of a server.
+/// The number of bytes that a server needs for an idle connection.
 fn idle_memory(
     (pid, port): (u32, u16),
     client: &mut TcpStream,
@@ -221,7 +222,7 @@ fn idle_memory(
 }
 
 #[test]
-fn a_client_is_served_beside_a_crowd_that_means_ill() {
+fn a_client_is_served_beside_hostile_connections() {
     let seconds = setting("MNEME_LADDER_SECS");
     let usual = if seconds.is_some() { 100_000 } else { 400 };
     let wanted = setting("MNEME_LADDER_CONNECTIONS").unwrap_or(usual) as usize;
@@ -246,8 +247,8 @@ fn a_client_is_served_beside_a_crowd_that_means_ill() {
     client.write_all(&request.concat()).unwrap();
     client.read_exact(&mut [0; 5]).unwrap();
     println!("alone: {}", shown(&measure(&mut client, time)));
-    // Of the connections that fit, beside the client and those that send garbage: half idle, the
-    // rest with half a command or unread replies.
+    // The places left over by the client and the connections that send garbage: half are idle, the
+    // others send half a command or do not read their replies.
     let places = most - 10;
     let slow = (places / 100).min(50);
     let mut alias = 1;
@@ -268,7 +269,7 @@ fn a_client_is_served_beside_a_crowd_that_means_ill() {
     await_clients(&mut client, 1);
     println!("without them again: {}", shown(&measure(&mut client, time)));
     if most < wanted {
-        // Fill it, and have the rest refused.
+        // Fills the server, so that further connections are refused.
         let filled = gather(port, "idle", most - 1, &mut alias);
         await_clients(&mut client, most);
         std::thread::scope(|scope| {
@@ -282,9 +283,10 @@ fn a_client_is_served_beside_a_crowd_that_means_ill() {
     beside_redis(places / 2, &mut alias);
 }
 
-/// A Redis that serves, and its port; `None` if there is none.
+/// A running Redis and its port; `None` if it is not installed.
 fn redis(most: usize) -> Option<(Process, u16, TcpStream)> {
-    // None of the ports that the kernel gives to clients, one of which would connect to itself.
+    // Outside the range of ports that the kernel gives to clients: a client with the server's port
+    // would connect to itself.
     let first = 20_000 + std::process::id() as u16 % 10_000;
     for port in first..first + 1_000 {
         let mut command = Command::new("redis-server");
@@ -292,7 +294,7 @@ fn redis(most: usize) -> Option<(Process, u16, TcpStream)> {
         command.args(["--port", &port_text, "--save", "", "--maxclients", &most]);
         command.args(["--protected-mode", "no", "--bind", "0.0.0.0"]);
         let mut process = Process::of(command.stdout(Stdio::null())).ok()?;
-        // Until it listens, or ends because the port is another's.
+        // Until it listens, or ends because another program has the port.
         while process.is_running() {
             std::thread::sleep(Duration::from_millis(10));
             let is_its = |client: &mut TcpStream| process_of(client) == Some(process.id());
@@ -307,7 +309,7 @@ fn redis(most: usize) -> Option<(Process, u16, TcpStream)> {
     panic!("redis-server finds no free port");
 }
 
-/// The process of the Redis at the other end, if it says.
+/// The process of the Redis at the other end, if it reports one.
 fn process_of(client: &mut TcpStream) -> Option<u32> {
     client.write_all(b"INFO server\r\n").ok()?;
     let mut text = String::new();
@@ -322,7 +324,7 @@ fn process_of(client: &mut TcpStream) -> Option<u32> {
     line?.parse().ok()
 }
 
-/// What an idle connection takes of Redis.
+/// Prints the memory that Redis needs for an idle connection.
 fn beside_redis(count: usize, alias: &mut usize) {
     let Some((redis, port, mut client)) = redis(count + 10) else {
         println!("skipped: there is no redis-server");

@@ -1,7 +1,7 @@
-//! A server is killed again and again under clients and local programs that write; each time the
-//! next one has all that was acknowledged, and of each transaction all or nothing.
+//! A server is killed repeatedly while clients and local programs write. Each time the next server
+//! has everything that was acknowledged, and each transaction completely or not at all.
 //!
-//! Ten times; with `MNEME_LADDER_SECS` for as long as that, or until `MNEME_LADDER_KILLS`.
+//! Ten kills; with `MNEME_LADDER_SECS`, as many as that time allows, or until `MNEME_LADDER_KILLS`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,17 +21,16 @@ use mneme_log::WriteError;
 use mneme_shared::SharedStore;
 use mneme_testkit::{retry_within, setting, wait_until};
 
-/// Keys of each writer.
+/// The number of keys of each writer.
 const KEYS: u64 = 50;
 const CLIENTS: usize = 2;
-/// Clients that store under two keys at once.
+/// The number of clients that store under two keys at once.
 const PAIRING: usize = 2;
 const LOCALS: usize = 2;
 const WRITERS: usize = CLIENTS + PAIRING + LOCALS;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What a writer has stored last under each of its keys, and what it is storing: nothing else may
-/// be found there.
+/// For each key, what a writer has stored last and what it is storing: no other value may be found.
 #[derive(Default)]
 struct Ledger {
     acknowledged: Vec<AtomicU64>,
@@ -51,7 +50,7 @@ impl Ledger {
         format!("{writer}:{key}")
     }
 
-    /// The value tells whose it is, and is as long as its number asks for.
+    /// The value identifies its writer, and its length depends on its number.
     fn value(writer: usize, key: u64, number: u64) -> String {
         let padding = "x".repeat((number * 37 % 900) as usize);
         format!("{writer}:{key}={number};{padding}")
@@ -67,14 +66,14 @@ impl Ledger {
         self.acknowledged[(number % KEYS) as usize].store(number, Ordering::SeqCst);
     }
 
-    /// How many values were acknowledged.
+    /// The number of acknowledged values.
     fn most(&self) -> u64 {
         let numbers = self.acknowledged.iter();
         let most = numbers.map(|one| one.load(Ordering::SeqCst)).max();
         most.unwrap_or(0)
     }
 
-    /// Whether what was found under a key may be there. The writer stands still or goes on.
+    /// Whether this may be the value of a key. The writer is paused or continues meanwhile.
     fn check(&self, writer: usize, key: u64, acknowledged: u64, found: Option<&[u8]>) {
         let begun = self.begun[key as usize].load(Ordering::SeqCst);
         let Some(found) = found else {
@@ -93,14 +92,14 @@ impl Ledger {
     }
 }
 
-/// How a client stores a value: what it sends, and what it expects.
+/// How a client stores a value: the command, and the expected reply.
 type Stores = fn(name: &str, value: &str) -> (String, &'static str);
 
 fn set(name: &str, value: &str) -> (String, &'static str) {
     (format!("SET {name} {value}\r\n"), "+OK\r\n")
 }
 
-/// Under the name of the key's twin too, in a transaction or by one command.
+/// Also stores it under the twin of the key, in a transaction or by one command.
 fn set_pair(name: &str, value: &str) -> (String, &'static str) {
     let twin = twin(name);
     if value.len().is_multiple_of(2) {
@@ -116,13 +115,13 @@ fn twin(name: &str) -> String {
     format!("{name}:twin")
 }
 
-/// A client that stores one value after another, over whichever server there is.
+/// A client that stores one value after another, with whichever server is running.
 fn client(port: u16, writer: usize, stores: Stores, ledger: &Ledger, stop: &AtomicBool) {
     let mut connection: Option<TcpStream> = None;
     let mut number = 1;
     while !stop.load(Ordering::SeqCst) {
         let Some(stream) = connection.as_mut() else {
-            // Refused, until the next server listens.
+            // Refused until the next server listens.
             connection = TcpStream::connect(("127.0.0.1", port)).ok();
             std::thread::sleep(Duration::from_millis(1));
             continue;
@@ -140,13 +139,13 @@ fn client(port: u16, writer: usize, stores: Stores, ledger: &Ledger, stop: &Atom
                 ledger.acknowledge(number);
                 number += 1;
             }
-            // Whether it was stored nobody knows; it is stored again.
+            // It is unknown whether the value was stored, so it is stored again.
             Err(_) => connection = None,
         }
     }
 }
 
-/// A local program that does the same without a server.
+/// A local program that does the same on the store itself.
 fn local(store: &SharedStore, writer: usize, ledger: &Ledger, stop: &AtomicBool) {
     let mut number = 1;
     while !stop.load(Ordering::SeqCst) {
@@ -157,7 +156,7 @@ fn local(store: &SharedStore, writer: usize, ledger: &Ledger, stop: &AtomicBool)
                 ledger.acknowledge(number);
                 number += 1;
             }
-            // A thread that holds the key's bucket has been off its CPU for a second.
+            // A thread that holds the key's bucket was not scheduled for a second.
             Err(WriteError::Stalled(_)) => {}
             Err(error) => panic!("{error}"),
         }
@@ -194,11 +193,11 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
                 _ => local(store, writer, ledger, stop),
             });
         }
-        // Whatever fails ends the writers too.
+        // If anything fails, the writers end too.
         let _stop = StopAtTheEnd(&stop);
         while killed < kills && seconds.is_none_or(|seconds| begun.elapsed() < seconds) {
             std::thread::sleep(Duration::from_millis(20 + killed * 7919 % 80));
-            // The port is the next one's only when this one is gone.
+            // The next server can use the port only when this one is gone.
             let last = serving.take().unwrap();
             last.signal("-KILL");
             last.end();
@@ -208,7 +207,7 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
                 for key in 0..KEYS {
                     let acknowledged = ledger.acknowledged[key as usize].load(Ordering::SeqCst);
                     let name = Ledger::key(writer, key);
-                    // A thread that holds the key's bucket may be off its CPU for long.
+                    // A thread that holds the key's bucket may not be scheduled for long.
                     let found = retry_within(MINUTE, || reader.get(name.as_bytes()));
                     ledger.check(writer, key, acknowledged, found.as_deref());
                     if is_pairing(writer) {
@@ -240,13 +239,13 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
     drop((store, reader));
 }
 
-/// Whether the writer of that number stores under two keys at once.
+/// Whether this writer stores under two keys at once.
 fn is_pairing(writer: usize) -> bool {
     (CLIENTS..CLIENTS + PAIRING).contains(&writer)
 }
 
-/// A port that is nobody's now, and every server's later: none of those that the kernel gives to
-/// clients, one of which would connect to itself while no server listens.
+/// A free port, which every server of the test uses. It is outside the range that the kernel gives
+/// to clients: while no server listens, a client with that port would connect to itself.
 fn port() -> u16 {
     let mine = 20_000 + std::process::id() as u16 % 10_000;
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();

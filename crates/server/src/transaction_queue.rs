@@ -36,7 +36,7 @@ impl Queue {
         self.commands.push(Queued { command, args });
     }
 
-    /// The commands, in the order said.
+    /// The commands in the order in which the client sent them.
     pub fn commands(&self) -> &[Queued] {
         &self.commands
     }

@@ -272,7 +272,7 @@ fn a_withdrawn_start_does_not_count_as_failed() {
     // Withdrawn before it began.
     drop(asked.open(&registry, NAME).unwrap());
     assert_eq!(noted().as_deref(), Some("1\n"));
-    // Withdrawn after it has settled: there is nothing to withdraw.
+    // The start has settled, so there is nothing to withdraw.
     let asked = opening();
     let served = asked.open(&registry, NAME).unwrap();
     served.settle().unwrap();
@@ -290,7 +290,8 @@ fn writes_during_the_copy_are_not_lost() {
         let registry = place.registry();
         let visitor = registry.clone();
         let visit = move || {
-            // Comes, writes, and has left when the names are changed.
+            // A process that opens the store, writes, and closes it again before the names are
+            // changed.
             let store = options().open_or_create(&visitor, NAME).unwrap();
             store.put(b"acknowledged", b"1").unwrap();
         };

@@ -139,7 +139,7 @@ fn a_full_tmpfs_is_out_of_memory_to_the_server_and_to_all_writers() {
         return;
     };
     let registry = place.registry();
-    // Many times what exists: only used memory is allocated.
+    // Much more than the machine has: only memory that is used is allocated.
     let opening = Opening {
         options: StoreOptions::new().capacity(256 << 20),
         ..Opening::default()

@@ -151,7 +151,7 @@ fn a_following_processs_child_receives_nothing_and_ends_nothing() {
         let mut listener = listener.take().unwrap();
         let received = listener.drain(10, |report| panic!("{report:?}"));
         assert!(matches!(received, Err(SlotError::Forked)));
-        // With the role, which the child does not have.
+        // Listening again uses the server role, which the child does not have.
         drop(listener.stop().listen());
     });
     writer.put(b"after", b"v").unwrap();

@@ -110,7 +110,8 @@ fn a_tenant_keeps_the_segment_in_use() {
     let arena = store.discardable().unwrap().arena().clone();
     let control = store.segment().directory().join("control");
     drop(store);
-    // Other participants of one memory would not see each other.
+    // Attaching through a copy of the control file is refused, since its participants would not see
+    // those of the original.
     let aside = control.with_extension("copy");
     std::fs::copy(&control, &aside).unwrap();
     std::fs::rename(&aside, &control).unwrap();

@@ -557,7 +557,7 @@ pub enum RestoreError {
     Unlike {
         /// The segment to be restored.
         name: String,
-        /// The segment whose contents it should get.
+        /// The segment whose contents were to be copied.
         other: String,
     },
     /// The calling thread is in a section: it would wait for itself.

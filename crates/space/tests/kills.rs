@@ -341,7 +341,7 @@ fn judge(
     let context = format!("kill {}, segment {segment}: {phase:?} {set}", tally.kills);
     match phase {
         Phase::Inside if is_changing => assert!(is_poisoned, "{context}: not poisoned"),
-        // Between these records and the lock's own word there are instructions.
+        // A process can be killed between these records and the change of the lock's own word.
         Phase::Entering | Phase::Leaving if is_changing => {}
         _ => assert!(!is_poisoned, "{context}: poisoned without a death"),
     }

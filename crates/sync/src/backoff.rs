@@ -14,7 +14,8 @@ const YIELDS: u32 = 16;
 const LONGEST: Duration = Duration::from_millis(1);
 /// The least number of checks before a wait fails, unless its limit is short.
 const LOOKS: u32 = 32;
-/// The most that counts of the time between two checks.
+/// A longer time between two checks counts only as this, or as the limit divided by `LOOKS` if that
+/// is more.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// One wait for one event.

@@ -88,7 +88,7 @@ impl Drop for OpPin<'_> {
         let nested = &local.inside[self.index];
         let depth = nested.get().saturating_sub(1);
         nested.set(depth);
-        // Like the pin of a thread that unwinds; see `pin`.
+        // If the thread unwinds during an announced operation, the pin stays; see `pin`.
         let stays = || std::thread::panicking() && self.slot.lines().is_announcing();
         if depth == 0 && !stays() {
             // In a forked child these lines belong to nobody.

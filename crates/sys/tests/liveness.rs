@@ -1,4 +1,5 @@
-//! One suite for every liveness; with the kernel's locks over real processes.
+//! The tests that every implementation of liveness must pass. The kernel's locks are tested with
+//! real processes.
 //!
 //! The processes of the OFD variant are children running this same program: [`child_process`]
 //! reads one command a line and answers one line. `kill -9` is the only way they die.

@@ -95,7 +95,7 @@ fn attached_or_rebuilt(mode: DurabilityMode) {
 }
 
 #[test]
-fn what_does_not_belong_together_is_refused() {
+fn a_segment_and_a_directory_that_do_not_belong_together_are_refused() {
     BOTH.into_iter().for_each(strangers_are_refused);
 }
 

@@ -109,7 +109,7 @@ impl Recorder {
 
     /// Begins a run at `at`. Data after it are forgotten.
     pub fn open(&mut self, at: u64) {
-        // Until it is open, everything that was appended may be found.
+        // Until the journal is open, everything that was appended may be found.
         self.acknowledged = self.acknowledged.min(at);
         self.directory.limit(None);
         self.mark();

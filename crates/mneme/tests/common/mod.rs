@@ -1,4 +1,4 @@
-//! A registry of a test's own, and the command run on it.
+//! A registry for one test, and the command that is run on it.
 #![allow(dead_code, clippy::unwrap_used, reason = "a test that panics fails")]
 
 pub mod serving;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A registry that is gone with the test, data included.
+/// A registry that is removed at the end of the test, with its data.
 pub struct Registry {
     pub root: PathBuf,
     /// The command that is run on it.

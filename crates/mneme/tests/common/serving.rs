@@ -1,4 +1,4 @@
-//! `mneme serve` as a process of its own.
+//! `mneme serve` in a process of its own.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mneme_testkit::Process;
 
-/// The command, without what the tester's environment says.
+/// The command, without the variables of the tester's environment.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));
     command.arg("serve").args(arguments);
@@ -31,7 +31,7 @@ impl Serving {
         }
     }
 
-    /// What it said, if it has ended instead.
+    /// Starts the server. An error is the server's output if it has ended instead.
     pub fn try_start(mut command: Command) -> Result<Self, String> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut serving = Self {
@@ -54,12 +54,12 @@ impl Serving {
             .lines()
             .find(|line| line.contains("listening on"))
             .unwrap();
-        // Behind it there may be the path of a unix socket.
+        // The path of a unix socket may follow it.
         let port = |word: &str| word.trim_end_matches(',').rsplit_once(':')?.1.parse().ok();
         line.split_whitespace().find_map(port).unwrap()
     }
 
-    /// Where it serves metrics.
+    /// The address that serves metrics.
     pub fn metrics(&self) -> SocketAddr {
         let url = self.banner.split("http://").nth(1).unwrap();
         url.split('/').next().unwrap().parse().unwrap()
@@ -73,7 +73,7 @@ impl Serving {
         client
     }
 
-    /// What it says to these lines, up to the end of the connection.
+    /// The server's answer to these lines, up to the end of the connection.
     pub fn said(&self, lines: &str) -> String {
         let mut client = self.client();
         client

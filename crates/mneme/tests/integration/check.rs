@@ -1,4 +1,4 @@
-//! `mneme check` and `mneme doctor` beside a server.
+//! `mneme check` and `mneme doctor` with a running server.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -99,7 +99,7 @@ fn a_damaged_store_is_named_in_words_and_by_the_exit_code() {
 }
 
 #[test]
-fn what_cannot_check_is_named() {
+fn a_server_that_cannot_run_a_check_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let redis = std::thread::spawn(move || {
@@ -107,7 +107,7 @@ fn what_cannot_check_is_named() {
         client
             .write_all(b"-ERR unknown command 'MNEME'\r\n")
             .unwrap();
-        // Until the other side has read it and left.
+        // Until the other side has read it and closed the connection.
         let _ = client.read_to_end(&mut Vec::new());
     });
     let (code, _, error) = run(&["check", "--port", &port]);
@@ -150,7 +150,7 @@ fn the_doctor_looks_at_a_running_server() {
     assert!(of("latency")["found"].as_str().unwrap().contains("p99.9"));
 }
 
-/// What the doctor finds of the server at this port.
+/// The doctor's findings about the server at this port.
 fn doctored(port: &str) -> serde_json::Value {
     let (code, text, error) = run(&["doctor", "--port", port, "--json"]);
     assert_eq!(code, Some(0), "{error}");
@@ -160,8 +160,8 @@ fn doctored(port: &str) -> serde_json::Value {
     server.clone()
 }
 
-/// A server that was named, and is not there, does not answer or lets nobody in, is not "nothing is
-/// wrong".
+/// If a server was named but does not exist, does not answer or refuses the client, the doctor does
+/// not report that nothing is wrong.
 #[test]
 fn a_server_that_cannot_be_looked_at_is_a_problem() {
     let serving = private(&["--requirepass", "secret"]);
@@ -175,7 +175,7 @@ fn a_server_that_cannot_be_looked_at_is_a_problem() {
         "{text}"
     );
     serving.signal("-STOP");
-    // Each waits for some seconds.
+    // Each waits for a few seconds.
     let ((code, _, error), server) = std::thread::scope(|scope| {
         let asked = scope.spawn(|| run(&["stat", "--port", &port]));
         let server = doctored(&port);

@@ -1,4 +1,4 @@
-//! The `mneme` command as its operator meets it.
+//! The `mneme` command from its operator's point of view.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::serving::{self, Serving};
 
-/// A server of memory of its own.
+/// The command for a server with private memory.
 fn mneme(arguments: &[&str]) -> Command {
     let mut command = serving::command(arguments);
     command.env("MNEME_PRIVATE", "yes");
@@ -36,7 +36,7 @@ fn outcome(arguments: &[&str]) -> (Option<i32>, String) {
 const SMALL: [&str; 4] = ["--port", "0", "--memory", "64mb"];
 
 #[test]
-fn the_banner_says_where_it_is_what_it_has_and_what_to_try() {
+fn the_banner_shows_addresses_memory_and_commands_to_try() {
     let serving = Serving::start(mneme(&[&SMALL[..], &["--threads", "3"]].concat()));
     let port = serving.port();
     for expected in [
@@ -55,7 +55,7 @@ fn the_banner_says_where_it_is_what_it_has_and_what_to_try() {
 }
 
 #[test]
-fn both_signals_stop_it_cleanly() {
+fn both_signals_stop_the_server_cleanly() {
     for signal in ["-TERM", "-INT"] {
         let serving = Serving::start(mneme(&SMALL));
         let mut client = serving.client();
@@ -71,7 +71,7 @@ fn both_signals_stop_it_cleanly() {
     }
 }
 
-/// As Redis: a terminal that is closed ends no server.
+/// As in Redis: closing a terminal ends no server.
 #[test]
 fn a_hangup_is_ignored() {
     let serving = Serving::start(mneme(&SMALL));
@@ -105,9 +105,9 @@ fn the_environment_sets_what_the_flags_do_not() {
     assert_eq!(serving.end(), (Some(0), String::new()));
 }
 
-/// Kubernetes sets the variable for a service named `mneme`.
+/// Kubernetes sets this variable for a service named `mneme`.
 #[test]
-fn the_address_of_a_service_is_no_port() {
+fn a_service_address_is_not_taken_as_the_port_setting() {
     let file = Configuration::new("link", "port = 0\n");
     let mut command = mneme(&["--memory", "64mb", "--config", file.path()]);
     command.env("MNEME_PORT", "tcp://10.0.0.1:6379");
@@ -118,7 +118,7 @@ fn the_address_of_a_service_is_no_port() {
     assert!(log.contains("MNEME_PORT=tcp://10.0.0.1:6379 is"), "{log}");
 }
 
-/// A file that is gone at the end.
+/// A file that is removed at the end.
 struct Configuration(std::path::PathBuf);
 
 impl Configuration {
@@ -223,7 +223,7 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn nonsense_is_refused_in_words() {
+fn invalid_arguments_are_refused_with_a_reason() {
     for (arguments, expected) in [
         (
             &["--memory", "4 elephants"][..],

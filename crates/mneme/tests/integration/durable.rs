@@ -1,5 +1,5 @@
-//! `mneme serve --data`: what was acknowledged is there again, whatever has ended the server and
-//! taken its memory.
+//! `mneme serve --data`: after any end of the server and the loss of its memory, everything that
+//! was acknowledged is found again.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::common::Registry;
 use crate::common::serving::{self, Serving};
 use crate::network_mount::NetworkMount;
 
-/// A registry and a directory for data, gone with the test.
+/// A registry and a data directory, removed at the end of the test.
 struct Place {
     registry: Registry,
     data: PathBuf,
@@ -35,7 +35,7 @@ impl Place {
         self.data.to_str().unwrap()
     }
 
-    /// A server without data of its own to keep.
+    /// The command for a server that keeps no data.
     fn plain(&self, arguments: &[&str]) -> Command {
         let small = ["--port", "0", "--memory", "64mb", "--threads", "2"];
         let mut command = serving::command(&[&small[..], arguments].concat());
@@ -55,14 +55,14 @@ impl Place {
         error
     }
 
-    /// As a power cut: the segment is gone.
+    /// As after a power cut: removes the segment.
     fn lose_memory(&self) {
         let (code, _, error) = self.registry.run_as("segment", &["rm", "default"]);
         assert_eq!(code, Some(0), "{error}");
     }
 }
 
-/// Each client's number, as it was acknowledged last.
+/// For each client, the last number that was acknowledged.
 fn count_until_killed(server: &Serving, clients: usize) -> Vec<u64> {
     let counts: Vec<_> = (0..clients)
         .map(|_| std::sync::atomic::AtomicU64::new(0))
@@ -92,7 +92,7 @@ fn count_until_killed(server: &Serving, clients: usize) -> Vec<u64> {
     counts.into_iter().map(|count| count.into_inner()).collect()
 }
 
-/// Sets a client's key; `None` if that was not acknowledged.
+/// Sets a client's key; `None` if the server did not acknowledge it.
 fn set(client: &mut BufReader<TcpStream>, number: usize, count: u64) -> Option<()> {
     let command = format!("SET client:{number} {count}\r\n");
     client.get_mut().write_all(command.as_bytes()).ok()?;
@@ -107,7 +107,7 @@ fn get(server: &Serving, number: usize) -> u64 {
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_kill_and_the_loss_of_memory() {
+fn acknowledged_writes_survive_a_kill_and_the_loss_of_memory() {
     kill_and_lose_memory("journal");
     kill_and_lose_memory("tree");
 }
@@ -127,7 +127,7 @@ fn kill_and_lose_memory(durability: &str) {
         }
         server = place.serve(&arguments);
         for (number, count) in counts.into_iter().enumerate() {
-            // The next one may have been made and not acknowledged.
+            // The next number may have been stored without being acknowledged.
             let found = get(&server, number);
             assert!((count..=count + 1).contains(&found), "{found}, not {count}");
         }
@@ -169,7 +169,7 @@ fn a_server_whose_directory_is_gone_ends_with_an_error() {
 }
 
 #[test]
-fn what_does_not_belong_together_is_refused() {
+fn a_segment_and_a_directory_that_do_not_belong_together_are_refused() {
     let place = Place::new("pairs");
     let server = place.serve(&[]);
     assert_eq!(server.said("SET a 1\r\n"), "+OK\r\n+OK\r\n");
@@ -177,13 +177,13 @@ fn what_does_not_belong_together_is_refused() {
     assert!(refused.contains("is in use by process"), "{refused}");
     server.signal("-TERM");
     assert_eq!(server.end().0, Some(0));
-    // The segment alone would lose what is not in the directory.
+    // With the segment alone, changes that are not in the directory yet would be lost.
     let refused = place.refused(&[]);
     assert!(
         refused.contains("segment `default` is kept in a directory") && refused.contains("--data"),
         "{refused}"
     );
-    // The directory alone may go on, but then the segment is an older one.
+    // The directory may be used alone, but then the segment is older than it.
     let alone = place.serve(&["--private"]);
     assert_eq!(alone.said("SET a 2\r\n"), "+OK\r\n+OK\r\n");
     drop(alone);
@@ -221,7 +221,7 @@ fn taken_over(durability: &str) {
     );
 }
 
-/// Its segment has no name yet. What holds the directory here stands for such a server.
+/// The server's segment has no name yet. A lock on the directory stands in for such a server.
 #[test]
 fn a_server_that_still_loads_is_not_taken_over() {
     let place = Place::new("loading");
@@ -267,8 +267,8 @@ fn a_journal_is_checked_and_repaired() {
         .filter(|path| path.extension().is_some_and(|end| end == "journal"))
         .collect();
     journals.sort();
-    // A bit of the fifth value's frame, which others follow: not by its number, for an idle journal
-    // has frames of its own.
+    // Flips a bit in the fifth value's frame, which further frames follow. The frame is found by
+    // its content, since an idle journal contains frames of its own.
     let mut bytes = std::fs::read(&journals[0]).unwrap();
     let has = |frame: &[u8], key: &[u8]| frame.windows(key.len()).any(|part| part == key);
     let fifth = bytes.chunks_mut(4096).find(|frame| has(frame, b"key:4"));
@@ -287,14 +287,14 @@ fn a_journal_is_checked_and_repaired() {
     let repaired = place.registry.done(&["repair", place.data(), "--lose"]);
     assert!(repaired.contains("repaired   it ends at"), "{repaired}");
     let server = place.serve(&[]);
-    // What came before the damage, and no more.
+    // Exactly the values before the damage.
     for number in 0..4 {
         let exists = format!("EXISTS key:{number}\r\n");
         assert_eq!(server.said(&exists), ":1\r\n+OK\r\n");
     }
     assert_eq!(server.said("DBSIZE\r\n"), ":4\r\n+OK\r\n");
 
-    // No header is left, and no checkpoint: the segment alone has the data.
+    // No header and no checkpoint are left: only the segment has the data.
     server.signal("-KILL");
     server.end();
     for entry in std::fs::read_dir(&place.data).unwrap() {
@@ -318,14 +318,14 @@ fn a_journal_is_checked_and_repaired() {
     assert_eq!(server.said("DBSIZE\r\n"), ":4\r\n+OK\r\n");
 }
 
-/// `mneme` with these arguments must fail; what it says.
+/// Runs `mneme`, which must fail; returns its output.
 fn fails(place: &Place, command: &str, arguments: &[&str]) -> String {
     let (code, said, error) = place.registry.run_as(command, arguments);
     assert_eq!(code, Some(1), "{command} {arguments:?}: {said}{error}");
     error
 }
 
-/// `mneme` with these arguments must succeed; what it says.
+/// Runs `mneme`, which must succeed; returns its output.
 fn does(place: &Place, command: &str, arguments: &[&str]) -> String {
     let (code, said, error) = place.registry.run_as(command, arguments);
     assert_eq!(code, Some(0), "{command} {arguments:?}: {said}{error}");
@@ -340,7 +340,7 @@ fn a_backup_is_written_beside_clients_and_restored() {
     let at = server.port().to_string();
     let refused = fails(&place, "backup", &["no/name", "--port", &at]);
     assert!(refused.contains("the backup was not written"), "{refused}");
-    // With writes in flight: all that was acknowledged before is in it.
+    // While writes are in flight: the backup has everything that was acknowledged before.
     let is_over = AtomicBool::new(false);
     let (begun, seen) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
@@ -366,7 +366,7 @@ fn a_backup_is_written_beside_clients_and_restored() {
     let file = place.data.join("monday.backup");
     let (file, to) = (file.to_str().unwrap(), place.data.join("restored"));
     let to = to.to_str().unwrap();
-    // Nobody may use the directory, nor the segment.
+    // Refused while a process uses the directory or the segment.
     let refused = fails(&place, "restore", &[file, place.data()]);
     assert!(refused.contains("is in use by process"), "{refused}");
     let registry = mneme_space::Registry::open(&place.registry.root).unwrap();
@@ -376,13 +376,13 @@ fn a_backup_is_written_beside_clients_and_restored() {
     assert!(said.contains("mneme serve --data"), "{said}");
     let refused = fails(&place, "restore", &[file, to]);
     assert!(refused.contains("is not empty"), "{refused}");
-    // The segment that lives on belongs to the other directory.
+    // The existing segment belongs to the other directory.
     server.signal("-TERM");
     assert_eq!(server.end().0, Some(0));
     let refused = place.refused(&["--data", to]);
     assert!(refused.contains("mneme segment rm"), "{refused}");
     let restored = ["--data", to, "--private"];
-    // The second time its own journal goes on from the backup.
+    // The second time, the directory's own journal continues from the backup.
     for _ in 0..2 {
         let server = Serving::start(place.plain(&restored));
         let said = server.said("GET a\r\nSETNX c 3\r\nSELECT 2\r\nGET b\r\n");
@@ -395,7 +395,7 @@ fn a_backup_is_written_beside_clients_and_restored() {
         assert_eq!(server.end().0, Some(0));
     }
 
-    // Back to it in its own directory.
+    // Restores into the backup's own directory.
     let own = [file, place.data(), "--segment", "default"];
     let refused = fails(&place, "restore", &own);
     assert!(refused.contains("default"), "{refused}");
@@ -420,9 +420,9 @@ fn a_backup_is_written_beside_clients_and_restored() {
     assert!(!other.exists());
 }
 
-/// What is started after the server takes its exit code for whether the data is on disk.
+/// A service manager learns from the exit code whether all data is on disk.
 #[test]
-fn a_server_whose_last_changes_are_lost_does_not_end_well() {
+fn a_server_whose_last_changes_are_lost_ends_with_an_error() {
     for (ends, code) in [
         ("-TERM", 1),
         ("SHUTDOWN\r\n", 1),
@@ -472,14 +472,14 @@ fn redis_cli_finds_a_server_that_keeps_its_data() {
     assert_eq!(server.said("GET a\r\n"), "$1\r\n1\r\n+OK\r\n");
 }
 
-/// A tmpfs of that size over a place's data; `None` if none can be mounted here.
+/// A tmpfs of that size, mounted over the data directory; `None` if that is not possible here.
 fn mounted(place: &Place, size: &str) -> Option<Mount> {
     let directory = Path::new(place.data());
     std::fs::create_dir(directory).unwrap();
     Mount::tmpfs(directory, size)
 }
 
-/// A directory that may only be read is refused, and stays as it is.
+/// A read-only directory is refused, and not changed.
 #[test]
 fn a_directory_on_a_read_only_file_system_is_refused() {
     let place = Place::new("read-only");
@@ -506,7 +506,8 @@ fn a_directory_on_a_read_only_file_system_is_refused() {
     assert_eq!(server.said("GET kept\r\n"), "$3\r\nyes\r\n+OK\r\n");
 }
 
-/// A directory that other machines may change is refused in both forms, and stays as it is.
+/// A directory that other machines can change is refused in both forms of durability, and not
+/// changed.
 #[test]
 fn a_directory_on_a_network_file_system_is_refused() {
     let place = Place::new("network");
@@ -522,7 +523,7 @@ fn a_directory_on_a_network_file_system_is_refused() {
     }
 }
 
-/// A tree needs no space to be read.
+/// Reading a tree needs no free space.
 #[test]
 fn a_tree_on_a_full_disk_is_read_until_there_is_space() {
     let place = Place::new("full-tree");
@@ -532,7 +533,7 @@ fn a_tree_on_a_full_disk_is_read_until_there_is_space() {
     let data = format!("{}/kept", place.data());
     let kept = ["--private", "--durability", "tree", "--data", &data];
     let server = Serving::start(place.plain(&kept));
-    // Durable before the disk fills.
+    // Made durable before the disk fills up.
     let sync = |policy: &str| server.said(&format!("CONFIG SET appendfsync {policy}\r\n"));
     assert_eq!(sync("always"), "+OK\r\n+OK\r\n");
     assert_eq!(server.said("SET kept yes\r\n"), "+OK\r\n+OK\r\n");
@@ -541,13 +542,13 @@ fn a_tree_on_a_full_disk_is_read_until_there_is_space() {
         server.said(&format!("SET key:{number} {}\r\n", "x".repeat(5000)))
     };
     mount.fill();
-    // What the file has free is used up first.
+    // The free space inside the file is used first.
     let is_refused = |number: &usize| put(&server, *number).starts_with("-MISCONF");
     wait_until("the disk is full", || {
         (0..500).any(|number| is_refused(&number))
     });
     server.signal("-TERM");
-    // Its last changes found no space.
+    // There was no space for its last changes.
     assert_eq!(server.end().0, Some(1));
     for _ in 0..2 {
         let server = Serving::start(place.plain(&kept));
@@ -585,7 +586,7 @@ fn a_full_disk_refuses_writes_until_there_is_space() {
     assert_eq!(say("SET kept yes\r\n"), "+OK\r\n");
     for is_last in [false, true] {
         mount.fill();
-        // What is preallocated is used up first.
+        // The preallocated space is used first.
         let refused = (0..8000)
             .map(|_| say(&put))
             .find(|reply| reply != "+OK\r\n");
@@ -598,10 +599,10 @@ fn a_full_disk_refuses_writes_until_there_is_space() {
             wait_until("writes are taken again", || say(&put) == "+OK\r\n");
         }
     }
-    // What was accepted still has its place.
+    // Accepted writes still have space.
     server.client().write_all(b"SHUTDOWN\r\n").unwrap();
     assert_eq!(server.end().0, Some(0));
-    // It is read on a disk that is still full, without a file in stock.
+    // It can be read although the disk is still full, without a spare file.
     for entry in std::fs::read_dir(&data).unwrap() {
         let entry = entry.unwrap();
         if entry.file_name().to_string_lossy().starts_with("spare-") {

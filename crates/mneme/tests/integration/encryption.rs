@@ -1,4 +1,4 @@
-//! Commands that ask a server over TLS.
+//! Commands that use a server over TLS.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 
 use crate::common::serving::{self, Serving};
 
-/// Signs certificates for 127.0.0.1, which lie in a directory of its own.
+/// Signs certificates for 127.0.0.1, and keeps them in a directory of its own.
 struct Authority {
     directory: TestDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -43,7 +43,8 @@ impl Authority {
     /// A server with a certificate of this authority, and its port for TLS.
     fn serve(&self, clients: &str) -> (Serving, String) {
         self.issue("server");
-        // No port stands for any: another program may take this one meanwhile.
+        // Port 0 is not accepted here, and another program may take a port that was free: tries
+        // several.
         for _ in 0..20 {
             let free = TcpListener::bind("127.0.0.1:0").unwrap();
             let port = free.local_addr().unwrap().port().to_string();
@@ -70,7 +71,7 @@ fn stat(arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// What the command says where it fails.
+/// The error text of a command that must fail.
 fn refused(arguments: &[&str]) -> String {
     let output = stat(arguments);
     assert!(!output.status.success(), "{output:?}");
@@ -78,7 +79,7 @@ fn refused(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_command_asks_over_tls_and_verifies_the_server() {
+fn a_command_uses_tls_and_verifies_the_server() {
     let authority = Authority::new();
     let (_serving, port) = authority.serve("no");
     let ca = authority.path("ca.pem");
@@ -115,7 +116,7 @@ fn a_command_shows_its_certificate_to_a_server_that_asks_for_one() {
     assert!(output.status.success(), "{output:?}");
     let said = refused(&verified);
     assert!(said.to_lowercase().contains("certificate"), "{said}");
-    // Of a pair that cannot be read, or is no pair, the file is named.
+    // If a file of the pair cannot be read or does not match, it is named.
     let absent = authority.path("absent.pem");
     let said = refused(&[&verified[..], &["--cert", &absent, "--key", &key]].concat());
     assert!(said.contains("absent.pem"), "{said}");
@@ -124,7 +125,7 @@ fn a_command_shows_its_certificate_to_a_server_that_asks_for_one() {
 }
 
 #[test]
-fn a_command_and_a_server_of_which_one_speaks_tls_part_with_an_error() {
+fn a_mismatch_in_tls_between_command_and_server_is_an_error() {
     let authority = Authority::new();
     let (serving, port) = authority.serve("no");
     let ca = authority.path("ca.pem");
@@ -133,6 +134,6 @@ fn a_command_and_a_server_of_which_one_speaks_tls_part_with_an_error() {
     assert!(!said.is_empty());
     let said = refused(&["--port", &port]);
     assert!(!said.is_empty());
-    // The server has taken no harm.
+    // The server is unharmed.
     assert!(stat(&["--port", &plain]).status.success());
 }

@@ -1,6 +1,5 @@
-//! A server that lends what it does not use, and programs beside it that read and write its
-//! records, compact its store, and keep copies of what is theirs in that memory. Each may be
-//! killed.
+//! A server that lends its unused memory, and programs beside it that read and write its records,
+//! compact its store, and cache data of their own in that memory. Each of them may be killed.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -13,9 +12,9 @@ use mneme_shared::SharedStore;
 use mneme_testkit::{Process, TestDir};
 use mneme_tree::RecordCache;
 
-/// Set for the program that [`tenant`] is.
+/// Set for a process that runs [`tenant`].
 const REGISTRY: &str = "MNEME_LENT_REGISTRY";
-/// What the programs keep copies of: about 8 MiB.
+/// The number of pages that the programs cache: about 8 MiB.
 const PAGES: u64 = 2000;
 const MIB: usize = 1 << 20;
 
@@ -31,7 +30,8 @@ fn attach(root: &Path) -> SharedStore {
     SharedStore::attach_writable(&registry, "default").unwrap()
 }
 
-/// Stores much, removes and compacts: only what the store had once is lent.
+/// Stores many records, removes them and compacts, since only frames that the store has used once
+/// are lent.
 fn have_once(store: &SharedStore) {
     store.put(b"large", &vec![7; 24 * MIB]).unwrap();
     store.remove(b"large").unwrap();
@@ -42,7 +42,8 @@ fn page(number: u64) -> Vec<u8> {
     number.to_le_bytes().repeat(500 + number as usize % 20)
 }
 
-/// Looks all pages up, and offers those that it misses. Hits, and pages that were taken.
+/// Looks up all pages, and puts missing ones into the cache. Returns the hits, and the pages that
+/// the cache accepted.
 fn read_pages(store: &SharedStore) -> (u64, u64) {
     let cache = store.discardable().unwrap();
     let slot = cache.arena().participants().slot().unwrap();
@@ -64,21 +65,21 @@ fn read_pages(store: &SharedStore) -> (u64, u64) {
     (hits, kept)
 }
 
-/// All pages are found, but for pairs that displace each other: those of one bucket and tag of the
-/// cache's index, of which a seed in twenty has one.
+/// Checks that all pages are found, except pairs that displace each other because they have the
+/// same bucket and tag in the cache's index, which one seed in twenty leads to.
 fn assert_has_all(store: &SharedStore) {
     let (hits, _) = read_pages(store);
     assert!(hits >= PAGES - 16, "{hits} of {PAGES}");
 }
 
-/// Bytes of a value that lies in a log segment beside others.
+/// The length of a value that shares a log segment with others.
 const LARGE: usize = 256 << 10;
 
 fn large(number: usize) -> Vec<u8> {
     format!("{number:08}").into_bytes().repeat(LARGE / 8)
 }
 
-/// A client stores so many of these. Every one is acknowledged.
+/// A client stores that many large values, each of which must be acknowledged.
 fn set_large(serving: &Serving, count: usize) {
     let mut client = serving.client();
     for number in 0..count {
@@ -93,7 +94,7 @@ fn set_large(serving: &Serving, count: usize) {
     }
 }
 
-/// The local program finds them and removes them.
+/// The local program finds and removes these values.
 fn take_large(store: &SharedStore, count: usize) {
     for number in 0..count {
         let key = format!("large:{number}");
@@ -103,7 +104,7 @@ fn take_large(store: &SharedStore, count: usize) {
     }
 }
 
-/// A number that `INFO memory` says.
+/// A number in `INFO memory`.
 fn said(serving: &Serving, name: &str) -> u64 {
     let info = serving.said("INFO memory\r\n");
     let mut lines = info.lines();
@@ -120,11 +121,11 @@ fn a_program_beside_a_server_uses_what_the_server_does_not() {
     have_once(&store);
     assert_eq!(read_pages(&store), (0, PAGES));
     assert_has_all(&store);
-    // Another program finds its copies.
+    // Another program finds the cached copies.
     let other = attach(&registry.root);
     assert_has_all(&other);
 
-    // The rent is shown.
+    // The lent memory is shown in `INFO`.
     let lent = said(&serving, "mneme_lent_bytes");
     assert!((8 << 20..=32 << 20).contains(&lent), "{lent}");
     assert_eq!(said(&serving, "mneme_lent_max_bytes"), 32 << 20);
@@ -137,7 +138,8 @@ fn a_program_beside_a_server_uses_what_the_server_does_not() {
         "{page}{error}"
     );
 
-    // Records of both, in both, and the server's clients take back what was lent.
+    // The server's clients and the program see each other's records; then the clients' writes take
+    // the lent memory back.
     store.put(b"by-program", b"2").unwrap();
     assert_eq!(serving.said("GET by-program\r\n"), "$1\r\n2\r\n+OK\r\n");
     assert_eq!(store.get(b"by-client").unwrap().as_deref(), Some(&b"1"[..]));
@@ -146,7 +148,7 @@ fn a_program_beside_a_server_uses_what_the_server_does_not() {
     assert!(said(&serving, "mneme_lent_discarded_frames") > 0);
     let (hits, _) = read_pages(&other);
     assert!(hits < PAGES, "nothing was taken back");
-    // The program compacts, and all pages fit again.
+    // The program compacts the store, and all pages fit into the cache again.
     take_large(&store, 144);
     store.compact().unwrap();
     read_pages(&store);
@@ -154,8 +156,8 @@ fn a_program_beside_a_server_uses_what_the_server_does_not() {
     assert!(store.check().unwrap().is_sound());
 }
 
-/// A durable tree beside the server keeps copies of its records in what the server lends, and finds
-/// what it should when that is gone.
+/// A durable tree beside the server caches its records in the lent memory, and still finds them
+/// when that memory is taken back.
 #[test]
 fn a_durable_tree_beside_a_server_uses_what_the_server_does_not() {
     let registry = Registry::new("segment", "lent-tree");
@@ -168,7 +170,7 @@ fn a_durable_tree_beside_a_server_uses_what_the_server_does_not() {
     let tree = mneme_tree::Store::builder().record_cache(&cache);
     let tree = tree.open(directory.path().join("tree")).unwrap();
 
-    // Several frames full. A few of so many displace each other in the cache's index.
+    // Several frames full. With so many records, a few displace each other in the cache's index.
     const RECORDS: u64 = 12_000;
     let value = |number: u64| number.to_le_bytes().repeat(60);
     let mut batch = mneme_tree::Batch::new();
@@ -200,7 +202,7 @@ fn a_durable_tree_beside_a_server_uses_what_the_server_does_not() {
     assert!(read() > 0);
 }
 
-/// Not a test of its own: a program beside the server that does little else than use what is lent.
+/// Not a test: the code of a program beside the server that keeps using the lent memory.
 #[test]
 fn tenant() {
     let Some(root) = std::env::var_os(REGISTRY) else {
@@ -212,14 +214,14 @@ fn tenant() {
         if round == 0 {
             println!("\nready");
         }
-        // So that there is something to fill in.
+        // Removes some pages, so that there is something to fill in.
         let removed = (round % 7..PAGES).step_by(7);
         let cache = store.discardable().unwrap();
         removed.for_each(|number| cache.remove(&number.to_le_bytes()).unwrap());
     }
 }
 
-/// Stopped or killed in the middle of whatever it does, it costs the server's clients nothing.
+/// A tenant that is stopped or killed at any point does not disturb the server's clients.
 #[test]
 fn tenants_of_a_server_may_stop_and_die() {
     let registry = Registry::new("segment", "lent-dead");
@@ -237,7 +239,7 @@ fn tenants_of_a_server_may_stop_and_die() {
             tenant.kill();
             tenant = Process::start_ready("lent::tenant", variables);
         }
-        // More than is idle.
+        // More than the idle memory.
         set_large(&serving, 144);
         take_large(&store, 144);
         store.compact().unwrap();
@@ -246,13 +248,14 @@ fn tenants_of_a_server_may_stop_and_die() {
     store.reap().unwrap();
     let report = store.check().unwrap();
     assert!(report.is_sound(), "{report:?}");
-    // What they had is lent again.
+    // The memory of dead tenants is lent again.
     read_pages(&store);
     assert_has_all(&store);
     assert_eq!(store.len(), 0);
 }
 
-/// A program goes on without the server, in what that had lent, and the next one takes over.
+/// When the server dies, a program continues to use the lent memory, and the next server takes
+/// over.
 #[test]
 fn a_server_that_lends_may_die() {
     let registry = Registry::new("segment", "lent-server");
@@ -265,7 +268,7 @@ fn a_server_that_lends_may_die() {
         set_large(&serving, 32);
         serving.signal("-KILL");
         serving.end();
-        // Both uses go on, and claims take what is lent.
+        // Both uses continue, and claims take lent frames.
         let (hits, _) = read_pages(&store);
         assert!(hits > 0);
         store.put(b"alone", &vec![round; 16 * MIB]).unwrap();

@@ -1,4 +1,4 @@
-//! The `mneme` command as people and programs use it. One program: each module is a subject.
+//! The `mneme` command in use by people and programs. All modules are one test program.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,14 +1,15 @@
-//! A file system of a type that other machines share, whose other side is the test.
+//! A file system of a type that other machines share; the test itself implements it.
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-/// As `sshfs` mounts one, over a directory, until dropped. There is nothing in it, and nothing can
-/// be made there.
+/// A mount like that of `sshfs` over a directory, until dropped. It is empty, and nothing can be
+/// created in it.
 pub struct NetworkMount(String);
 
-/// What the kernel asks (`FUSE_*` in `linux/fuse.h`), and the answers to other requests.
+/// The kernel's requests (`FUSE_*` in `linux/fuse.h`), and the error codes for requests that are
+/// not supported.
 const LOOKUP: u32 = 1;
 const FORGET: u32 = 2;
 const GETATTR: u32 = 3;
@@ -18,13 +19,13 @@ const NOT_FOUND: i32 = -2;
 const NOT_SUPPORTED: i32 = -38;
 
 impl NetworkMount {
-    /// Makes the directory and mounts one; `None` if none can be mounted here.
+    /// Makes the directory and mounts a file system; `None` if that is not possible here.
     pub fn over(directory: &str) -> Option<Self> {
         std::fs::create_dir(directory).unwrap();
         let device = File::options().read(true).write(true).open("/dev/fuse");
         let mount = |device: &File| {
             let mut mount = Command::new("mount");
-            // Without its helper, which would start another program.
+            // Without the helper program that `mount` would start.
             mount.args(["-i", "-t", "fuse.sshfs"]);
             mount.args(["-o", "fd=0,rootmode=40000,user_id=0,group_id=0"]);
             mount.args(["none", directory]);
@@ -51,12 +52,12 @@ impl Drop for NetworkMount {
     }
 }
 
-/// Answers until the file system is unmounted.
+/// Answers requests until the file system is unmounted.
 fn answer(mut device: File) {
-    // The version, and the most bytes of a write.
+    // The version, and the maximum number of bytes of a write.
     let mut version = [0u32; 16];
     (version[0], version[1], version[5]) = (7, 31, 4096);
-    // An empty directory: valid for a second, its number, type, links and block size.
+    // An empty directory: its cache time of a second, its inode number, type, links and block size.
     let mut root = [0u32; 26];
     (root[0], root[4], root[19], root[20], root[24]) = (1, 1, 0o40755, 2, 4096);
     let mut request = vec![0; 256 << 10];

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::common::serving::{self, Serving};
 
-/// A server of memory of its own, under a limit on open files if there is to be one.
+/// The command for a server with private memory, possibly under a limit on open files.
 fn mneme(limit: Option<u32>) -> Command {
     const ARGUMENTS: [&str; 6] = ["--port", "0", "--memory", "64mb", "--threads", "2"];
     let direct = serving::command(&ARGUMENTS);
@@ -89,7 +89,7 @@ fn without_descriptors_connections_wait_and_the_log_stays_short() {
         let mut client = serving.client();
         client.write_all(b"PING\r\n").unwrap();
         waiting.push(client);
-        // Connected clients are served meanwhile, by both threads.
+        // Connected clients are still served, by both threads.
         served.iter_mut().for_each(ping);
     }
     limit(&serving, 1_000);
@@ -102,7 +102,7 @@ fn without_descriptors_connections_wait_and_the_log_stays_short() {
     let (code, log) = serving.end();
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("cannot be accepted"), "{log}");
-    // The scraper's attempts are in the same count.
+    // The scraper's attempts are counted together with them.
     let lines = log.lines().count();
     assert!(lines < WAITING / 10, "{lines} lines: {log}");
 }

@@ -1,4 +1,4 @@
-//! `mneme segment` as people use it: each test has a registry of its own.
+//! `mneme segment`; each test has a registry of its own.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,7 +8,7 @@ use mneme_space::{Attachment, Contents, Parts, Segment};
 use mneme_sys::{Access, RegionHeader};
 
 #[test]
-fn a_segment_is_made_looked_at_grown_cloned_and_removed() {
+fn a_segment_is_created_shown_grown_cloned_and_removed() {
     let registry = Registry::new("segment", "life");
     assert!(registry.done(&["ls"]).starts_with("no segments"));
     let made = registry.done(&[
@@ -22,7 +22,7 @@ fn a_segment_is_made_looked_at_grown_cloned_and_removed() {
         "640",
     ]);
     assert!(made.contains("4.0 MiB") && made.contains("640"), "{made}");
-    // Readers that may not write could break the lock.
+    // A reader without write permission could corrupt the lock.
     assert!(made.contains("\nwarning "), "{made}");
     let shown = registry.json(&["show", "genome", "--json"]);
     assert_eq!(
@@ -71,7 +71,7 @@ fn a_segment_is_made_looked_at_grown_cloned_and_removed() {
 }
 
 #[test]
-fn data_that_lost_their_name_are_imported() {
+fn data_without_a_name_is_imported() {
     let registry = Registry::new("segment", "import");
     let made = registry.done(&["create", "s", "--mode", "600"]);
     assert!(!made.contains("warning"), "{made}");
@@ -93,7 +93,7 @@ fn data_that_lost_their_name_are_imported() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_in_words() {
+fn impossible_requests_are_refused_with_a_reason() {
     let registry = Registry::new("segment", "refused");
     registry.done(&["create", "a"]);
     assert!(registry.refused(&["create", "a"]).contains("already"));
@@ -155,7 +155,7 @@ fn a_damaged_segment_is_listed_with_its_reason_beside_the_others() {
 }
 
 #[test]
-fn what_another_crate_lays_out_is_listed_as_what_it_is() {
+fn a_segment_of_another_crate_is_listed_with_its_kind() {
     let registry = Registry::new("segment", "laid-out");
     let toy = Contents {
         kind: "toy box",
@@ -163,7 +163,7 @@ fn what_another_crate_lays_out_is_listed_as_what_it_is() {
         format: 1,
         layout_hash: 2,
     };
-    // A header and, in the control file, nothing.
+    // Creates a segment with a header and an empty control file.
     let lay_out = |parts: Parts| {
         let header = RegionHeader::new(toy.magic, toy.format, toy.layout_hash, &parts.data)?;
         let uuid = parts.uuid.to_bytes();
@@ -198,7 +198,7 @@ fn what_another_crate_lays_out_is_listed_as_what_it_is() {
     registry.done(&["rm", "toys"]);
 }
 
-/// The segment as a program has it, which panics in the middle of a change.
+/// A program that attaches the segment and panics in the middle of a change.
 fn poison(registry: &Registry, name: &str) {
     let attached = attach(registry, name);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -214,7 +214,7 @@ fn attach(registry: &Registry, name: &str) -> Attachment {
 }
 
 #[test]
-fn a_segment_that_keeps_people_out_says_why_and_is_recovered() {
+fn an_inaccessible_segment_names_the_reason_and_is_recovered() {
     let registry = Registry::new("segment", "unstick");
     registry.done(&["create", "s"]);
     registry.done(&["create", "other"]);
@@ -293,7 +293,7 @@ fn a_reader_that_leaves_ends_a_command_without_a_panic() {
         assert_eq!(output.status.code(), Some(141), "{arguments:?}");
         assert!(output.stderr.is_empty(), "{arguments:?}");
     }
-    // Nor does it matter that nobody hears of what went wrong.
+    // A closed standard error does not matter either.
     let (unread, written) = std::io::pipe().unwrap();
     drop(unread);
     let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));

@@ -1,4 +1,4 @@
-//! What a server leaves in its segment, and how the next one finds it.
+//! The segment that a server leaves, and how the next server uses it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ fn serve(registry: &Registry, arguments: &[&str]) -> Command {
     command
 }
 
-/// What a client is answered, up to so many bytes.
+/// The answer to commands of a client, up to that many bytes.
 fn asked(serving: &Serving, commands: &str, bytes: usize) -> String {
     let mut client = serving.client();
     client.write_all(commands.as_bytes()).unwrap();
@@ -32,7 +32,7 @@ fn asked(serving: &Serving, commands: &str, bytes: usize) -> String {
     String::from_utf8(replies).unwrap()
 }
 
-/// The code and the words of a server that does not start.
+/// The exit code and the error text of a server that does not start.
 fn refused(registry: &Registry, arguments: &[&str]) -> String {
     let output = serve(registry, arguments).output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
@@ -109,7 +109,7 @@ fn local_programs_and_clients_have_the_same_records() {
     ] {
         assert!(info.contains(field), "{field} is not in {info}");
     }
-    // What was done before the counts begin anew is not counted afterwards.
+    // Commands from before the counts are reset do not count afterwards.
     for _ in 0..10 {
         writer.put(b"from", b"writer").unwrap();
         assert_eq!(asked(&serving, "CONFIG RESETSTAT\r\n", 5), "+OK\r\n");
@@ -119,10 +119,10 @@ fn local_programs_and_clients_have_the_same_records() {
     drop((reader, writer));
 }
 
-/// What a client watches may be changed by a program that attaches the store: then its transaction
-/// does not happen. What a program watches may be changed by a client.
+/// A local program that changes a key which a client watches makes the client's transaction fail,
+/// and the other way round.
 #[test]
-fn what_is_watched_may_be_changed_by_clients_and_by_local_programs() {
+fn watched_keys_may_be_changed_by_clients_and_by_local_programs() {
     let registry = Registry::new("segment", "watched");
     let serving = Serving::start(serve(&registry, &[]));
     let place = mneme_space::Registry::open(&registry.root).unwrap();
@@ -147,7 +147,7 @@ fn what_is_watched_may_be_changed_by_clients_and_by_local_programs() {
         change(&writer);
         ask(queue, "+OK\r\n+QUEUED\r\n");
         ask("EXEC\r\n", "*-1\r\n");
-        // Another key's change is nobody's concern.
+        // A change of another key has no effect.
         ask("WATCH k\r\n", "+OK\r\n");
         writer.put(b"other", b"v").unwrap();
         ask(queue, "+OK\r\n+QUEUED\r\n");
@@ -161,8 +161,8 @@ fn what_is_watched_may_be_changed_by_clients_and_by_local_programs() {
     ask("GET done\r\n", "$3\r\nyes\r\n");
 }
 
-/// A server that nobody asks anything maintains the store, and what it says of it holds for what
-/// others do.
+/// A server without requests still maintains the store, and its statistics include what other
+/// processes do.
 #[test]
 fn a_server_reports_evictions_that_another_process_made() {
     const EXPIRING: u32 = 100;
@@ -182,7 +182,7 @@ fn a_server_reports_evictions_that_another_process_made() {
         line.map(str::to_owned)
     };
     assert_eq!(info("maxmemory_policy:").unwrap(), "noeviction");
-    // They are counted only if they are stored before that.
+    // They are counted only if they are stored before they expire.
     let soon = SystemTime::now() + Duration::from_millis(1500);
     let soon = soon.duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
     for i in 0..EXPIRING {
@@ -199,7 +199,7 @@ fn a_server_reports_evictions_that_another_process_made() {
     for i in 0..100_000_u32 {
         writer.put(&i.to_le_bytes(), &[7; 1000]).unwrap();
     }
-    // The maintainer may be at it still.
+    // The maintainer may still be at work.
     let report = || {
         let number = |field: &str| {
             let value = info(field).unwrap();
@@ -239,7 +239,7 @@ fn two_servers_do_not_serve_one_segment() {
 }
 
 #[test]
-fn a_segment_that_is_not_as_asked_for_is_left_alone() {
+fn a_segment_that_does_not_match_the_request_is_left_alone() {
     let registry = Registry::new("segment", "other");
     let first = Serving::start(serve(&registry, &[]));
     assert_eq!(asked(&first, "SET a 1\r\n", 5), "+OK\r\n");
@@ -249,7 +249,7 @@ fn a_segment_that_is_not_as_asked_for_is_left_alone() {
         error.contains("was made with update policy Append"),
         "{error}"
     );
-    // It grows where that was asked for, and does not shrink.
+    // The server enlarges the segment if that is requested, and never shrinks it.
     let mut grown = serving::command(&["--port", "0", "--memory", "128mb"]);
     grown.env("MNEME_DIR", &registry.root);
     let grown = Serving::start(grown);
@@ -276,7 +276,7 @@ fn a_damaged_segment_is_set_aside_after_three_starts_and_never_deleted() {
     drop(first);
     let data = registry.root.join("segments/default/data");
     let file = std::fs::File::options().write(true).open(data).unwrap();
-    // The arena's constants.
+    // Overwrites the arena's constants.
     file.write_all_at(&[0xa5; 64], 128).unwrap();
     for _ in 0..3 {
         let error = refused(&registry, &[]);
@@ -292,7 +292,7 @@ fn a_damaged_segment_is_set_aside_after_three_starts_and_never_deleted() {
 }
 
 #[test]
-fn servers_that_are_killed_at_once_do_not_cost_a_sound_segment() {
+fn servers_killed_at_once_do_not_lose_a_sound_segment() {
     let registry = Registry::new("segment", "killed");
     for round in 0..6 {
         let serving = Serving::start(serve(&registry, &[]));
@@ -308,13 +308,13 @@ fn servers_that_are_killed_at_once_do_not_cost_a_sound_segment() {
     );
 }
 
-/// Where a server's failed starts are noted.
+/// The file that records a server's failed starts.
 fn note(registry: &Registry) -> PathBuf {
     registry.root.join("segments/default/starts.note")
 }
 
 #[test]
-fn a_start_beside_a_server_that_is_well_counts_as_none() {
+fn a_start_beside_a_healthy_server_is_not_counted() {
     let registry = Registry::new("segment", "beside");
     let serving = Serving::start(serve(&registry, &[]));
     wait_until("it has settled", || !note(&registry).exists());
@@ -324,7 +324,7 @@ fn a_start_beside_a_server_that_is_well_counts_as_none() {
         }
     });
     assert!(!note(&registry).exists());
-    // Nor one that does not live to be refused.
+    // Nor does a start that dies before it is refused.
     for _ in 0..4 {
         let mut impatient = serve(&registry, &[]).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(300));
@@ -337,11 +337,11 @@ fn a_start_beside_a_server_that_is_well_counts_as_none() {
 }
 
 #[test]
-fn a_sound_segment_is_not_given_up_because_a_check_was_broken_off() {
+fn a_sound_segment_is_kept_although_a_check_was_interrupted() {
     let registry = Registry::new("segment", "broken-off");
     let mut serving = Serving::start(serve(&registry, &[]));
     assert_eq!(asked(&serving, "SET a 1\r\n", 5), "+OK\r\n");
-    // As they are noted of the starts that did not live: three, and two that were checking.
+    // The counts as failed starts leave them: three, and two more during checks.
     for (failed, found) in [("3", "checked"), ("5", "checked"), ("6", "set aside as")] {
         serving.signal("-KILL");
         serving.end();
@@ -349,7 +349,7 @@ fn a_sound_segment_is_not_given_up_because_a_check_was_broken_off() {
         serving = Serving::start(serve(&registry, &[]));
         assert!(serving.banner.contains(found), "{}", serving.banner);
     }
-    // What was set aside begins anew there.
+    // The segment that was set aside keeps no count there.
     let aside = registry.root.join("segments/default~quarantine-1");
     assert!(aside.join("meta").exists() && !aside.join("starts.note").exists());
 }
@@ -359,7 +359,7 @@ fn a_segment_without_its_control_file_is_set_aside_too() {
     for (number, harm) in ["remove", "empty", "overwrite"].iter().enumerate() {
         let registry = Registry::new("segment", &format!("control-{number}"));
         drop(Serving::start(serve(&registry, &[])));
-        // Not even text.
+        // A record that is not even text.
         std::fs::write(note(&registry), [0xff, 0xfe]).unwrap();
         let control = registry.root.join("segments/default/control");
         match *harm {
@@ -382,7 +382,7 @@ fn a_segment_without_its_control_file_is_set_aside_too() {
     }
 }
 
-/// The part of a successor that is given the segment and dies.
+/// A successor that is given the segment and dies.
 fn takes_over_and_dies(registry: &Registry) {
     let socket = registry.root.join("segments/default/server.sock");
     let mut server = UnixStream::connect(socket).unwrap();
@@ -398,7 +398,7 @@ fn takes_over_and_dies(registry: &Registry) {
 }
 
 #[test]
-fn a_server_whose_successors_die_keeps_nothing_of_them() {
+fn a_server_whose_successors_die_keeps_no_resources_of_theirs() {
     let registry = Registry::new("segment", "dying");
     let serving = Serving::start(serve(&registry, &[]));
     let process = PathBuf::from(format!("/proc/{}", serving.process.id()));
@@ -410,7 +410,7 @@ fn a_server_whose_successors_die_keeps_nothing_of_them() {
     for _ in 0..3 {
         takes_over_and_dies(&registry);
         assert_eq!(asked(&serving, "GET a\r\n", 7), "$1\r\n1\r\n");
-        // What the last one left behind refuses, as long as it is there.
+        // The socket that the last one left refuses connections as long as it exists.
         let listens = || UnixStream::connect(&socket).is_ok();
         wait_until("it can be taken over again", listens);
     }
@@ -419,7 +419,8 @@ fn a_server_whose_successors_die_keeps_nothing_of_them() {
     });
 }
 
-/// Connects, asks and leaves until asked to stop; how often, and what went wrong.
+/// Connects, sends a command and disconnects until it is asked to stop. Returns how often, and the
+/// errors.
 fn clients_come_and_go(port: u16, stop: &AtomicBool) -> (u32, Vec<String>) {
     let (mut served, mut wrong) = (0, Vec::new());
     while !stop.load(Ordering::Relaxed) {
@@ -432,7 +433,7 @@ fn clients_come_and_go(port: u16, stop: &AtomicBool) -> (u32, Vec<String>) {
                 match asked.and_then(|()| client.read_exact(&mut reply)) {
                     Ok(()) if &reply == b"$1\r\n1\r\n" => served += 1,
                     Ok(()) => wrong.push(format!("{:?}", String::from_utf8_lossy(&reply))),
-                    // A server that hands over ends its connections, as one that ends does.
+                    // A server that hands over closes its connections, like one that ends.
                     Err(_) => {}
                 }
             }
@@ -473,10 +474,11 @@ fn a_successor_takes_over_and_no_connection_is_refused() {
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// The sockets are the old server's: the banner and `CONFIG GET` say which, the log says what is
-/// without effect, and `CONFIG REWRITE` leaves the file's own words for the next start.
+/// The sockets are those of the old server: the banner and `CONFIG GET` show their addresses, the
+/// log names settings without effect, and `CONFIG REWRITE` keeps the file's own values for the next
+/// start.
 #[test]
-fn a_successor_says_where_it_listens_and_keeps_what_its_file_says() {
+fn a_successor_reports_its_addresses_and_keeps_its_configuration_file() {
     let registry = Registry::new("segment", "inherited");
     let serving = Serving::start(serve(&registry, &[]));
     let port = serving.port();
@@ -514,7 +516,7 @@ fn a_successor_says_where_it_listens_and_keeps_what_its_file_says() {
 }
 
 #[test]
-fn a_server_goes_on_if_its_successor_does_not_come_up() {
+fn a_server_continues_if_its_successor_fails_to_start() {
     let registry = Registry::new("segment", "successor");
     let serving = Serving::start(serve(&registry, &[]));
     assert_eq!(asked(&serving, "SET a 1\r\n", 5), "+OK\r\n");
@@ -526,11 +528,11 @@ fn a_server_goes_on_if_its_successor_does_not_come_up() {
         "{error}"
     );
     assert_eq!(asked(&serving, "GET a\r\n", 7), "$1\r\n1\r\n");
-    // With what clients have set.
+    // Including the settings that clients have changed.
     let shown = "*2\r\n$11\r\nappendfsync\r\n$6\r\nalways\r\n";
     let get = "CONFIG GET appendfsync\r\n";
     assert_eq!(asked(&serving, get, shown.len()), shown);
-    // And can be taken over by another.
+    // Another successor can still take over.
     let next = Serving::start(serve(&registry, &["--take-over"]));
     let (code, log) = serving.end();
     assert_eq!(code, Some(0), "{log}");
@@ -542,14 +544,14 @@ fn a_server_goes_on_if_its_successor_does_not_come_up() {
 }
 
 #[test]
-fn a_name_that_no_segment_has_is_refused_as_the_setting_s() {
+fn an_invalid_segment_name_is_refused_by_the_setting() {
     let registry = Registry::new("segment", "names");
     for name in ["a/b", "", "..", "a\nb"] {
         let error = refused(&registry, &["--segment", name]);
         let expected = format!("invalid value '{name}' for 'segment': a name ");
         assert!(error.contains(&expected), "{error}");
     }
-    // Where no segment is served, or nobody is served, too.
+    // Also if no segment is served, or the server only prints its settings.
     for more in ["--private", "--print-config"] {
         let error = refused(&registry, &["--segment", "a/b", more]);
         assert!(error.contains("'a/b' for 'segment': a name "), "{error}");
@@ -616,7 +618,7 @@ fn a_store_that_cannot_grow_so_far_names_the_upgrade_command() {
 }
 
 #[test]
-fn a_name_that_is_too_long_for_what_is_to_be_done_is_the_reason_given() {
+fn a_name_too_long_for_an_operation_is_given_as_the_reason() {
     let registry = Registry::new("segment", "long");
     let name = "n".repeat(195);
     let named = ["--segment", name.as_str()];
@@ -635,7 +637,7 @@ fn a_name_that_is_too_long_for_what_is_to_be_done_is_the_reason_given() {
 }
 
 #[test]
-fn a_store_whose_data_were_deleted_is_described_with_a_way_out() {
+fn a_store_with_deleted_data_is_described_with_advice() {
     let registry = Registry::new("segment", "deleted");
     drop(Serving::start(serve(&registry, &[])));
     let shown = registry.json(&["show", "default", "--json"]);
@@ -677,7 +679,7 @@ fn a_stopped_process_is_named_and_ended() {
     assert_eq!(serving.end().0, None);
     let next = Serving::start(serve(&registry, &[]));
     assert_eq!(asked(&next, "GET a\r\n", 7), "$1\r\n1\r\n");
-    // Of one that is dead there is nothing to end: its number may be another's.
+    // A dead process cannot be ended: its number may belong to another one.
     let pid = next.process.id().to_string();
     next.signal("-KILL");
     next.end();
@@ -690,7 +692,7 @@ fn a_stopped_process_is_named_and_ended() {
 }
 
 #[test]
-fn a_store_is_laid_out_anew_with_all_it_holds() {
+fn a_store_is_rebuilt_with_all_its_records() {
     let registry = Registry::new("segment", "upgrade");
     let serving = Serving::start(serve(&registry, &[]));
     let done = asked(&serving, "SET a 1\r\nSELECT 7\r\nSET b 2\r\n", 15);
@@ -721,7 +723,7 @@ fn a_store_is_laid_out_anew_with_all_it_holds() {
     assert_eq!(all, "$1\r\n1\r\n+OK\r\n$1\r\n2\r\n");
     drop(next);
     registry.done(&["rm", "default~old"]);
-    // One that was broken off between the two names is completed.
+    // An upgrade that was interrupted between the two renames is completed.
     let place = mneme_space::Registry::open(&registry.root).unwrap();
     registry.done(&["upgrade", "default"]);
     place.keep_beside("default", "upgrade").unwrap();

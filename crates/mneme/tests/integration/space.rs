@@ -1,4 +1,4 @@
-//! `mneme space` as people use it: each test has a registry of its own.
+//! `mneme space`; each test has a registry of its own.
 
 use crate::common::Registry;
 use mneme_space::Space;
@@ -13,7 +13,7 @@ fn with_segments(test: &str, names: &[&str]) -> Registry {
 }
 
 #[test]
-fn a_space_is_made_filled_looked_at_cloned_and_removed() {
+fn a_space_is_created_filled_shown_cloned_and_removed() {
     let registry = with_segments("life", &["a", "b", "c"]);
     assert!(registry.done(&["ls"]).starts_with("no spaces"));
     assert!(
@@ -60,7 +60,7 @@ fn a_space_is_made_filled_looked_at_cloned_and_removed() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_in_words() {
+fn impossible_requests_are_refused_with_a_reason() {
     let registry = with_segments("refused", &["a"]);
     registry.run_as("segment", &["clone", "a", "a@monday"]);
     registry.run_as("segment", &["create", "f", "--floating"]);
@@ -87,7 +87,7 @@ fn what_cannot_be_done_is_refused_in_words() {
     }
     let attached = mneme_space::Registry::open(&registry.root).unwrap();
     let attached = Space::open(&attached, "w").unwrap().attach().unwrap();
-    // Its segments cannot go while they are mapped.
+    // Its segments cannot be removed while they are mapped.
     let (code, _, error) = registry.run_as("segment", &["rm", "a"]);
     assert!(code == Some(1) && error.contains("mapped"), "{error}");
     drop(attached);

@@ -1,4 +1,4 @@
-//! `mneme stat` beside a server.
+//! `mneme stat` with a running server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -26,7 +26,7 @@ fn serving() -> Serving {
 }
 
 #[test]
-fn it_shows_what_the_server_does_and_holds() {
+fn stat_shows_activity_and_memory() {
     let serving = serving();
     let mut client = serving.client();
     client
@@ -58,7 +58,7 @@ fn it_shows_what_the_server_does_and_holds() {
 }
 
 #[test]
-fn watched_through_a_pipe_it_is_a_line_each_time() {
+fn a_watch_through_a_pipe_prints_a_line_for_each_sample() {
     let serving = serving();
     let port = serving.port().to_string();
     let mut process = stat(&["--port", &port, "--watch", "0.1"])
@@ -76,7 +76,7 @@ fn watched_through_a_pipe_it_is_a_line_each_time() {
         lines[0].contains("ops/s") && lines[0].contains("p99.9us"),
         "{lines:?}"
     );
-    // Two looks at least ask for what is shown: the second knows how long that took.
+    // No other commands were executed: the second sample shows the latency of the first sample's.
     let latency = lines[2].split_whitespace().nth(3).unwrap();
     assert!(latency.parse::<u64>().is_ok_and(|us| us > 0), "{lines:?}");
     assert_eq!(
@@ -85,10 +85,10 @@ fn watched_through_a_pipe_it_is_a_line_each_time() {
     );
 }
 
-/// A restart of the server does not end the view: it says that it waits, and goes on.
+/// A restart of the server does not end the view: it reports that it waits, and continues.
 #[test]
-fn watched_it_goes_on_over_a_restart() {
-    // A port could be another's between the two servers.
+fn a_watch_continues_over_a_restart() {
+    // A unix socket, since another program could take a port between the two servers.
     let path = std::env::temp_dir().join(format!("mneme-restart-{}.sock", std::process::id()));
     let place = path.to_str().unwrap();
     let start = || {
@@ -110,8 +110,7 @@ fn watched_it_goes_on_over_a_restart() {
     let waits = errors.next().expect("it says that it waits").unwrap();
     assert!(waits.contains("waiting for it"), "{waits}");
     let second = start();
-    // Of the old server there may be some left; the second one knows nothing of what came before
-    // it.
+    // Some lines may still show the old server; the second server has no counts from before.
     let anew = lines
         .by_ref()
         .take(200)
@@ -124,7 +123,7 @@ fn watched_it_goes_on_over_a_restart() {
 }
 
 #[test]
-fn a_server_that_cannot_be_asked_is_named() {
+fn a_server_that_cannot_be_reached_is_named() {
     let serving = serving();
     let port = serving.port().to_string();
     let refused = |arguments: &[&str], expected: &str| {
@@ -154,7 +153,7 @@ fn a_server_that_cannot_be_asked_is_named() {
     answers.join().unwrap().unwrap();
 }
 
-/// Exit code and everything said, of the three commands that ask a server.
+/// For each of the three commands that use a server: its exit code and all its output.
 fn asked(arguments: &[&str]) -> Vec<(&'static str, Option<i32>, String)> {
     let asking = ["stat", "check", "doctor"].map(|name| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));
@@ -183,15 +182,15 @@ fn all_are_late(arguments: &[&str]) {
     }
 }
 
-/// One that is stopped, say, or has no descriptors left: the system lets nobody in.
+/// Such a server is stopped, say, or has no descriptors left: the system accepts no connection.
 #[test]
-fn a_server_that_nobody_gets_into_is_not_waited_for() {
+fn a_server_that_accepts_nobody_is_not_waited_for() {
     let full = |domain, address: &SockAddr| {
         let listener = Socket::new(domain, Type::STREAM, None).unwrap();
         listener.bind(address).unwrap();
         listener.listen(0).unwrap();
         let address = listener.local_addr().unwrap();
-        // More than the system lets wait.
+        // More than the backlog of the socket.
         let waiting: Vec<_> = (0..4)
             .map(|_| {
                 let socket = Socket::new(domain, Type::STREAM, None).unwrap();
@@ -216,11 +215,12 @@ fn a_server_that_nobody_gets_into_is_not_waited_for() {
     drop((tcp, unix));
 }
 
-/// A server at a port of its own that says this to each client, until it leaves.
+/// A server at a port of its own that sends these pieces to each client, until the client
+/// disconnects.
 fn saying(pieces: Vec<Vec<u8>>, pause: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
-    // It ends with the test's process.
+    // The thread ends with the test's process.
     std::thread::spawn(move || {
         for client in listener.incoming() {
             let (mut client, pieces) = (client.unwrap(), pieces.clone());
@@ -240,7 +240,7 @@ fn saying(pieces: Vec<Vec<u8>>, pause: Duration) -> String {
 
 #[test]
 fn a_server_that_sends_a_byte_now_and_then_is_not_waited_for() {
-    // 20 seconds for an answer that would do.
+    // A valid answer, which takes 20 seconds to arrive.
     let info = b"$100\r\n".iter().chain([b'x'; 100].iter()).chain(b"\r\n");
     let pieces = info.map(|byte| vec![*byte]).collect();
     let port = saying(pieces, Duration::from_millis(200));
@@ -248,7 +248,7 @@ fn a_server_that_sends_a_byte_now_and_then_is_not_waited_for() {
 }
 
 #[test]
-fn what_a_server_says_does_not_drive_the_terminal() {
+fn a_servers_answer_sends_no_control_characters_to_the_terminal() {
     let evil = "\u{1b}]0;title\u{7}\u{9b}2J";
     let info = format!(
         "mneme_version:0{evil}\r\nmneme_segment:s{evil}\r\nmaxmemory:1\r\nerrorstat_{evil}:count=1\r\n\
@@ -262,14 +262,14 @@ fn what_a_server_says_does_not_drive_the_terminal() {
             let mut controls = said.chars().filter(|c| c.is_control() && *c != '\n');
             assert_eq!(controls.next(), None, "{name}: {said:?}");
             let is_seen = said.contains("\\x1b]0;title\\x07\\x9b2J");
-            // A check asks for no `INFO`.
+            // `check` does not ask for `INFO`.
             assert!(is_seen || name == "check", "{name}: {said}");
         }
     }
 }
 
 #[test]
-fn a_port_that_is_none_is_refused_where_it_was_said() {
+fn an_invalid_port_is_refused_with_its_origin() {
     for (arguments, variable, expected) in [
         (
             &["--port", "99999"][..],
@@ -299,7 +299,7 @@ fn a_port_that_is_none_is_refused_where_it_was_said() {
 }
 
 #[test]
-fn the_address_of_a_service_is_not_taken_for_a_port() {
+fn a_service_address_is_not_taken_as_a_port() {
     let mut command = stat(&["--host", "256.0.0.1"]);
     command.env("MNEME_PORT", "tcp://10.0.0.1:6379");
     let output = command.output().unwrap();
@@ -308,9 +308,10 @@ fn the_address_of_a_service_is_not_taken_for_a_port() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// A server and those that ask it take `socket` for `unixsocket`, as a flag and in the environment.
+/// The server and the commands that use it accept `socket` for `unixsocket`, as a flag and in the
+/// environment.
 #[test]
-fn a_socket_goes_by_both_names() {
+fn a_socket_has_two_names() {
     let path = std::env::temp_dir().join(format!("mneme-names-{}.sock", std::process::id()));
     let place = path.to_str().unwrap();
     let arguments = [

@@ -1,4 +1,4 @@
-//! What service managers and log collectors get from the server.
+//! The server's output for service managers and log collectors.
 
 use std::io::{Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
@@ -19,7 +19,7 @@ fn a_service_manager_is_notified_when_the_server_serves_and_when_it_ends() {
     let manager = UnixDatagram::bind(&path).unwrap();
     is_notified(&manager, path.to_str().unwrap());
     std::fs::remove_file(path).unwrap();
-    // As in containers: a socket without a file.
+    // A socket in the abstract namespace, as in containers.
     let name = format!("mneme-notify-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let manager = UnixDatagram::bind_addr(&address).unwrap();
@@ -51,9 +51,9 @@ fn is_notified(manager: &UnixDatagram, socket: &str) {
     );
 }
 
-/// A client's bytes neither end a line of the log nor speak to the terminal that shows it.
+/// A client's bytes in the log can neither end a line nor control the terminal that shows it.
 #[test]
-fn what_clients_have_logged_stays_within_its_line() {
+fn a_clients_bytes_stay_within_one_line_of_the_log() {
     let serving = Serving::start(server(&["--enable-debug-command", "yes"]));
     let mut client = serving.client();
     client
@@ -68,7 +68,7 @@ fn what_clients_have_logged_stays_within_its_line() {
 }
 
 #[test]
-fn a_log_for_programs_is_an_object_a_line() {
+fn a_json_log_has_an_object_in_each_line() {
     let serving = Serving::start(server(&["--log-format", "json", "--log", "debug"]));
     serving.signal("-TERM");
     let (_, log) = serving.end();
@@ -98,7 +98,7 @@ fn there_is_a_manual_page_for_each_command() {
         "{page}"
     );
     let directory = std::env::temp_dir().join(format!("mneme-man-{}", std::process::id()));
-    // Neither it nor what it is to lie in is there yet.
+    // Neither the directory nor its parent exists yet.
     let parent = directory.clone();
     let directory = directory.join("share/man1");
     let written = mneme(&["man", "--to", directory.to_str().unwrap()]);

@@ -1,4 +1,4 @@
-//! `mneme tree` as people use it: each test has a directory of its own.
+//! `mneme tree`; each test has a directory of its own.
 
 use std::process::{Command, Output, Stdio};
 
@@ -6,7 +6,7 @@ use mneme_testkit::TestDir;
 use mneme_tree::Store;
 use serde_json::{Value, json};
 
-/// A directory that is gone with the test.
+/// A directory that is removed at the end of the test.
 struct Directory(TestDir);
 
 impl Directory {
@@ -44,7 +44,7 @@ impl Directory {
 }
 
 #[test]
-fn trees_are_made_listed_and_dropped() {
+fn trees_are_created_listed_and_dropped() {
     let here = Directory::new("trees");
     here.done(&["create", "db"]);
     here.done(&["put", "db", "--tree", "users", "1", "Ada"]);
@@ -89,7 +89,7 @@ fn trees_are_made_listed_and_dropped() {
 }
 
 #[test]
-fn a_store_is_made_filled_read_copied_and_checked() {
+fn a_store_is_created_filled_read_copied_and_checked() {
     let here = Directory::new("life");
     assert_eq!(here.done(&["create", "db"]), "db: an empty store\n");
     assert_eq!(here.done(&["put", "db", "user:1", "Ada\n"]), "version 2\n");
@@ -140,7 +140,7 @@ fn a_store_is_made_filled_read_copied_and_checked() {
 }
 
 #[test]
-fn a_version_is_kept_listed_scanned_gone_back_to_and_dropped() {
+fn a_version_is_kept_listed_scanned_restored_and_dropped() {
     let here = Directory::new("versions");
     here.done(&["create", "db"]);
     here.done(&["put", "db", "price", "10"]);
@@ -162,7 +162,7 @@ fn a_version_is_kept_listed_scanned_gone_back_to_and_dropped() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_in_words() {
+fn impossible_requests_are_refused_with_a_reason() {
     let here = Directory::new("refused");
     assert!(
         here.refused(&["get", "db", "a"])
@@ -196,7 +196,7 @@ fn what_cannot_be_done_is_refused_in_words() {
     let refused = here.refused(&["put", "db", "a", "b"]);
     let me = format!("is open in process {} (", std::process::id());
     assert!(refused.contains(&me), "{refused}");
-    // Beside it the store can be read.
+    // The store can be read while another process has it open.
     let version = db.put(b"living", b"yes").unwrap().number();
     let snapshot = db.snapshot().unwrap();
     assert_eq!(here.done(&["get", "db", "living"]), "yes\n");

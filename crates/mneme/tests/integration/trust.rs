@@ -1,5 +1,5 @@
-//! What another user of the machine can do with a server's files, directories and sockets, as
-//! `docs/trust.md` says: nothing. And what is nowhere to be read: passwords.
+//! Checks that another user of the machine can do nothing with a server's files, directories and
+//! sockets, as `docs/trust.md` says, and that passwords are stored in no readable place.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -13,10 +13,10 @@ use mneme_testkit::{TestDir, runs_as_nobody};
 use crate::common::Registry;
 use crate::common::serving::{self, Serving};
 
-/// Where the list of paths is, for the process that another user runs.
+/// Names the file with the list of paths for the process that another user runs.
 const LIST: &str = "MNEME_TEST_PATHS";
 
-/// What is below a path, itself and what links lead to included.
+/// Adds a path and everything below it, including the targets of links.
 fn below(path: &Path, found: &mut Vec<PathBuf>) {
     let path = path.canonicalize().unwrap();
     if path.is_dir() {
@@ -27,12 +27,13 @@ fn below(path: &Path, found: &mut Vec<PathBuf>) {
     found.push(path);
 }
 
-/// What this user can do with a path.
+/// The operations that this user can do on a path.
 fn permitted(path: &Path) -> Vec<&'static str> {
     let is_permitted = |outcome: std::io::Result<()>| match outcome {
         Ok(()) => true,
         Err(error) if error.kind() == ErrorKind::PermissionDenied => false,
-        // It may be gone, or be of another kind: there was nothing to be kept from.
+        // Any other error means that the path is gone or of another kind, so that the test checks
+        // nothing.
         Err(error) => panic!("{}: {error}", path.display()),
     };
     let kind = std::fs::metadata(path).map(|data| data.file_type());
@@ -62,11 +63,11 @@ fn permitted(path: &Path) -> Vec<&'static str> {
 }
 
 #[test]
-fn another_user_meets_closed_doors() {
+fn another_user_has_no_access() {
     if let Some(list) = std::env::var_os(LIST) {
         let list = std::fs::read_to_string(list).unwrap();
         let mut paths = list.lines().map(Path::new);
-        // The test can see an open door.
+        // Checks that the test can detect an accessible file.
         assert_eq!(permitted(paths.next().unwrap()), ["read"]);
         let open: Vec<_> = paths
             .map(|path| (path, permitted(path)))
@@ -84,7 +85,7 @@ fn another_user_meets_closed_doors() {
     let at = |name: &str| dir.join(name).to_str().unwrap().to_owned();
     let (data, socket, users) = (at("data"), at("socket"), at("users.acl"));
     let config = at("mneme.toml");
-    // As an editor leaves them, for all to read.
+    // With the mode that editors give to files: readable by all.
     std::fs::write(&users, "user default on nopass ~* &* +@all\n").unwrap();
     std::fs::write(&config, "timeout = 0\n").unwrap();
     let registry = Registry::new("trust", "doors");
@@ -121,20 +122,20 @@ fn another_user_meets_closed_doors() {
     }
     let list = dir.join("list");
     std::fs::write(&list, listed.join("\n")).unwrap();
-    let ran = runs_as_nobody("trust::another_user_meets_closed_doors", [(LIST, &list)]);
-    // The same without the directories that shield what is in them: each thing has its own mode.
+    let ran = runs_as_nobody("trust::another_user_has_no_access", [(LIST, &list)]);
+    // Repeated without the protecting directories, since each file has a mode of its own.
     if ran {
         let shields = paths.iter().filter(|path| path.is_dir());
         for shield in shields {
             std::fs::set_permissions(shield, PermissionsExt::from_mode(0o711)).unwrap();
         }
         let of_its_own = |path: &&str| {
-            // Says how often a start has failed.
+            // This file has only the number of failed starts.
             !Path::new(path).is_dir() && !path.ends_with("/starts.note")
         };
         let listed: Vec<_> = listed.iter().copied().filter(of_its_own).collect();
         std::fs::write(&list, listed.join("\n")).unwrap();
-        runs_as_nobody("trust::another_user_meets_closed_doors", [(LIST, &list)]);
+        runs_as_nobody("trust::another_user_has_no_access", [(LIST, &list)]);
     }
 }
 
@@ -167,7 +168,7 @@ fn no_log_and_no_file_but_the_configuration_has_a_password() {
         "INFO everything".to_owned(),
     ];
     let said = serving.said(&(lines.join("\r\n") + "\r\n"));
-    // What an error quotes goes to the client that has sent it, and nowhere else.
+    // An error may quote a command, but only to the client that sent it.
     let quoted = said.lines().filter(|line| line.contains(MARKER));
     let all_errors = quoted
         .clone()

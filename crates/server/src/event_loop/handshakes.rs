@@ -13,7 +13,7 @@ const STEPS: usize = 4;
 /// Handshakes in progress.
 #[derive(Debug, Default)]
 pub(super) struct Handshakes {
-    /// Those whose peers have sent data.
+    /// Handshakes whose peers have sent data.
     pub steps: VecDeque<Turn>,
     /// The deadline of each, with its connection's index in the slab.
     pub ends: BTreeSet<(u64, usize)>,

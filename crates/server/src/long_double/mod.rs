@@ -38,8 +38,8 @@ const DECIMALS: u32 = 17;
 impl LongDouble {
     pub const ZERO: Self = Self::Finite(Finite::ZERO);
 
-    /// The number nearest to `magnitude` times 2^`exponent`; with `more`, something less than the
-    /// magnitude's last bit is added.
+    /// The number nearest to `magnitude` times 2^`exponent`. `more` says that the exact value is
+    /// larger, by less than one unit of the magnitude's last bit.
     fn rounded(is_negative: bool, magnitude: u128, exponent: i32, more: bool) -> Self {
         let bits = 128 - magnitude.leading_zeros() as i32;
         let mut rounded_exponent = (exponent + bits - 64).max(LEAST_EXPONENT);

@@ -257,7 +257,7 @@ fn simple_call() -> impl Strategy<Value = Command> {
 fn ordered_text(text: &str) -> String {
     let text = text.replace('(', "( ").replace(')', " )");
     let mut words: Vec<&str> = text.split_whitespace().collect();
-    // Redis does not have these, so that its rules name none of them.
+    // Commands that Redis does not have are left out, since its rules cannot name them.
     words.retain(|word| {
         !word.trim_start_matches(['+', '-']).starts_with("mneme")
             && !word.ends_with("client|setinfo")

@@ -378,7 +378,7 @@ fn the_rent_of_what_is_lent_is_shown() {
     let lending = server().set(Key::LendMemory, "64mb").unwrap();
     let (running, address) = start(lending);
     let store = running.store();
-    // Only what the store had once is lent.
+    // Only frames that the store has used once are lent.
     store.put(b"large", &vec![7; 20 << 20]).unwrap();
     store.remove(b"large").unwrap();
     store.compact().unwrap();

@@ -13,12 +13,12 @@ use std::path::Path;
 use crate::FileError;
 use mneme_sys::files::set_mode;
 
-/// Those of the description.
+/// The mode of the segment's description.
 pub(crate) fn meta(mode: u32) -> u32 {
     0o600 | mode & 0o444
 }
 
-/// Those of the control file.
+/// The mode of the control file.
 pub(crate) fn control(mode: u32) -> u32 {
     let readers = mode & 0o444;
     0o600 | readers | readers >> 1

@@ -155,7 +155,7 @@ fn a_process_that_restores_or_clones_is_one_participant() {
     segment.restore_from_if(&clone, alone).unwrap();
     clone.restore_from_if(&segment, alone).unwrap();
     drop(at);
-    // Nobody has the two mapped: the process is a participant meanwhile, and not afterwards.
+    // Works because nobody has the two mapped; this process is a participant only during the call.
     segment.restore_from(&clone).unwrap();
     segment.clone_as("u").unwrap();
     scene.registry.remove_segment("s").unwrap();

@@ -1,8 +1,8 @@
 //! Rule 1: a macro must not show the derived code another type than that of the field.
 use mneme_space::Stored;
 
-/// A pointer into the process if it is given the parameter, but a number of the same size if it is
-/// given the heap.
+/// Expands to a pointer into the process when it is given the parameter, and to a number of equal
+/// size when it is given the heap.
 macro_rules! depends_on_its_words {
     (A) => { &'static u64 };
     ($($other:tt)*) => { usize };

@@ -198,7 +198,7 @@ impl WindowClaim {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Takes the place, unless another region has some of it.
+    /// Reserves the place for this region; fails if another region has a part of it.
     pub(super) fn take(&self) -> Result<(), RegionError> {
         let address = self.start.addr();
         let mut taken = self.window.taken();
