@@ -1,5 +1,5 @@
-//! The path of a command with one key does not allocate: once warm, thousands of them cost no call
-//! of the allocator.
+//! Commands with one key do not allocate: once buffers have grown, thousands of commands make no
+//! call of the allocator.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,10 +19,10 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Those of a mebibyte or more.
+/// Allocations of a mebibyte or more.
 static LARGE: AtomicU64 = AtomicU64::new(0);
 
-/// One test at a time counts.
+/// Held by the test that counts.
 static COUNTED: Mutex<()> = Mutex::new(());
 
 fn count(size: usize) {
@@ -30,7 +30,7 @@ fn count(size: usize) {
     LARGE.fetch_add(u64::from(size >= 1 << 20), Ordering::Relaxed);
 }
 
-// SAFETY: everything is left to the system's allocator; counting does not allocate.
+// SAFETY: forwards to the system's allocator; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
@@ -85,14 +85,14 @@ fn commands_do_not_allocate() {
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     round(1000);
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
-    // 144,000 commands. The store's maintainer may allocate now and then.
+    // These are 144,000 commands; only the store's maintainer may allocate now and then.
     assert!(allocations < 2_000, "{allocations} allocations");
 }
 
-/// `KEYS` walks many keys in many time slices: each copied the command, which was as long as a
-/// client liked.
+/// `KEYS` walks many keys in many time slices. Each used to copy the command, which can be as long
+/// as a client likes.
 #[test]
-fn a_command_that_goes_on_later_is_not_copied() {
+fn a_command_that_continues_later_is_not_copied() {
     let _alone = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
     let (_running, address) = start(server().threads(1).memory(256 << 20));
     let mut client = Client::connect(address);

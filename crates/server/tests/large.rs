@@ -1,5 +1,5 @@
-//! Large values, commands and times: **what a command takes goes by what it looks at and changes,
-//! not by what is large**.
+//! Large values, commands and times: **a command's cost depends on the bytes that it reads and
+//! changes, not on the length of the value**.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,7 +10,7 @@ mod common;
 
 use common::{Client, Reply, encode, server, start};
 
-/// The most memory that the process has had, in KiB.
+/// The peak memory of the process in KiB.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -19,11 +19,11 @@ fn peak_kib() -> u64 {
 }
 
 #[test]
-fn fields_far_apart_take_no_memory_for_what_lies_between() {
+fn fields_far_apart_need_no_memory_for_the_bytes_between() {
     let (_running, address) = start(server());
     let mut client = Client::connect(address);
     let refused = Reply::Error("OOM command not allowed when used memory > 'maxmemory'.".into());
-    // 24 MiB that are changed where they lie.
+    // 24 MiB, which are changed in place.
     assert_eq!(client.line("SETBIT a 201326591 1"), Reply::Integer(0));
     assert_eq!(client.line("SETBIT a 0 1"), Reply::Integer(0));
     assert_eq!(client.line("SETBIT a 0 0"), Reply::Integer(1));
@@ -41,8 +41,7 @@ fn fields_far_apart_take_no_memory_for_what_lies_between() {
         );
     }
     assert_eq!(client.line("EXISTS none"), Reply::Integer(0));
-    // Of a value that is to become longer, what there is has been copied; other tests take some
-    // meanwhile.
+    // Making a value longer copies its present bytes; other tests use some memory meanwhile.
     let taken = peak_kib().saturating_sub(before);
     assert!(taken < 256 << 10, "{taken} KiB");
 }
@@ -70,7 +69,7 @@ fn fields_far_apart_are_read_and_written_as_near_ones() {
         );
         assert_eq!(ask("EXISTS k"), Reply::Integer(0));
         ask("SET k x EX 1000");
-        // Longer by what is written, even where nothing is.
+        // The value gets longer as far as the command could write, even if it writes nothing.
         let fails = format!("BITFIELD k GET u8 0 OVERFLOW FAIL INCRBY {far} 256");
         assert_eq!(
             ask(&fails),
@@ -168,7 +167,7 @@ fn a_command_may_have_millions_of_arguments_and_one_that_is_announced_takes_noth
     let (_running, address) = start(server());
     let mut client = Client::connect(address);
     client.line("SET k v");
-    // By default a server of this size takes 262,144 keys at one instant.
+    // The default of a server of this size is 262,144 keys at one instant.
     client.line("CONFIG SET maxmemory-clients 0");
     let mut request = format!("*{}\r\n$3\r\nDEL\r\n", MANY + 1).into_bytes();
     request.extend(b"$1\r\nk\r\n".repeat(MANY));
@@ -180,8 +179,8 @@ fn a_command_may_have_millions_of_arguments_and_one_that_is_announced_takes_noth
         liar.send(b"*2147483647\r\n$3\r\nDEL\r\n$1\r\nk\r\n");
     }
     assert_eq!(client.line("PING"), Reply::Simple("PONG".into()));
-    // Each would have been 16 GiB. What the kernel says of a peak is exact to some pages only, and
-    // may be less than it was.
+    // Each would have needed 16 GiB. The kernel's peak is exact to a few pages only, and may be
+    // less than the true one.
     assert!(peak_kib().saturating_sub(before) < 1 << 20);
 }
 

@@ -1,4 +1,4 @@
-//! Random rules make the same users as in Redis: with the same texts, and the same verdicts.
+//! Random ACL rules give users the same texts and the same permissions as in Redis.
 
 use std::cell::{Cell, RefCell};
 
@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::common::{Client, Redis, Reply, encode, server, start};
 use super::generate::{Command, words};
 
-/// Commands of Redis that a rule may name, some of which the server does not have.
+/// Commands of Redis that a rule may name, including some that the server does not have.
 const COMMANDS: &[&str] = &[
     "get",
     "set",
@@ -127,7 +127,8 @@ fn simple_rule() -> impl Strategy<Value = String> {
         2 => select(WORDS).prop_map(str::to_owned),
         1 => "[~&%+<>!#(@-]?[a-zRW~*? |()]{0,5}",
     ]
-    // Redis ends at these: a pattern that permits neither reads nor writes, and no text.
+    // Redis crashes at these rules: a pattern that permits neither reads nor writes, and an empty
+    // text.
     .prop_filter("Redis survives it", |rule| {
         !rule.starts_with("%~") && rule != "%"
     })
@@ -143,7 +144,7 @@ fn rule() -> impl Strategy<Value = String> {
     })
 }
 
-/// A call of a command, with keys that patterns match or not.
+/// A call of a command whose keys may match the patterns.
 fn call() -> impl Strategy<Value = Command> {
     prop_oneof![3 => simple_call(), 2 => super::command()]
 }
@@ -253,7 +254,8 @@ fn simple_call() -> impl Strategy<Value = Command> {
     })
 }
 
-/// The text of rules without an order that Redis draws at its start: that of single commands.
+/// The text of rules with the rules for single commands sorted, whose order Redis draws at its
+/// start.
 fn ordered_text(text: &str) -> String {
     let text = text.replace('(', "( ").replace(')', " )");
     let mut words: Vec<&str> = text.split_whitespace().collect();
@@ -262,7 +264,7 @@ fn ordered_text(text: &str) -> String {
         !word.trim_start_matches(['+', '-']).starts_with("mneme")
             && !word.ends_with("client|setinfo")
     });
-    // Selectors are compared whole by GETUSER; here it is enough that they have the same words.
+    // GETUSER's selectors are compared as sets of words.
     words.sort_unstable();
     words.join(" ")
 }
@@ -272,7 +274,7 @@ fn normalised(reply: Reply) -> Reply {
         Reply::Bulk(text) if text.contains(&b'@') => {
             Reply::bulk(ordered_text(&String::from_utf8_lossy(&text)))
         }
-        // Redis shows a key up to its first byte 0.
+        // Redis shows a key up to its first NUL byte.
         Reply::Bulk(text) if text.contains(&0) => {
             let mut shown = text.split(|byte| *byte == 0).next().unwrap().to_vec();
             shown.extend_from_slice(b"' key");

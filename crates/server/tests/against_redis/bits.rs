@@ -1,4 +1,4 @@
-//! Bits.
+//! Commands for bits.
 
 use crate::generate::{Command, key, line, name, of_a_key, position, words};
 use proptest::collection::vec;
@@ -23,7 +23,7 @@ pub fn command() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// An offset of a bit, seldom none.
+/// An offset of a bit; seldom something else.
 fn offset() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         12 => (0..200i64).prop_map(|offset| offset.to_string().into_bytes()),

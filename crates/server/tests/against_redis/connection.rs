@@ -1,4 +1,4 @@
-//! Connections and the server.
+//! Commands for connections and the server.
 
 use crate::generate::{Command, line};
 use proptest::prelude::*;

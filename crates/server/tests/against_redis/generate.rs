@@ -1,4 +1,4 @@
-//! What random commands are made of.
+//! The parts of random commands.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ pub fn words(line: &str) -> Command {
         .collect()
 }
 
-/// One of a few keys, seldom a strange one.
+/// One of a few keys; seldom an unusual one.
 pub fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => (0..6u8).prop_map(|i| format!("k{i}").into_bytes()),
@@ -21,7 +21,7 @@ pub fn key() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// A value: often a number, seldom a long one.
+/// A value: often a number; seldom a long one.
 pub fn value() -> impl Strategy<Value = Vec<u8>> {
     let integer = prop_oneof![
         any::<i64>(),
@@ -38,7 +38,7 @@ pub fn value() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// A position in a value, often near one of its ends, seldom outside of it.
+/// A position in a value: often near one of its ends, seldom outside.
 pub fn position() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         8 => (-40..40i64).prop_map(|n| n.to_string().into_bytes()),
@@ -76,7 +76,7 @@ pub fn of_pairs(names: &'static [&'static str]) -> impl Strategy<Value = Command
     })
 }
 
-/// A line that one of `patterns`, regular expressions, describes.
+/// A line that matches one of these regular expressions.
 pub fn line(patterns: &'static [&'static str]) -> impl Strategy<Value = Command> {
     proptest::sample::select(patterns)
         .prop_flat_map(|pattern| proptest::string::string_regex(pattern).expect("a pattern"))

@@ -1,4 +1,4 @@
-//! Keys, whatever their values are.
+//! Commands for keys of any type.
 
 use crate::common::{Client, Redis, Reply, server, start};
 use crate::generate::{Command, key, line, name, of_a_key, of_keys, words};
@@ -27,8 +27,8 @@ pub fn command() -> impl Strategy<Value = Command> {
 
 fn expire() -> impl Strategy<Value = Command> {
     let time = prop_oneof![
-        // Seldom the same twice: which of two equal times is later depends on the milliseconds
-        // between the commands.
+        // Different times, with few exceptions: which of two equal ones is later would depend on
+        // the milliseconds between the commands.
         4 => (1_001..900_000i64).prop_map(|time| time * 1_000 + 7),
         2 => (99_000_000..99_999_999i64).prop_map(|time| time * 1_000 + 3),
         1 => -2..1i64,
@@ -46,8 +46,8 @@ fn expire() -> impl Strategy<Value = Command> {
         options,
     )
         .prop_map(|(mut name, key, time, options)| {
-            // A time from now may be later than the same one before, or not: that depends on the
-            // milliseconds between.
+            // A relative time may or may not be later than an equal one sent before, depending on
+            // the milliseconds between.
             if options.contains('T') && !name.ends_with(b"AT") {
                 name.extend(b"AT");
             }
@@ -72,7 +72,7 @@ fn copy() -> impl Strategy<Value = Command> {
     })
 }
 
-/// Redis stores such a key, but there is none here.
+/// Redis stores such a key; here it never exists.
 #[test]
 fn a_key_that_is_too_long_to_be_stored_is_absent() {
     let Some(redis) = Redis::start() else { return };

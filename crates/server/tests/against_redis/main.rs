@@ -26,7 +26,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// What is rightly different: identities, and times.
+/// Replaces the parts of a reply that may differ: identities and times.
 fn normalised(command: &Command, reply: Reply) -> Reply {
     let name = command[0].to_ascii_uppercase();
     let is_time = TIMES.contains(&name.as_slice()) || name == b"EXEC";
@@ -44,7 +44,7 @@ fn normalised(command: &Command, reply: Reply) -> Reply {
     }
 }
 
-/// Commands whose replies have no order, or where it may be another one.
+/// Commands whose replies have no order, or one that may differ.
 const UNORDERED: [&[u8]; 6] = [
     b"HGETALL",
     b"HKEYS",
@@ -54,10 +54,10 @@ const UNORDERED: [&[u8]; 6] = [
     b"SCAN",
 ];
 
-/// The reply to such a command with its items, or pairs of them, in some order.
+/// The reply to such a command, with its items or pairs of items sorted.
 fn in_order(name: &[u8], reply: Reply) -> Reply {
     match reply {
-        // A cursor and what was found.
+        // A cursor and the keys found.
         Reply::Array(items) if name.ends_with(b"SCAN") && items.len() == 2 => {
             let width = if name == b"HSCAN" { 2 } else { 1 };
             let found = sorted(items[1].items(), width);
@@ -73,14 +73,14 @@ fn in_order(name: &[u8], reply: Reply) -> Reply {
     }
 }
 
-/// `items` in some order, but for `width` at a time, which stay together.
+/// `items` sorted, in groups of `width` that stay together.
 fn sorted(items: &[Reply], width: usize) -> Reply {
     let mut parts: Vec<&[Reply]> = items.chunks(width).collect();
     parts.sort_by(|a, b| a.partial_cmp(b).expect("no floats"));
     Reply::Array(parts.concat())
 }
 
-/// A reply of a transaction, whose command is not known here, with all that it holds in some order.
+/// A transaction's reply with all that it contains sorted, since the commands are not known here.
 fn unordered(reply: Reply) -> Reply {
     match reply {
         Reply::Array(items) => {
@@ -91,7 +91,7 @@ fn unordered(reply: Reply) -> Reply {
     }
 }
 
-/// The reply to `HELLO` without the client's number.
+/// The reply to `HELLO` without the client's id.
 fn without_id(reply: Reply) -> Reply {
     let id = Reply::bulk("id");
     match reply {
@@ -111,7 +111,7 @@ fn without_id(reply: Reply) -> Reply {
     }
 }
 
-/// Milliseconds pass between the two servers; what is to live at all is to live longer than this.
+/// The minimum lifetime in milliseconds: some time passes between the commands to the two servers.
 const LEAST_TIME: i64 = 5_000;
 
 /// Commands whose replies are times.
@@ -169,9 +169,9 @@ fn random_commands_have_the_same_replies() {
                 .map(|word| String::from_utf8_lossy(&word[..word.len().min(100)]))
                 .collect::<Vec<_>>();
             if command[0].eq_ignore_ascii_case(b"EXEC") && ours != theirs && ours == Reply::Null {
-                // A watched key that has not changed shares its counter with one that has, or its
-                // database was empty and has been flushed: a transaction may be refused without
-                // cause, but seldom.
+                // Only a needless failure of a transaction is allowed, which is rare: a watched key
+                // that has not changed may share its counter with one that has, or its database was
+                // empty and has been flushed.
                 prop_assert!(matches!(theirs, Reply::Array(_)), "{:?}", theirs);
                 refused_without_cause.set(refused_without_cause.get() + 1);
                 break;
@@ -186,8 +186,8 @@ fn random_commands_have_the_same_replies() {
     assert!(refused_without_cause.get() < 10);
 }
 
-/// A reply in which the order of sets and maps does not matter, and the fields named in `left_out`
-/// are missing.
+/// A reply in which the order of sets and maps does not matter, without the fields named in
+/// `left_out`.
 fn ordered(reply: Reply, left_out: &[&str]) -> Reply {
     let sorted = |mut items: Vec<Reply>| {
         items.sort_by(|a, b| a.partial_cmp(b).expect("no floats"));
@@ -229,7 +229,7 @@ fn commands_are_described_as_redis_describes_them() {
     let all = ours.line("COMMAND LIST");
     let names: Vec<String> = all.items().iter().map(Reply::text).collect();
     assert!(names.len() > 25);
-    // Redis has this one since 7.2, and what is called like us never.
+    // Redis has `client|setinfo` since 7.2, and has no commands with our name.
     let is_theirs = |name: &&String| *name != "client|setinfo" && !name.starts_with("mneme");
     for name in names.iter().filter(is_theirs) {
         let describe = |client: &mut Client| {
@@ -237,14 +237,15 @@ fn commands_are_described_as_redis_describes_them() {
             let Reply::Array(mut fields) = info.items()[0].clone() else {
                 panic!("{name}: {info:?}")
             };
-            // Mneme's containers hold fewer subcommands.
+            // Mneme's containers have fewer subcommands.
             if !fields[9].items().is_empty() {
                 fields.truncate(9);
             }
             ordered(Reply::Array(fields), &[])
         };
         assert_eq!(describe(&mut ours), describe(&mut theirs), "{name}");
-        // Summaries are in our words, costs are our own, and history is Redis'.
+        // Compared without the summaries, which are in our words, the costs, which are ours, and
+        // the history, which is Redis'.
         let document = |client: &mut Client| {
             let docs = client.line(&format!("COMMAND DOCS {name}"));
             ordered(
@@ -265,7 +266,7 @@ fn commands_are_described_as_redis_describes_them() {
 }
 
 #[test]
-fn values_are_encoded_as_redis_would_if_they_were_stored_now() {
+fn values_have_the_encoding_of_a_new_value_in_redis() {
     let Some(redis) = Redis::start() else { return };
     let (_running, address) = start(server());
     let mut clients = [address, redis.address].map(Client::connect);
@@ -347,7 +348,7 @@ fn broken_requests_have_the_same_answers() {
     for request in requests {
         let answer = |address| {
             let mut client = Client::connect(address);
-            // The last command ends the connection where the request itself does not.
+            // The last command ends the connection if the request itself does not.
             client.send(&[&request[..], b"\r\nECHO end\r\nQUIT\r\n"].concat());
             String::from_utf8_lossy(&client.rest()).into_owned()
         };
@@ -356,7 +357,7 @@ fn broken_requests_have_the_same_answers() {
     }
 }
 
-/// Nobody compares Mneme with a server that only has Redis' port.
+/// A test never takes a server that has Redis' port for Redis.
 #[test]
 fn a_server_that_has_the_port_is_not_taken_for_redis() {
     if Redis::start().is_none() {

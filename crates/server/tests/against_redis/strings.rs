@@ -1,4 +1,4 @@
-//! Strings.
+//! Commands for strings.
 
 use crate::generate::{
     Command, key, line, name, of_a_key, of_a_key_and_value, of_keys, of_pairs, position, value,
@@ -126,7 +126,7 @@ fn setrange() -> impl Strategy<Value = Command> {
     })
 }
 
-/// A number, or what looks like one.
+/// A number, or something similar to one.
 fn float() -> impl Strategy<Value = Vec<u8>> {
     let decimal = "[+-]?[0-9]{0,20}[.]?[0-9]{0,20}";
     let text = prop_oneof![

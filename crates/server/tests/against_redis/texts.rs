@@ -1,8 +1,8 @@
-//! What is refused, and in which words: byte by byte.
+//! Error replies, compared byte by byte.
 
 use crate::common::{Client, Redis, debugged, encode, info, start};
 
-/// Lines of words; `\x` escapes are for bytes that are not text.
+/// Lines of words; `\x` escapes stand for bytes that are not text.
 const REFUSED: &[&str] = &[
     "SELECT 2147483648",
     "SELECT -2147483649",
@@ -82,7 +82,7 @@ const REFUSED: &[&str] = &[
     "EXEC",
 ];
 
-/// The words of a line, with what is escaped as the byte that it is.
+/// The words of a line, with escapes replaced by their bytes.
 fn words(line: &str) -> Vec<Vec<u8>> {
     let unescaped = |word: &str| {
         let mut parts = word.split("\\x");
@@ -97,13 +97,13 @@ fn words(line: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_is_refused_is_refused_in_the_same_bytes() {
+fn errors_have_the_same_bytes_as_in_redis() {
     let Some(redis) = Redis::start() else { return };
     let (_running, address) = start(debugged());
     let [ours, theirs] = [address, redis.address].map(|address| {
         let mut client = Client::connect(address);
         for line in REFUSED.iter().chain(&["QUIT"]) {
-            // What is asked shows in the answers, too.
+            // Sends the line as text too, so that a failure shows which line it was.
             client.send(&[encode(&["ECHO", line]), encode(&words(line))].concat());
         }
         let answers = client.rest();
@@ -146,9 +146,9 @@ fn commands_are_counted_as_redis_counts_them() {
     let (_running, address) = start(debugged());
     for lines in [
         &["SET a x", "GET a", "MGET a b", "PING"][..],
-        // Refused before they are executed.
+        // Refused before their execution.
         &["NOSUCH", "GET", "CLIENT NOSUCH", "GET a b c"],
-        // Executed, and failed.
+        // Executed, with an error.
         &["SET a x", "INCR a", "SETRANGE a -1 x"],
         &["MULTI", "SET a 1", "INCR a", "GET a", "EXEC"],
         &["MULTI", "SET a 1", "DISCARD", "EXEC"],
@@ -161,7 +161,7 @@ fn commands_are_counted_as_redis_counts_them() {
             for line in lines {
                 client.line(line);
             }
-            // In one write as well, which may go to the store together.
+            // Also in one write, which the server may pass to the store as one batch.
             let lines = lines.iter().copied();
             let pipeline: Vec<u8> = lines
                 .clone()

@@ -1,4 +1,4 @@
-//! Transactions. What comes between `MULTI` and `EXEC` is whatever commands follow.
+//! Transactions. Between `MULTI` and `EXEC` come random commands.
 
 use crate::generate::{Command, line, of_keys};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! A small Redis client for tests, and a real Redis beside it where there is one.
+//! A small Redis client for tests, and a real Redis to compare with, if there is one.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +11,7 @@ use mneme_server::settings::Key;
 use mneme_server::{Running, Server};
 use mneme_testkit::{Process, TestDir};
 
-/// A reply of either protocol.
+/// A reply in either protocol.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub enum Reply {
     Simple(String),
@@ -24,7 +24,7 @@ pub enum Reply {
     Array(Vec<Reply>),
     Set(Vec<Reply>),
     Map(Vec<(Reply, Reply)>),
-    /// What was not asked for just now.
+    /// A message that is not a reply to a command.
     Push(Vec<Reply>),
 }
 
@@ -61,7 +61,7 @@ pub struct Client {
     pub stream: BufReader<TcpStream>,
 }
 
-/// Nothing in these tests should take as long; it turns a hang into a failure.
+/// No reply in these tests takes as long; the timeout turns a hang into a failure.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Client {
@@ -193,7 +193,7 @@ pub fn start(server: Server) -> (Running, SocketAddr) {
     (running, address)
 }
 
-/// A real Redis 7.0 that ends with this value.
+/// A real Redis 7.0, which is ended when this value is dropped.
 pub struct Redis {
     _process: Process,
     pub address: SocketAddr,
@@ -201,7 +201,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// `None`, with a word on the terminal, where there is no such program.
+    /// `None`, with a message on the terminal, if Redis is not installed.
     pub fn start() -> Option<Self> {
         let version = Command::new("redis-server").arg("--version").output().ok();
         let version = version
@@ -214,7 +214,7 @@ impl Redis {
             );
             return None;
         }
-        // A port that was free a moment ago may be taken now; then another is tried.
+        // A port that was just free may be taken by now; then another is tried.
         let started = (0..20).find_map(|_| {
             let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let port = free.local_addr().unwrap().port();
@@ -225,11 +225,11 @@ impl Redis {
         started
     }
 
-    /// `None` if Redis has ended, because another server has the port.
+    /// `None` if Redis has ended because another server has the port.
     pub fn start_at(port: u16) -> Option<Self> {
         let directory = TestDir::new("redis");
-        // Redis makes its socket when it has its port. Whatever answers at the port before that
-        // may be another server.
+        // Redis makes its socket once it has its port. Before that, another server may answer at
+        // the port.
         let socket = directory.path().join("socket");
         let mut redis = Command::new("redis-server");
         redis

@@ -1,4 +1,4 @@
-//! Users and what they may do.
+//! Users and their permissions.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,7 +29,7 @@ fn logged(client: &mut Client, field: &str) -> String {
 }
 
 #[test]
-fn a_restricted_user_meets_its_bounds_alone_and_in_pipelines() {
+fn a_restricted_user_is_denied_alone_and_in_pipelines() {
     let (_running, address) = start(server());
     let [mut admin, mut user] = [0; 2].map(|_| Client::connect(address));
     admin.line("ACL SETUSER app on >secret ~app:* %R~shared:* +@read +@write +@connection");
@@ -42,7 +42,7 @@ fn a_restricted_user_meets_its_bounds_alone_and_in_pipelines() {
         error(&user.line("CONFIG GET port")),
         "NOPERM this user has no permissions to run the 'config|get' command"
     );
-    // A batch of GETs and one of SETs, in the middle of which one is denied.
+    // A batch of GETs and one of SETs, each with a denied command in the middle.
     let lines = [
         "SET app:1 a",
         "SET app:2 b",
@@ -81,7 +81,7 @@ fn a_restricted_user_meets_its_bounds_alone_and_in_pipelines() {
 }
 
 #[test]
-fn a_queued_command_is_judged_by_the_rules_of_its_execution() {
+fn a_queued_command_is_checked_by_the_rules_at_its_execution() {
     let (_running, address) = start(server());
     let [mut admin, mut user] = [0; 2].map(|_| Client::connect(address));
     admin.line("ACL SETUSER app on nopass allkeys +@all");
@@ -95,11 +95,11 @@ fn a_queued_command_is_judged_by_the_rules_of_its_execution() {
     assert_eq!(replies.items()[1], Reply::Null);
     assert_eq!(admin.line("EXISTS a"), Reply::Integer(0));
     assert_eq!(logged(&mut admin, "context"), "multi");
-    // Denied at once, it fails the transaction.
+    // It is denied at once, and so the transaction fails.
     user.line("MULTI");
     assert_eq!(error(&user.line("SET a 1")), DENIED_KEY);
     assert!(error(&user.line("EXEC")).starts_with("EXECABORT"));
-    // By a change in the transaction itself.
+    // Here the transaction itself changes the rules.
     admin.line("ACL SETUSER app allkeys");
     for line in ["MULTI", "SET a 1", "ACL SETUSER app -set", "SET a 2"] {
         user.line(line);
@@ -110,8 +110,8 @@ fn a_queued_command_is_judged_by_the_rules_of_its_execution() {
     assert_eq!(admin.line("GET a"), Reply::bulk("1"));
 }
 
-/// Writers on both threads pipeline without end; each reply to a change is followed by a look at
-/// how far they had got, beyond which nothing may be written.
+/// Writers on both threads send pipelines without end. After each reply to a change of rules, the
+/// test reads how far they have got; nothing may be written after that.
 #[test]
 fn a_rule_takes_effect_with_its_reply() {
     let (_running, address) = start(server());
@@ -149,8 +149,8 @@ fn a_rule_takes_effect_with_its_reply() {
     });
 }
 
-/// A command that wants the server to itself waits behind a change that wants it too, after it was
-/// admitted by the old rules. It is looked at again then.
+/// A command that needs an exclusive section was permitted by the old rules, and waits behind a
+/// change of rules that needs one too. It is checked again after the change.
 #[test]
 fn a_rule_takes_effect_for_commands_that_wait_for_the_change() {
     let (_running, address) = start(server().threads(4));
@@ -185,14 +185,14 @@ fn a_rule_takes_effect_for_commands_that_wait_for_the_change() {
 }
 
 #[test]
-fn clients_of_a_user_that_is_gone_are_closed() {
+fn clients_of_a_deleted_user_are_disconnected() {
     let (_running, address) = start(server());
     let [mut admin, mut user, mut own] = [0; 3].map(|_| Client::connect(address));
     admin.line("ACL SETUSER app on nopass +@all");
     user.line("AUTH app x");
     own.line("AUTH app x");
     assert!(admin.line("CLIENT LIST").text().contains("user=app"));
-    // One of them removes its own user, and is answered.
+    // One of them deletes its own user, and gets the reply.
     assert_eq!(own.line("ACL DELUSER app"), Reply::Integer(1));
     assert_eq!(own.try_reply(), None);
     assert_eq!(user.try_reply(), None);
@@ -214,10 +214,10 @@ fn the_default_users_password_is_requirepass() {
     let mut other = Client::connect(address);
     assert!(error(&other.line("AUTH first")).starts_with("WRONGPASS"));
     assert_eq!(other.line("AUTH default second"), Reply::ok());
-    // Another password that only the rules know.
+    // A further password, set by a rule only.
     client.line("ACL SETUSER default >third");
     assert_eq!(Client::connect(address).line("AUTH third"), Reply::ok());
-    // Once none is asked, those that have come before need none either.
+    // When no password is needed any more, connections from before need none either.
     let mut waiting = Client::connect(address);
     assert!(error(&waiting.line("PING")).starts_with("NOAUTH"));
     client.command(&["CONFIG", "SET", "requirepass", ""]);
@@ -227,14 +227,14 @@ fn the_default_users_password_is_requirepass() {
 }
 
 #[test]
-fn a_client_that_tries_passwords_is_cut_off() {
+fn a_client_that_tries_passwords_is_disconnected() {
     let (_running, address) = start(server().password("secret"));
     let mut client = Client::connect(address);
     let wrong = |client: &mut Client| {
         let reply = error(&client.line("AUTH wrong"));
         assert!(reply.starts_with("WRONGPASS"), "{reply}");
     };
-    // The right one begins the count again; RESET does not.
+    // The right password resets the count; RESET does not.
     (0..19).for_each(|_| wrong(&mut client));
     assert_eq!(client.line("AUTH secret"), Reply::ok());
     (0..10).for_each(|_| wrong(&mut client));
@@ -244,7 +244,7 @@ fn a_client_that_tries_passwords_is_cut_off() {
 }
 
 #[test]
-fn a_file_of_users_is_taken_whole_or_not_at_all() {
+fn a_file_of_users_is_loaded_completely_or_not_at_all() {
     let directory = TestDir::new("acl");
     let path = directory.path().join("users.acl");
     let write = |text: &str| std::fs::write(&path, text).unwrap();
@@ -252,7 +252,7 @@ fn a_file_of_users_is_taken_whole_or_not_at_all() {
     write("user alice on nopass ~* +@all\n\nuser bob on >pw +lpush (~a* +get)\n");
     let (running, address) = start(with_file().password("secret"));
     let mut alice = Client::connect(address);
-    // A default user that the file does not name keeps its password.
+    // A default user that is not in the file keeps its password.
     assert!(error(&alice.line("PING")).starts_with("NOAUTH"));
     assert_eq!(alice.line("AUTH alice x"), Reply::ok());
     write("user alice on nopass ~* +@all\nuser carol on +nope\nnonsense\nuser alice off\n");
@@ -271,7 +271,7 @@ fn a_file_of_users_is_taken_whole_or_not_at_all() {
     };
     assert_eq!(names(&mut alice), ["alice", "bob", "default"]);
     alice.line("ACL SETUSER dave on nopass +ping");
-    // As in Redis, a name may be empty.
+    // As in Redis, a user's name may be empty.
     alice.command(&["ACL", "SETUSER", "", "on", "nopass", "~a"]);
     let list = alice.line("ACL LIST");
     assert_eq!(alice.line("ACL SAVE"), Reply::ok());
@@ -286,9 +286,9 @@ fn a_file_of_users_is_taken_whole_or_not_at_all() {
     assert!(refused.contains(":1: Syntax error"), "{refused}");
 }
 
-/// The file that `docs/guides/operating.md` shows.
+/// Uses the file shown in `docs/guides/operating.md`.
 #[test]
-fn the_guides_users_may_do_what_the_guide_says() {
+fn the_guides_users_have_the_permissions_that_it_describes() {
     let guide = include_str!("../../../../docs/guides/operating.md");
     let file = guide.split("```text\n").nth(1).unwrap();
     let file = file
@@ -340,7 +340,7 @@ fn passwords_of_rules_are_nowhere_to_be_read() {
         "AUTH app marker2",
         "HELLO 3 AUTH app marker",
         "CONFIG SET requirepass marker",
-        // Redis' own, which is refused.
+        // Redis' own setting, which is refused here.
         "CONFIG SET masterauth marker",
     ] {
         client.line(line);
@@ -357,7 +357,7 @@ fn passwords_of_rules_are_nowhere_to_be_read() {
     }
 }
 
-/// A client that may do nothing else can still name itself and fail to authenticate.
+/// A client without any permissions can still set its name and fail to authenticate.
 #[test]
 fn an_event_of_the_log_is_short_however_long_the_names_of_its_client_are() {
     let (_running, address) = start(server());
@@ -372,9 +372,9 @@ fn an_event_of_the_log_is_short_however_long_the_names_of_its_client_are() {
     assert!(admin.line("CLIENT LIST").text().contains(&name));
 }
 
-/// To judge a key takes memory, which `maxmemory-clients` bounds for a restricted user too.
+/// Checking keys takes memory, which `maxmemory-clients` limits for restricted users too.
 #[test]
-fn too_many_keys_are_refused_before_each_is_judged() {
+fn too_many_keys_are_refused_before_each_is_checked() {
     let (_running, address) = start(server());
     let [mut admin, mut user] = [0; 2].map(|_| Client::connect(address));
     admin.line("ACL SETUSER app on nopass ~a* +exists");

@@ -1,5 +1,5 @@
-//! The memory that clients take: a reply is delivered or its connection is closed, a client that
-//! has not authenticated takes next to nothing, and all clients together stay within
+//! The memory of clients: a reply is delivered or its connection is closed, a client that has not
+//! authenticated needs very little memory, and all clients together stay within
 //! `maxmemory-clients`.
 
 use std::io::{ErrorKind, Read, Write};
@@ -15,7 +15,7 @@ fn number(line: &str, name: &str) -> usize {
     value.expect(name).trim().parse().expect(name)
 }
 
-/// Writes as much of `bytes` as the socket takes at once. Returns how much; `None` once it is
+/// Writes as many of `bytes` as the socket accepts at once. Returns their number; `None` once it is
 /// closed.
 fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> Option<usize> {
     match stream.write(bytes) {
@@ -28,7 +28,7 @@ fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> Option<usize> {
 #[test]
 fn replies_to_a_reader_near_its_limit_arrive_in_order_or_the_connection_ends() {
     const COMMANDS: usize = 6_000;
-    // Unsent replies come near the limit and stay below it while the client reads.
+    // Unsent replies approach the limit, and stay below it while the client reads.
     let (_running, address) = start(
         server()
             .threads(1)
@@ -46,8 +46,8 @@ fn replies_to_a_reader_near_its_limit_arrive_in_order_or_the_connection_ends() {
         }
     });
     let mut watcher = Client::connect(address);
-    // Until its unsent replies are near the limit, or over it and the connection is closed: a
-    // client that does not read is listened to a little more after each second.
+    // Continues until the unsent replies are near the limit, or beyond it so that the connection is
+    // closed. The server reads a little more from a client that does not read, once a second.
     let goes_on = |watcher: &mut Client| {
         let list = watcher.line("CLIENT LIST").text();
         let mut unsent = list.lines().map(|line| number(line, "obl"));
@@ -69,7 +69,7 @@ fn replies_to_a_reader_near_its_limit_arrive_in_order_or_the_connection_ends() {
 }
 
 #[test]
-fn a_client_that_has_not_authenticated_takes_little_memory() {
+fn an_unauthenticated_client_needs_little_memory() {
     const MOST: usize = 64 << 10;
     let (_running, address) = start(server().threads(1).password("secret"));
     let mut watcher = Client::connect(address);
@@ -88,7 +88,8 @@ fn a_client_that_has_not_authenticated_takes_little_memory() {
         let own = stranger.local_addr().unwrap().to_string();
         stranger.set_nonblocking(true).unwrap();
         let (mut sent, mut refused) = (0, 0);
-        // It reads nothing. In the end neither socket takes more, or the server has closed it.
+        // The client reads nothing. In the end neither socket accepts more, or the server has
+        // closed it.
         while sent < (64 << 20) && refused < 1_000 {
             match write_some(&mut stranger, &request[sent % request.len()..]) {
                 Some(0) => refused += 1,
@@ -101,7 +102,7 @@ fn a_client_that_has_not_authenticated_takes_little_memory() {
                 assert!(total <= MOST, "{line}");
             }
         }
-        // Replies to long commands are short, and fit the sockets.
+        // The replies to long commands are short, and fit into the sockets' buffers.
         let is_short = request.len() == whole.len();
         assert!(
             !is_short || sent < 64 << 20,
@@ -110,8 +111,8 @@ fn a_client_that_has_not_authenticated_takes_little_memory() {
     }
 }
 
-/// Nothing is kept of what a stranger calls itself: with all else that is let in it was more than
-/// 64 KiB.
+/// The name that a client sets before it has authenticated is not stored: with everything else that
+/// is allowed, it took more than 64 KiB.
 #[test]
 fn a_client_has_a_name_once_it_has_authenticated() {
     let (_running, address) = start(server().threads(1).password("secret"));
@@ -138,7 +139,7 @@ fn a_client_that_waits_keeps_no_buffers() {
     const MOST: usize = 2 << 10;
     let (_running, address) = start(server().threads(1));
     let mut watcher = Client::connect(address);
-    // The thread's buffers have been large once.
+    // The thread's buffers have been large before.
     watcher.command(&["ECHO", &"x".repeat(500_000)]);
     let mut idle = Client::connect(address);
     let own = idle.stream.get_ref().local_addr().unwrap().to_string();
@@ -155,7 +156,8 @@ fn a_client_that_waits_keeps_no_buffers() {
         "{}",
         watcher.line("CLIENT LIST").text()
     );
-    // Half a command takes its own length, whatever the buffer that it was read into.
+    // Half a command needs memory for its own length only, however large the buffer that it was
+    // read into.
     idle.send(b"*2\r\n$4\r\nECHO\r\n$30000\r\n");
     idle.send(&[b'x'; 20_000]);
     while total(&mut watcher) < 20_000 {
@@ -175,7 +177,7 @@ fn a_client_that_waits_keeps_no_buffers() {
     assert!(total(&mut watcher) <= MOST, "{}", total(&mut watcher));
 }
 
-/// A client that has sent `len` bytes of a command that is a little longer.
+/// A client that has sent `len` bytes of a slightly longer command.
 fn half_a_command(address: SocketAddr, len: usize) -> Client {
     let mut client = Client::connect(address);
     client.send(format!("*2\r\n$4\r\nECHO\r\n${}\r\n", len + 1000).as_bytes());
@@ -184,7 +186,7 @@ fn half_a_command(address: SocketAddr, len: usize) -> Client {
 }
 
 #[test]
-fn clients_that_take_too_much_together_are_disconnected_the_largest_first() {
+fn clients_beyond_the_common_limit_are_disconnected_largest_first() {
     const MIB: usize = 1 << 20;
     let (_running, address) = start(server());
     let mut watcher = Client::connect(address);
@@ -196,7 +198,7 @@ fn clients_that_take_too_much_together_are_disconnected_the_largest_first() {
     assert_eq!(spared.line("CLIENT NO-EVICT on"), Reply::ok());
     spared.send(b"*2\r\n$4\r\nECHO\r\n$5000000\r\n");
     spared.send(&vec![b'x'; 4 * MIB]);
-    // A transaction and watched keys count as well.
+    // A transaction and watched keys count too.
     let mut watching = Client::connect(address);
     for index in 0..50 {
         let key = format!("{index}:{}", "k".repeat(4_000));
@@ -219,8 +221,8 @@ fn clients_that_take_too_much_together_are_disconnected_the_largest_first() {
     while info(&mut watcher, "mem_clients_normal") < 9 * MIB as u64 {
         std::thread::yield_now();
     }
-    // This one makes it too much, without the one that is spared. It is not the largest, but the
-    // largest that may be disconnected goes.
+    // This one exceeds the limit, not counting the exempt client. The largest client that is not
+    // exempt is disconnected, which is not this one.
     let _last = half_a_command(address, 5 * MIB / 2);
     assert!(large.rest().is_empty());
     while info(&mut watcher, "connected_clients") != 6 {
@@ -231,7 +233,7 @@ fn clients_that_take_too_much_together_are_disconnected_the_largest_first() {
     spared.send(&vec![b'x'; 5_000_000 - 4 * MIB]);
     spared.send(b"\r\n");
     assert_eq!(spared.reply(), Reply::bulk("x".repeat(5_000_000)));
-    // A lower limit holds at once.
+    // A lower limit takes effect at once.
     assert_eq!(
         watcher.line("CONFIG SET maxmemory-clients 1mb"),
         Reply::ok()
@@ -243,9 +245,10 @@ fn clients_that_take_too_much_together_are_disconnected_the_largest_first() {
     assert_eq!(info(&mut watcher, "evicted_clients"), 0);
 }
 
-/// Clients that are not to be evicted take more than all may, and nobody is disconnected for it.
+/// Clients that are exempt from eviction use more than the limit, and nobody is disconnected for
+/// it.
 #[test]
-fn what_spared_clients_take_costs_no_others_their_connections() {
+fn the_memory_of_exempt_clients_does_not_disconnect_others() {
     const LEN: usize = 4 << 20;
     let (_running, address) = start(server());
     let mut watcher = Client::connect(address);
@@ -266,13 +269,13 @@ fn what_spared_clients_take_costs_no_others_their_connections() {
     other.send(b"\r\n");
     assert_eq!(other.reply(), Reply::bulk("x".repeat(501_000)));
     assert_eq!(info(&mut watcher, "evicted_clients"), 0);
-    // They may take what others may not, and these are bounded as before.
+    // They may exceed the limit; the others are limited as before.
     assert!(half_a_command(address, 3 << 20).rest().is_empty());
     assert_eq!(info(&mut watcher, "evicted_clients"), 1);
 }
 
-/// A transaction's replies are bounded as those of one command are. What it reads beyond that is
-/// not read, and what it changes is changed.
+/// A transaction's replies are limited like those of one command. Beyond the limit its reads return
+/// nothing, but its writes take effect.
 #[test]
 fn a_transaction_reads_no_more_than_its_reply_may_have() {
     let (_running, address) = start(server());
@@ -292,8 +295,8 @@ fn a_transaction_reads_no_more_than_its_reply_may_have() {
     assert_eq!(watcher.line("GET changed"), Reply::bulk("1"));
 }
 
-/// Each key takes hundreds of bytes while a command has all of them at one instant, and six bytes
-/// on the wire are a key.
+/// A command that handles all its keys at one instant needs hundreds of bytes for each, while a key
+/// can be six bytes in the request.
 #[test]
 fn keys_that_would_take_more_memory_than_all_clients_may_are_refused() {
     let (_running, address) = start(server());
@@ -309,7 +312,7 @@ fn keys_that_would_take_more_memory_than_all_clients_may_are_refused() {
     for command in [
         "DEL", "EXISTS", "MGET", "TOUCH", "UNLINK", "WATCH", "BITOP OR", "MSET", "MSETNX",
     ] {
-        // Every second argument of the last two is a key.
+        // In the last two commands, every second argument is a key.
         let keys = if command.starts_with("MSET") { 2 } else { 1 };
         let refused = client.command(&words(command, 20_000 * keys));
         let is_refused =
@@ -318,11 +321,11 @@ fn keys_that_would_take_more_memory_than_all_clients_may_are_refused() {
         let done = client.command(&words(command, 10_000 * keys));
         assert!(!matches!(done, Reply::Error(_)), "{command}: {done:?}");
     }
-    // What a transaction will take counts while it waits.
+    // The future memory of a queued transaction counts.
     let mut queueing = Client::connect(address);
     assert_eq!(queueing.line("MULTI"), Reply::ok());
     let request = encode(&words("EXISTS", 1_000));
-    // It is disconnected in the middle of this.
+    // The client is disconnected during this write.
     let _ = queueing.stream.get_mut().write_all(&request.repeat(20));
     queueing.rest();
     assert_eq!(info(&mut client, "evicted_clients"), 1);
@@ -356,7 +359,7 @@ fn clients_that_have_not_authenticated_are_disconnected_before_all_others() {
         stranger.send(&[b'x'; 15_000]);
         strangers.push(stranger);
     }
-    // The largest of all is still served.
+    // The largest client is still served.
     user.send(b"x\r\n");
     assert_eq!(user.reply(), Reply::ok());
 }
@@ -378,7 +381,7 @@ fn a_percentage_is_one_of_maxmemory() {
         let refusal = client.line(&format!("CONFIG SET maxmemory-clients {text}"));
         assert!(refusal.text().ends_with(reason), "{refusal:?}");
     }
-    // A fiftieth of 64 MiB is less than what this client sends.
+    // A fiftieth of 64 MiB is less than this client sends.
     client.send(b"*2\r\n$4\r\nECHO\r\n$2000000\r\n");
     let _ = client.stream.get_mut().write_all(&vec![b'x'; 2_000_000]);
     assert!(client.rest().is_empty());
@@ -404,7 +407,7 @@ fn a_scan_returns_a_bounded_number_of_keys_and_keys_returns_all() {
             break;
         }
     }
-    // A MiB of keys, and one step.
+    // A MiB of keys, and one more step.
     assert!(most < 2_500, "{most} keys of 1000 bytes at once");
     let all = client.line("KEYS *0*");
     let mut all: Vec<String> = all.items().iter().map(Reply::text).collect();

@@ -1,4 +1,4 @@
-//! What clients may do about each other, and what the server does about clients that say nothing.
+//! What clients can do to each other, and how the server treats inactive clients.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
@@ -18,14 +18,14 @@ pub fn pipeline(commands: &[&str]) -> Vec<u8> {
         .collect()
 }
 
-/// Waits until so many clients' commands wait for the end of a pause.
+/// Waits until that many clients wait for the end of a pause.
 fn await_held(client: &mut Client, count: u64) {
     while info(client, "blocked_clients") != count {
         std::thread::yield_now();
     }
 }
 
-/// Waits until so many clients are connected.
+/// Waits until that many clients are connected.
 fn await_connected(client: &mut Client, count: u64) {
     while info(client, "connected_clients") != count {
         std::thread::yield_now();
@@ -70,7 +70,7 @@ fn writes_wait_for_the_end_of_a_pause_in_the_order_sent() {
         "INCRBY n 5",
         "GET n",
     ]));
-    // What cannot be executed is refused at once, and reading goes on.
+    // A command that cannot be executed is refused at once, and reads continue.
     assert_eq!(other.reply(), Reply::Null);
     await_held(&mut master, 1);
     assert_eq!(field(&line_of(&mut master, &other_id), "flags"), "b");
@@ -78,7 +78,7 @@ fn writes_wait_for_the_end_of_a_pause_in_the_order_sent() {
     assert!(matches!(master.line("INCR"), Reply::Error(_)));
     assert!(matches!(master.line("NOSUCH"), Reply::Error(_)));
 
-    // A transaction that only reads does not wait, one that writes does.
+    // A transaction that only reads does not wait; one that writes does.
     assert_eq!(master.line("MULTI"), Reply::ok());
     assert_eq!(master.line("GET n"), Reply::Simple("QUEUED".into()));
     assert_eq!(master.line("EXEC"), Reply::Array(vec![Reply::Null]));
@@ -103,7 +103,7 @@ fn a_transaction_queued_before_a_pause_waits_for_its_end() {
     for line in ["MULTI", "SET key value"] {
         other.line(line);
     }
-    // A pause that a transaction begins does not hold the rest of it.
+    // A pause that a transaction begins does not hold back its remaining commands.
     for line in [
         "MULTI",
         "SET a 1",
@@ -163,7 +163,7 @@ fn a_pause_of_everything_ends_by_time() {
     other.send(&pipeline(&["NOSUCH", "GET key"]));
     assert!(matches!(other.reply(), Reply::Error(_)));
     clock.advance_ms(59_999);
-    // No thread sleeps: new clients are accepted, and what cannot be executed is refused.
+    // No thread sleeps: new clients are accepted, and commands that cannot be executed are refused.
     let mut third = Client::connect(address);
     assert!(matches!(third.line("NOSUCH"), Reply::Error(_)));
     master.stream.get_ref().set_nonblocking(true).unwrap();
@@ -176,7 +176,7 @@ fn a_pause_of_everything_ends_by_time() {
     assert!(matches!(other.reply(), Reply::Null | Reply::Bulk(_)));
 }
 
-/// Has the connection reset, as that of a process that is killed with replies unread.
+/// Resets the connection, as the system does for a process that is killed with replies unread.
 fn reset(client: Client) {
     let stream = client.stream.get_ref();
     let linger = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
@@ -224,7 +224,7 @@ fn a_held_client_that_has_closed_its_side_waits_for_a_bounded_time() {
         client.stream.get_ref().shutdown(Shutdown::Write).unwrap();
         client
     };
-    // Time stands still.
+    // The clock is stopped.
     let mut first = held();
     await_held(&mut master, 1);
     assert_eq!(master.line("CLIENT UNPAUSE"), Reply::ok());
@@ -254,7 +254,7 @@ fn a_server_stops_although_clients_wait_for_the_end_of_a_pause() {
     assert_eq!(other.try_reply(), None);
 }
 
-/// Clients that are certainly served by different threads, and their numbers.
+/// Clients that are served by different threads, with their ids.
 fn several(address: SocketAddr, count: usize) -> Vec<(Client, String)> {
     let connect = |_| {
         let mut client = Client::connect(address);
@@ -265,11 +265,11 @@ fn several(address: SocketAddr, count: usize) -> Vec<(Client, String)> {
 }
 
 #[test]
-fn killed_clients_are_gone_on_every_thread() {
+fn killed_clients_are_disconnected_on_every_thread() {
     let (_running, address) = start(server().threads(3));
     let mut killer = Client::connect(address);
     let own = id(&mut killer);
-    // By number, old form, address, and in spite of a pause that holds one.
+    // By id, by the old form, by address, and during a pause that holds one of them back.
     let mut clients = several(address, 6);
     for (mut client, id) in clients.drain(..2) {
         assert_eq!(
@@ -313,7 +313,7 @@ fn killed_clients_are_gone_on_every_thread() {
     killer.line("CLIENT UNPAUSE");
     assert_eq!(killer.line("EXISTS key"), Reply::Integer(0));
 
-    // All others; then itself, after the reply.
+    // Kills all others, and then itself, after the reply.
     assert_eq!(killer.line("CLIENT KILL TYPE pubsub"), Reply::Integer(0));
     assert_eq!(killer.line("CLIENT KILL TYPE normal"), Reply::Integer(1));
     assert_eq!(clients.pop().unwrap().0.try_reply(), None);
@@ -335,7 +335,7 @@ fn no_command_of_a_killed_client_is_executed_after_the_reply() {
         let mut sender = victim.stream.get_ref().try_clone().unwrap();
         let sending = std::thread::spawn(move || {
             let commands = encode(&["INCR", "n"]).repeat(100);
-            // Until the connection breaks.
+            // Until the connection is closed.
             while std::io::Write::write_all(&mut sender, &commands).is_ok() {}
         });
         assert!(matches!(victim.reply(), Reply::Integer(_)));
@@ -375,7 +375,7 @@ fn idle_clients_are_disconnected_and_others_are_not() {
 }
 
 #[test]
-fn replies_are_left_out_as_asked_also_of_what_goes_to_the_store_together() {
+fn replies_are_suppressed_also_for_batched_commands() {
     let (_running, address) = start(server());
     let mut client = Client::connect(address);
     let many = |name: &str| {
@@ -399,7 +399,7 @@ fn replies_are_left_out_as_asked_also_of_what_goes_to_the_store_together() {
     assert_eq!(client.reply(), Reply::ok());
     assert_eq!(client.reply(), Reply::bulk("value"));
 
-    // One reply, whatever it is, and no more.
+    // One command without a reply, whichever it is.
     client.send(&[pipeline(&["CLIENT REPLY SKIP"]), many("SET"), many("GET")].concat());
     for _ in 0..199 {
         assert_eq!(client.reply(), Reply::ok());
@@ -459,7 +459,7 @@ fn client_list_shows_every_client_as_it_is() {
     shows(&[("flags", "N"), ("multi", "-1")]);
     other.line("NOSUCH");
     shows(&[("cmd", "NULL")]);
-    // Half a command is kept, and shown, until the rest comes.
+    // Half a command is kept, and its memory is shown, until the rest arrives.
     other.send(b"PING\r\n*2\r\n$4\r\nECHO\r\n$3\r\nab");
     assert_eq!(other.reply(), Reply::Simple("PONG".into()));
     shows(&[("cmd", "ping"), ("qbuf", "20")]);
@@ -480,7 +480,7 @@ fn client_list_shows_every_client_as_it_is() {
 fn of_twenty_thousand_connections_the_allowed_number_is_served() {
     let most = 500;
     let path = std::env::temp_dir().join(format!("mneme-clients-{}.sock", std::process::id()));
-    // Loopback ports are few, and other tests need some.
+    // Over a unix socket: loopback ports are few, and other tests need some.
     let (_running, address) = start(server().max_clients(most).unix_socket(&path));
     let mut within = Vec::new();
     let mut refused = 0;
@@ -500,7 +500,7 @@ fn of_twenty_thousand_connections_the_allowed_number_is_served() {
         refused += 1;
     }
     assert_eq!(refused, 20_000 - most);
-    // The clients that were served still are, and each that leaves makes way for one.
+    // The clients that were served still are, and each that disconnects makes place for another.
     for stream in &mut within {
         std::io::Write::write_all(stream, b"ECHO a\r\n").unwrap();
         let mut reply = [0; 7];
@@ -520,12 +520,12 @@ fn of_twenty_thousand_connections_the_allowed_number_is_served() {
 }
 
 #[test]
-fn inline_commands_that_wait_for_the_end_of_a_pause_are_what_they_were() {
+fn inline_commands_are_unchanged_after_waiting_for_a_pause() {
     let (_running, address) = start(server());
     let (mut client, mut other) = (Client::connect(address), Client::connect(address));
     assert_eq!(other.line("CLIENT PAUSE 100000 WRITE"), Reply::ok());
     client.send(b"SET \"a b\" 'c \\'d'\r\nINCRBY \"k\" 5\r\nGET \"a b\"\r\nSET half");
-    // It has come to wait once it is counted.
+    // Once it is counted, it waits.
     while !other
         .line("INFO clients")
         .text()
@@ -544,7 +544,7 @@ fn inline_commands_that_wait_for_the_end_of_a_pause_are_what_they_were() {
 }
 
 #[test]
-fn unwanted_replies_are_left_out_however_long_they_are() {
+fn suppressed_replies_are_left_out_however_long_they_are() {
     let (_running, address) = start(server());
     let mut client = Client::connect(address);
     client.command(&["SET", "big", &"v".repeat(300_000)]);
@@ -557,7 +557,7 @@ fn unwanted_replies_are_left_out_however_long_they_are() {
     assert_eq!(client.reply(), Reply::Simple("PONG".into()));
 }
 
-/// An idle client is found by its own thread, which sleeps.
+/// An idle client is detected by its own thread, which sleeps.
 #[test]
 fn a_timeout_that_is_set_later_holds_for_connected_clients() {
     let (_running, address) = start(server().threads(2));
@@ -567,7 +567,7 @@ fn a_timeout_that_is_set_later_holds_for_connected_clients() {
     }
     let mut steady = clients.pop().unwrap();
     assert_eq!(steady.line("CONFIG SET timeout 1"), Reply::ok());
-    // It is not silent itself.
+    // This client itself is not idle.
     let gone = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -601,7 +601,7 @@ fn clients_are_listed_as_asked_for_however_many() {
         .take(50_000)
         .collect();
     assert_eq!(listed(&mut clients[0], &many).len(), 40_000);
-    // What may not be sent is not built.
+    // A reply that may not be sent is not built either.
     let limit = "CONFIG SET client-output-buffer-limit";
     let limit = limit
         .split(' ')
@@ -613,13 +613,13 @@ fn clients_are_listed_as_asked_for_however_many() {
 }
 
 #[test]
-fn passwords_are_bytes_that_can_be_given_again() {
+fn a_password_that_no_client_could_give_is_refused() {
     let (_running, address) = start(server());
     let mut client = Client::connect(address);
     let set = |client: &mut Client, password: &[u8]| {
         client.command(&[&b"CONFIG"[..], b"SET", b"requirepass", password])
     };
-    // Repaired, it would be a password that no client can give.
+    // If the bytes were converted, it would be a password that no client can give.
     let refused = set(&mut client, b"p\xffw");
     assert_eq!(
         refused,
@@ -660,7 +660,7 @@ fn a_limit_that_is_set_later_holds_for_connected_clients() {
     assert_eq!(other.command(&limit), Reply::ok());
     greedy.send(&encode(&[vec!["MGET"], vec!["key"; 100]].concat()));
     assert!(greedy.rest().len() < 64 << 20);
-    // As does one command that is too long, whole or not.
+    // So is a client with one command that is too long, complete or not.
     assert_eq!(
         other.line("CONFIG SET client-query-buffer-limit 1mb"),
         Reply::ok()
@@ -672,7 +672,7 @@ fn a_limit_that_is_set_later_holds_for_connected_clients() {
         started.and_then(|()| sender.write_all(&vec![b'x'; 4 << 20]))
     });
     assert!(lengthy.rest().is_empty());
-    // The connection may have been closed while it was still sending.
+    // The connection may have been closed while the client was still sending.
     let _ = sending.join().unwrap();
     assert_eq!(other.line("PING"), Reply::Simple("PONG".into()));
 }

@@ -1,4 +1,4 @@
-//! What an operator relies on when changing the configuration of a running server.
+//! Changes to the configuration of a running server.
 
 use std::path::PathBuf;
 
@@ -45,7 +45,7 @@ fn settings_change_all_together_or_not_at_all() {
     );
 }
 
-/// The words of refusals are Redis'.
+/// The error texts are Redis'.
 #[test]
 fn refusals_are_worded_as_in_redis() {
     let Some(redis) = Redis::start() else { return };
@@ -89,8 +89,7 @@ fn refusals_are_worded_as_in_redis() {
     }
 }
 
-/// Linux refuses to count beyond 32767 seconds of silence; each new connection was dropped for it.
-/// Were each name compared with all before it, this would take the server minutes.
+/// Comparing each name with all before it would keep the server busy for minutes.
 #[test]
 fn a_change_of_very_many_settings_is_refused_at_once() {
     let (_running, address) = start(server());
@@ -101,6 +100,8 @@ fn a_change_of_very_many_settings_is_refused_at_once() {
     assert!(refused.ends_with("duplicate parameter"), "{refused}");
 }
 
+/// Linux refuses a keepalive of more than 32767 seconds; for that each new connection used to be
+/// dropped.
 #[test]
 fn a_keepalive_beyond_what_the_system_counts_drops_no_client() {
     let (_running, address) = start(server());
@@ -138,7 +139,7 @@ fn the_settings_of_active_defragmentation_are_the_stores_policy_at_once() {
     assert_eq!(client.line("CONFIG SET activedefrag yes"), Reply::ok());
     let info = client.line("INFO memory").text();
     assert!(info.contains("mneme_target_fill:0.500"), "{info}");
-    // What is refused in part has changed nothing.
+    // A change that is refused in part has changed nothing.
     let refused =
         client.line("CONFIG SET active-defrag-threshold-lower 25 active-defrag-cycle-min 0");
     assert!(refused.text().contains("between 1 and 99"), "{refused:?}");
@@ -157,7 +158,7 @@ fn a_store_grows_while_it_serves_and_does_not_shrink() {
             .unwrap()
     };
     let full = fill(0);
-    // Its records are some 80 % of it: what is free besides is for compaction.
+    // Its records are some 80 % of it; the rest is for compaction.
     let advice = client.line("MEMORY DOCTOR").text();
     assert!(advice.contains("nearly full"), "{advice}");
     assert_eq!(client.line("CONFIG SET maxmemory 128mb"), Reply::ok());
@@ -190,7 +191,7 @@ fn the_policy_changes_what_a_full_store_does() {
     }
     let oom = Reply::Error("OOM command not allowed when used memory > 'maxmemory'.".into());
     assert_eq!(client.command(&["SET", "more", &long]), oom);
-    // None of the records expires: nothing may go.
+    // None of the records expires, so none may be evicted.
     assert_eq!(
         client.line("CONFIG SET maxmemory-policy volatile-ttl"),
         Reply::ok()
@@ -255,14 +256,14 @@ fn more_clients_than_the_system_has_descriptors_for_are_refused_as_in_redis() {
     assert_eq!(value(&mut client, "maxclients"), possible);
 }
 
-/// A configuration file that is gone with the test, and a server by it.
+/// A server with a configuration file that is removed at the end of the test.
 struct Configured {
     path: PathBuf,
     running: Running,
 }
 
 impl Configured {
-    /// `words` may name the unix socket SOCKET.
+    /// `words` may contain SOCKET for the path of the unix socket.
     fn new(test: &str, words: &str) -> Self {
         let name = format!("mneme-configured-{}-{test}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -275,7 +276,7 @@ impl Configured {
         Self { path, running }
     }
 
-    /// What is said by the unix socket to these lines, up to the end of the connection.
+    /// The answer over the unix socket to these lines, up to the end of the connection.
     fn said(&self, lines: &str) -> String {
         use std::io::{Read as _, Write as _};
         let socket = self.path.with_extension("sock");
@@ -299,7 +300,7 @@ impl Drop for Configured {
     }
 }
 
-/// A port that the system has chosen is shown, and is not for the next start.
+/// A port that the system has chosen is shown, and not written for the next start.
 #[test]
 fn a_free_port_is_shown_and_not_written() {
     let server = Configured::new("free", "port = 0\nunixsocket = \"SOCKET\"\n");
@@ -322,7 +323,7 @@ fn a_server_without_addresses_has_no_port() {
     assert_eq!(server.text(), before);
 }
 
-/// `192.0.2.1` is of a range that no machine has.
+/// `192.0.2.1` is in a range that no machine has.
 #[test]
 fn an_address_that_need_not_be_there_is_left_out() {
     let server = Configured::new("optional", "port = 0\nbind = \"127.0.0.1 -192.0.2.1\"\n");
@@ -339,7 +340,7 @@ fn an_address_that_need_not_be_there_is_left_out() {
 }
 
 #[test]
-fn a_setting_is_asked_for_and_set_by_its_other_name() {
+fn a_setting_is_read_and_set_by_its_alias() {
     let server = Configured::new("alias", "port = 0\n");
     let mut client = Client::connect(server.running.addresses()[0]);
     let bytes = (64 << 20).to_string();
@@ -347,7 +348,7 @@ fn a_setting_is_asked_for_and_set_by_its_other_name() {
     let get = client.line("CONFIG GET Memory THREADS");
     let both = [pair("Memory", &bytes), pair("THREADS", "1")].concat();
     assert_eq!(get, Reply::Array(both));
-    // Once, whatever the case; patterns are of the first names.
+    // Each setting is shown once, in any case of letters; patterns match the main names only.
     let get = client.line("CONFIG GET maxmemory MAXMEMORY *xmemory memory");
     let both = [pair("maxmemory", &bytes), pair("memory", &bytes)].concat();
     assert_eq!(get, Reply::Array(both));
@@ -362,7 +363,7 @@ fn a_setting_is_asked_for_and_set_by_its_other_name() {
     assert!(!text.contains("maxmemory"), "{text}");
 }
 
-/// Names and order of the flags of keys, of each command that there is.
+/// Compares the names and the order of the flags of keys, for every command.
 #[test]
 fn keys_are_described_as_in_redis() {
     let Some(redis) = Redis::start() else { return };
@@ -387,9 +388,9 @@ fn keys_are_described_as_in_redis() {
     assert!(compared > 90, "{compared}");
 }
 
-/// What the pages show of configuration files can be copied from there.
+/// The configuration files shown in the documentation are valid.
 #[test]
-fn the_documented_files_are_taken() {
+fn the_documented_files_are_valid() {
     for page in ["coming-from-redis.md", "guides/operating.md"] {
         let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/");
         let text = std::fs::read_to_string(format!("{docs}{page}")).unwrap();

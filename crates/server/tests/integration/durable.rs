@@ -1,4 +1,5 @@
-//! A server that keeps its data in a directory, as its clients and its embedding program see it.
+//! A server that keeps its data in a directory, from the point of view of clients and of an
+//! embedding program.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,7 +18,7 @@ use mneme_testkit::{Process, TestDir};
 use crate::clients::pipeline;
 use crate::common::{Client, Reply, debugged, encode, info, server, start};
 
-/// A directory that is gone with the test.
+/// A directory that is removed at the end of the test.
 struct Directory(TestDir);
 
 impl Directory {
@@ -33,7 +34,7 @@ impl Directory {
     }
 }
 
-/// The bytes of segments lie outside of the directory.
+/// The data of segments is outside the directory.
 impl Drop for Directory {
     fn drop(&mut self) {
         if self.0.join("registry").exists() {
@@ -55,7 +56,7 @@ fn clients_get_an_error_while_the_data_is_loading() {
     let path = directory.0.join("clients.sock");
     let said = Arc::new(Mutex::new(String::new()));
     let (reached, seen) = (path.clone(), Arc::clone(&said));
-    // It listens and has not loaded anything yet.
+    // The server listens, and has not loaded anything yet.
     let debugged = directory.server().set(Key::EnableDebug, "yes").unwrap();
     let loading = debugged.unix_socket(path).on_starting(move |_| {
         let mut client = UnixStream::connect(&reached).unwrap();
@@ -91,7 +92,8 @@ fn clients_get_an_error_while_the_data_is_loading() {
     drop(running);
 }
 
-/// What tests of clients ask for: the data is loaded from the files, and is what was served.
+/// `DEBUG RELOAD`, which clients' tests use: the data is loaded from the files, and is compared
+/// with the data served.
 #[test]
 fn the_data_is_loaded_beside_what_is_served() {
     let directory = Directory::new("reloaded");
@@ -111,7 +113,7 @@ fn the_data_is_loaded_beside_what_is_served() {
         assert_eq!(client.line("GET c"), Reply::bulk("3"), "{line}");
     }
     assert_eq!(info(&mut client, "rdb_saves"), 1);
-    // What a transaction changes is durable when it has ended: it must not wait for that.
+    // A transaction's changes become durable after it has ended, so it must not wait for them.
     for line in ["MULTI", "SET d 4", "DEBUG RELOAD"] {
         client.line(line);
     }
@@ -123,7 +125,7 @@ fn the_data_is_loaded_beside_what_is_served() {
     assert_eq!(client.line("DEBUG RELOAD NOSAVE"), Reply::ok());
     let refused = client.line("DEBUG RELOAD NONSENSE");
     assert!(matches!(refused, Reply::Error(_)), "{refused:?}");
-    // Nobody waits for what a transaction has written before it ends.
+    // Nothing waits for a transaction's writes before it ends.
     assert_eq!(client.line("MULTI"), Reply::ok());
     for line in ["SET d 4", "DEBUG RELOAD"] {
         assert_eq!(client.line(line), Reply::Simple("QUEUED".into()));
@@ -136,7 +138,7 @@ fn the_data_is_loaded_beside_what_is_served() {
     assert!(matches!(refused, Reply::Error(_)), "{refused:?}");
 }
 
-/// A server that is asked to end while it loads ends at once, and has changed nothing.
+/// A server that is asked to stop while it loads stops at once, and has changed nothing.
 #[test]
 fn a_load_is_ended_by_a_stop() {
     let directory = Directory::new("stopped");
@@ -150,7 +152,7 @@ fn a_load_is_ended_by_a_stop() {
         ended.as_ref().is_some_and(StartError::is_stopped),
         "{ended:?}"
     );
-    // All is on disk: a client may ask for that.
+    // All data is on disk, so a client may request that.
     let path = directory.0.join("clients.sock");
     let loading = directory.server().unix_socket(&path).on_starting(move |_| {
         let mut client = UnixStream::connect(&path).unwrap();
@@ -171,12 +173,12 @@ fn a_load_is_ended_by_a_stop() {
     assert_eq!(client.line("GET kept"), Reply::bulk("yes"));
 }
 
-/// Settings and metrics of a server that has not loaded anything yet.
+/// Settings and metrics of a server that has not loaded its data yet.
 #[test]
-fn what_is_set_while_the_data_is_loading_holds_afterwards() {
+fn settings_made_while_loading_are_kept_afterwards() {
     let directory = Directory::new("loading-settings");
     let path = directory.0.join("clients.sock");
-    // An address that no other process has: the callback has to know the port.
+    // An address that no other process uses, because the callback must know the port.
     let [.., a, b, c] = std::process::id().to_be_bytes();
     let metrics = SocketAddr::from(([127, a, b, c], 29121));
     let said = Arc::new(Mutex::new((String::new(), String::new())));
@@ -248,7 +250,7 @@ fn settings_of_data_on_disk_go_together() {
         let refused = client.line(line).text();
         assert!(refused.contains(words), "{line}: {refused}");
     }
-    // What was said while it was always is durable.
+    // Changes made while the policy was `always` are durable.
     assert_eq!(info(&mut client, "mneme_durable_pending_bytes"), 0);
     assert!(info(&mut client, "mneme_journal_groups") > 0);
 
@@ -263,7 +265,7 @@ fn settings_of_data_on_disk_go_together() {
 }
 
 #[test]
-fn a_tree_is_said_to_be_one() {
+fn a_tree_is_reported_as_such() {
     let directory = Directory::new("tree");
     let tree = || directory.server().set(Key::Durability, "tree").unwrap();
     let (running, address) = start(tree());
@@ -283,7 +285,7 @@ fn a_tree_is_said_to_be_one() {
         let refused = client.line(line).text();
         assert!(refused.contains(words), "{line}: {refused}");
     }
-    // What was acknowledged is durable, which is what a checkpoint stands for.
+    // Acknowledged changes are durable, which is all that a checkpoint has to guarantee.
     assert_eq!(client.line("SAVE"), Reply::ok());
     let begun = client.line("BGSAVE").text();
     assert_eq!(begun, "Background saving started");
@@ -314,10 +316,10 @@ fn one_server_at_a_time_uses_a_directory() {
     start(directory.server());
 }
 
-/// A server's records do not expire before the time that its files name. What is set for a while is
-/// kept for that while, by whatever clock.
+/// A server's records do not expire before the time recorded in its files. A relative expiry keeps
+/// its duration on any clock.
 #[test]
-fn a_clock_that_was_ahead_takes_nothing_that_is_set_to_expire() {
+fn a_clock_that_was_ahead_makes_no_record_expire_early() {
     let directory = Directory::new("clock-ahead");
     let ahead = SystemClock.wall_ms() + 1_000_000_000_000;
     let options =
@@ -413,7 +415,7 @@ fn a_checkpoint_is_written_when_a_save_point_is_reached() {
     assert_eq!(client.line("FLUSHDB"), Reply::ok());
     assert_eq!(changes(&mut client), 6);
 
-    // It is long enough ago, and there are not enough changes for the other one.
+    // Enough time has passed for this save point, and there are too few changes for the other one.
     let save =
         |client: &mut Client, points: &str| client.command(&["CONFIG", "SET", "save", points]);
     assert_eq!(save(&mut client, "3600 1  1 8"), Reply::ok());
@@ -439,7 +441,7 @@ fn a_checkpoint_is_written_when_a_save_point_is_reached() {
     );
 }
 
-/// Names the directory for the process that the next test starts.
+/// Tells the process of the next test its directory.
 const DIRECTORY: &str = "MNEME_TEST_SERVED_DIRECTORY";
 
 fn options() -> StoreOptions {
@@ -450,7 +452,7 @@ fn registry(directory: &Path) -> Registry {
     Registry::open(directory.join("registry")).unwrap()
 }
 
-/// A server whose segment and data both outlive it.
+/// A server whose segment and data outlive it.
 fn outlived(directory: &Path) -> Server {
     let opening = Opening {
         options: options(),
@@ -461,7 +463,7 @@ fn outlived(directory: &Path) -> Server {
     server.segment(registry(directory), "kept", opening)
 }
 
-/// The process of the next test, when started by it.
+/// The process that the next test starts.
 #[test]
 fn serving_until_it_is_killed() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
@@ -475,11 +477,11 @@ fn serving_until_it_is_killed() {
     }
 }
 
-/// Steps of the `EXEC` of the next test.
+/// The number of steps of the next test's `EXEC`.
 const STEPS: usize = 2_000;
 
-/// Has a server killed in the middle of an `EXEC` that runs alone, of which a part is in the
-/// journal by then. Returns how many of its steps local programs have seen.
+/// Makes a server die in the middle of an `EXEC` in an exclusive section, when a part of its
+/// changes is in the journal. Returns the number of steps that local programs have seen.
 fn kill_inside_an_exec(directory: &Path) -> usize {
     let test = "durable::serving_until_it_is_killed";
     let mut process = Process::start_ready(test, [(DIRECTORY, directory)]);
@@ -499,7 +501,7 @@ fn kill_inside_an_exec(directory: &Path) -> usize {
     client.send(&pipeline(&["EXEC"]));
     let mut seen = 0;
     mneme_testkit::wait_until("it is inside", || {
-        // A read fails if its thread stands still for long enough: there is a next one.
+        // A read fails if its thread is not scheduled for long enough; then the next one is used.
         let value = store.get(b"n").ok().flatten();
         seen = value.map_or(0, |n| std::str::from_utf8(&n).unwrap().parse().unwrap());
         store.feed_durable() > before && seen > 0
@@ -508,7 +510,7 @@ fn kill_inside_an_exec(directory: &Path) -> usize {
     seen
 }
 
-/// Copies what the server has on disk, as a power cut leaves it.
+/// Copies the server's files, as a power cut leaves them.
 fn copy_data(directory: &Path) -> PathBuf {
     let copy = directory.join("copy");
     let _ = std::fs::remove_dir_all(&copy);
@@ -523,7 +525,7 @@ fn copy_data(directory: &Path) -> PathBuf {
 #[test]
 fn an_exec_that_runs_alone_is_one_change_to_a_recovery() {
     let directory = Directory::new("exec");
-    // The segment stays, with what was done.
+    // The segment remains, with all changes.
     let (n, copy) = loop {
         let seen = kill_inside_an_exec(&directory.0);
         let copy = copy_data(&directory.0);
@@ -531,7 +533,7 @@ fn an_exec_that_runs_alone_is_one_change_to_a_recovery() {
         let n = Client::connect(address).line("GET n").text();
         let steps: usize = n.parse().unwrap();
         assert!(steps >= seen, "{steps} of {seen} that were seen");
-        // Otherwise the machine had other things to do than to kill it in time.
+        // Otherwise the machine was too busy to kill the server in time.
         if steps < STEPS {
             break (n, copy);
         }
@@ -544,13 +546,13 @@ fn an_exec_that_runs_alone_is_one_change_to_a_recovery() {
         drop(running);
         replies
     };
-    // Without the segment there is nothing of it.
+    // Without the segment nothing of the `EXEC` remains.
     let [before, counted, _, moved] = recovered(&copy);
     assert_eq!(
         [before, counted, moved],
         [Reply::bulk("yes"), Reply::Null, Reply::Null]
     );
-    // What was kept with the segment is in the files from then on.
+    // From then on the files have the changes that the segment had.
     let [before, counted, _, moved] = recovered(&directory.0.join("data"));
     assert_eq!(
         [before, counted, moved],
@@ -558,7 +560,7 @@ fn an_exec_that_runs_alone_is_one_change_to_a_recovery() {
     );
 }
 
-/// A directory that is gone takes no writes, and the end of the server says so.
+/// If the directory is removed, writes are refused, and the server ends with an error.
 #[test]
 fn a_server_whose_directory_was_removed_ends_with_an_error() {
     let directory = Directory::new("removed");
@@ -573,9 +575,9 @@ fn a_server_whose_directory_was_removed_ends_with_an_error() {
     assert!(matches!(ended, ServeError::NotDurable(_)), "{ended}");
 }
 
-/// A start that is refused because of damage says how to look at it.
+/// If damage makes the server refuse to start, the error says how to examine it.
 #[test]
-fn a_damaged_journal_is_refused_with_what_to_do() {
+fn a_damaged_journal_is_refused_with_advice() {
     let directory = Directory::new("damaged");
     let (running, address) = start(directory.server());
     assert_eq!(Client::connect(address).line("SET key value"), Reply::ok());

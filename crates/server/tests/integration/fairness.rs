@@ -1,12 +1,12 @@
-//! Pipelines of slow commands beside other clients: a client waits for the command that is
-//! executed, not for all that others have sent.
+//! Pipelines of slow commands beside other clients: a client waits at most for the command that is
+//! being executed, not for all that others have sent.
 
 use std::io::Write;
 use std::net::SocketAddr;
 
 use crate::common::{Client, Reply, encode, info, server, start};
 
-/// Slow commands in a pipeline; fewer than the server parses at once.
+/// The number of slow commands in a pipeline: fewer than the server parses at once.
 const SLOW: usize = 1_000;
 
 /// A client that has sent a pipeline of slow commands, the first of which has been executed.
@@ -21,10 +21,11 @@ fn slow_pipeline(address: SocketAddr, watcher: &mut Client) -> Client {
     slow
 }
 
-/// The other client's commands are answered before the pipeline's last one is executed.
+/// The other client's command is answered before the last one of the pipeline is executed.
 fn overtakes(address: SocketAddr, other: &mut Client, command: &str) {
-    // On a busy machine the client itself may be off its CPU for as long as the pipeline takes. A
-    // server that lets it wait for the whole pipeline does so each time.
+    // On a busy machine the client itself may not be scheduled for as long as the pipeline takes,
+    // so one success in 20 is enough: a server that made it wait for the pipeline would do so each
+    // time.
     let is_overtaken = (0..20).any(|_| {
         let slow = slow_pipeline(address, other);
         for _ in 0..3 {
@@ -37,7 +38,7 @@ fn overtakes(address: SocketAddr, other: &mut Client, command: &str) {
     assert!(is_overtaken, "{command} waited for the whole pipeline");
 }
 
-/// How many of the slow commands have been executed.
+/// The number of slow commands executed so far.
 fn executed(client: &mut Client) -> usize {
     let text = client.line("INFO commandstats").text();
     let count = text
@@ -46,7 +47,7 @@ fn executed(client: &mut Client) -> usize {
     count.map_or(0, |count| count.split(',').next().unwrap().parse().unwrap())
 }
 
-/// The pipeline goes on and is answered in order.
+/// The pipeline continues and is answered in order.
 fn await_the_rest(mut slow: Client) {
     for _ in 0..SLOW {
         assert_eq!(slow.reply(), Reply::Integer(32 << 20));
@@ -59,17 +60,17 @@ fn await_the_rest(mut slow: Client) {
 fn an_exclusive_command_waits_for_no_pipeline_of_another_thread() {
     for command in ["CLIENT KILL ID 1000000", "CLIENT PAUSE 0"] {
         let (_running, address) = start(server().threads(2));
-        // The slow client is served by the thread that the other does not use.
+        // The slow client is served by the thread that the other client does not use.
         let mut other = Client::connect(address);
         assert_eq!(other.line("PING"), Reply::Simple("PONG".into()));
         overtakes(address, &mut other, command);
     }
 }
 
-/// Slow commands in a transaction.
+/// The number of slow commands in a transaction.
 const LONG: usize = 400;
 
-/// Whether a client's command is executed, or waits for others: its bytes have not been taken.
+/// Whether a client's command is being executed or waits: its bytes are still in the buffer.
 fn is_under_way(watcher: &mut Client, id: i64) -> bool {
     let list = watcher.line("CLIENT LIST").text();
     let line = (list.lines()).find(|line| line.starts_with(&format!("id={id} ")));
@@ -83,29 +84,29 @@ fn id(client: &mut Client) -> i64 {
     }
 }
 
-/// A server of three threads, each with a client: one that carries out a long transaction, one that
-/// sends `command` meanwhile, and one that is to be answered before the transaction is done.
-/// `waits` is whether the command is to be answered when the transaction is done, not before.
+/// Runs a server of three threads with a client each: one executes a long transaction, one sends
+/// `command` meanwhile, and one must be answered before the transaction ends. `waits` says whether
+/// the command itself is answered only after the transaction.
 fn passes_by(command: &str, waits: bool) {
     let (_running, address) = start(server().threads(3));
     let [mut long, mut other, mut third] = [(); 3].map(|()| Client::connect(address));
     let mut ids = [&mut long, &mut other, &mut third].map(id);
-    // As above: a busy machine is no fault of the server's.
+    // As above, a busy machine is not the server's fault.
     let is_passed_by = (0..20).any(|_| {
         long.command(&[&b"SET"[..], b"large", &vec![b'x'; 8 << 20]]);
         assert_eq!(long.line("MULTI"), Reply::ok());
         long.send(&encode(&["BITCOUNT", "large"]).repeat(LONG));
         (0..LONG).for_each(|_| assert_eq!(long.reply(), Reply::Simple("QUEUED".into())));
         long.send(&encode(&["EXEC"]));
-        // It may be over already, if this thread was off its CPU.
+        // The transaction may already be over, if this thread was not scheduled.
         while !is_under_way(&mut third, ids[0]) && executed(&mut third) == 0 {}
         let is_killed = command.contains("LONG");
         let command = command.replace("LONG", &ids[0].to_string());
         other.send(&encode(&command.split(' ').collect::<Vec<_>>()));
-        // It has been received, and waits or is done.
+        // The command has been received, and waits or is done.
         match waits {
             true => {
-                // At the latest until there is nothing to wait for.
+                // Ends at the latest when the transaction is over.
                 while !is_under_way(&mut third, ids[1]) && is_under_way(&mut third, ids[0]) {}
             }
             false => drop(other.reply()),
@@ -135,7 +136,7 @@ fn passes_by(command: &str, waits: bool) {
 }
 
 #[test]
-fn a_command_that_wants_the_server_alone_keeps_nobody_waiting_for_a_transaction() {
+fn an_exclusive_command_keeps_nobody_waiting_for_a_transaction() {
     passes_by("FLUSHALL", true);
 }
 
@@ -172,7 +173,7 @@ fn a_pipeline_that_yields_is_answered_in_order() {
     let (_running, address) = start(server().threads(1));
     let mut client = Client::connect(address);
     client.command(&[&b"SET"[..], b"large", &vec![b'x'; 8 << 20]]);
-    // Each slow command ends a time slice. Its reply is short, the next one is sent at once.
+    // Each slow command ends a time slice. Its reply is short, and the next one is sent at once.
     let text = |index: usize| format!("{index:030000}");
     let mut sender = client.stream.get_ref().try_clone().unwrap();
     let sending = std::thread::spawn(move || {
@@ -191,10 +192,10 @@ fn a_pipeline_that_yields_is_answered_in_order() {
     sending.join().unwrap();
 }
 
-/// Clients whose connections are closed while they wait for their next turn.
+/// The number of clients whose connections are closed while they wait for their next turn.
 const CLOSED: usize = 3;
 
-/// The pipeline of a client that yields after many short replies, and what it is answered.
+/// The pipeline of a client that yields after many short replies, and its replies.
 fn mixed_pipeline() -> (Vec<u8>, Vec<Reply>) {
     let (short, long) = (vec![b'y'; 60_000], "z".repeat(20_000));
     let mut commands = Vec::new();
@@ -224,18 +225,18 @@ fn a_connection_in_the_place_of_a_closed_one_is_answered_in_order() {
         client.send(&encode(&["BITCOUNT", "large"]).repeat(commands));
         (client, id)
     };
-    // They keep the queue of those that wait for their next turn from running empty.
+    // They keep the queue of waiting clients from becoming empty.
     let slow: Vec<_> = (0..40).map(|_| begin(20)).collect();
     let mut closed: Vec<_> = (0..CLOSED).map(|_| begin(200)).collect();
     for (client, id) in &mut closed {
-        // It has been answered once: it waits for its next turn.
+        // The client has been answered once, and waits for its next turn.
         assert_eq!(client.reply(), Reply::Integer(32 << 20));
         let Reply::Integer(id) = id else {
             panic!("{id:?} is no number");
         };
         watcher.line(&format!("CLIENT KILL ID {id}"));
     }
-    // Once this is answered they are closed, and their places are free.
+    // When this is answered, they have been closed and their places are free.
     assert_eq!(watcher.line("PING"), Reply::Simple("PONG".into()));
     std::thread::scope(|scope| {
         for _ in 0..CLOSED {
@@ -253,7 +254,7 @@ fn a_connection_in_the_place_of_a_closed_one_is_answered_in_order() {
     drop(slow);
 }
 
-/// Keys that a walk takes many time slices for.
+/// The number of keys, for which a walk needs many time slices.
 const WALKED: usize = 300_000;
 
 /// A server of one thread with that many keys, and a client of it.
@@ -268,15 +269,15 @@ fn filled() -> (mneme_server::Running, SocketAddr, Client) {
     (running, address, client)
 }
 
-/// How many calls of KEYS have been counted as finished.
+/// The number of calls of KEYS that have been counted as finished.
 fn finished(watcher: &mut Client) -> usize {
     let text = watcher.line("INFO commandstats").text();
     let count = (text.lines()).find_map(|line| line.strip_prefix("cmdstat_keys:calls="));
     count.map_or(0, |count| count.split(',').next().unwrap().parse().unwrap())
 }
 
-/// Begins a KEYS, and lets `meanwhile` act between two slices of it. Returns the keys; `None` if
-/// the walk ended before.
+/// Begins a KEYS, and runs `meanwhile` between two slices of it. Returns the keys; `None` if the
+/// walk ended before.
 fn keys_beside(
     address: SocketAddr,
     watcher: &mut Client,
@@ -305,7 +306,7 @@ fn other_clients_are_served_while_keys_walks_and_it_misses_no_key_that_stays() {
     let between = (0..20).find_map(|_| {
         keys_beside(address, &mut watcher, &|other| {
             assert_eq!(other.line("PING"), Reply::Simple("PONG".into()));
-            // Every other key goes, and the index grows by others.
+            // Half of the first keys are removed, and new keys make the index grow.
             for key in (0..WALKED).step_by(2).take(500) {
                 other.send(&encode(&["DEL", &format!("key:{key}")]));
                 other.send(&encode(&["SET", &format!("new:{key}"), "x"]));
@@ -379,7 +380,8 @@ fn a_walk_ends_with_its_clients_connection() {
     assert!(has_ended, "every walk went on without its client");
 }
 
-/// Patterns for which each byte of each key is compared with very many: hours, were all of them.
+/// Patterns for which each byte of each key is compared very often: all comparisons would take
+/// hours.
 #[test]
 fn a_pattern_that_takes_too_long_is_refused() {
     let (_running, address) = start(server());

@@ -1,4 +1,5 @@
-//! A server hands over to its successor, whatever else connects and whatever ends it meanwhile.
+//! A server hands over to its successor, whatever else connects, and whatever ends the server
+//! meanwhile.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,7 +14,7 @@ use mneme_server::{Running, StartError};
 use mneme_sys::medium::{DirectoryError, FileDirectory};
 use mneme_testkit::TestDir;
 
-/// A directory as a segment's, gone with the test.
+/// A directory like that of a segment, removed at the end of the test.
 struct Directory(TestDir);
 
 impl Directory {
@@ -30,7 +31,7 @@ impl Directory {
     }
 }
 
-/// What a server leaves to its successor.
+/// Ends a server that retires, and returns the sockets for its successor.
 fn retired(running: Running) -> Listeners {
     match running.join().unwrap() {
         Ended::Retired(listeners) => listeners,
@@ -38,7 +39,8 @@ fn retired(running: Running) -> Listeners {
     }
 }
 
-/// Grants the successor's request; what came of that, and what the old server still has.
+/// Grants the successor's request. Returns the result, and the resources that the old server still
+/// has.
 fn grant(
     mut listeners: Listeners,
     socket: HandoverSocket,
@@ -52,11 +54,12 @@ fn a_silent_connection_does_not_keep_the_successor_out() {
     let directory = Directory::new("silent");
     let (running, _) = start(server());
     let socket = directory.listen(&running);
-    // One after the other they would be waited for longer than a successor waits for its answer.
+    // If they were waited for in turn, that would take longer than a successor waits for its
+    // answer.
     let mut silent: Vec<_> = (0..2)
         .map(|_| UnixStream::connect(directory.socket()).unwrap())
         .collect();
-    // And one that takes the sockets and leaves it at that.
+    // The other one requests the sockets, and sends nothing more.
     silent[1].write_all(b"hand over 1\n").unwrap();
     let successor = Handover::ask(&directory.0).unwrap();
     let old = std::thread::spawn(move || {
@@ -70,9 +73,10 @@ fn a_silent_connection_does_not_keep_the_successor_out() {
     drop((next, silent));
 }
 
-/// The directory for data is locked from one server to the next, also while neither has it open.
+/// The lock of the data directory passes from one server to the next, and is never released in
+/// between.
 #[test]
-fn the_lock_of_the_data_goes_over_with_the_sockets() {
+fn the_lock_of_the_data_is_handed_over_with_the_sockets() {
     let directory = Directory::new("locked");
     let data = directory.0.join("data");
     let (running, address) = start(server().data(&data));
@@ -106,9 +110,9 @@ fn the_lock_of_the_data_goes_over_with_the_sockets() {
     assert!(has_ended && !stays_locked);
 }
 
-/// A server that goes on because its successor is late finds that this one has the data, and waits
-/// for it: there are never two that write, though no segment keeps them apart. A tree has a lock of
-/// its own.
+/// A server that continues because its successor is late finds that the successor has the data, and
+/// waits for it. So two servers never write at once, even without a segment to prevent it. A tree
+/// has a lock of its own.
 #[test]
 fn a_server_whose_late_successor_has_the_data_finds_it_served() {
     for form in ["journal", "tree"] {
@@ -139,8 +143,8 @@ fn finds_it_served(form: &str) {
     });
 }
 
-/// A predecessor that has given the data away, and is stopped before its successor serves,
-/// does not keep another server from it once that successor has ended.
+/// A predecessor that has handed over the data, and is stopped before its successor serves, does
+/// not keep other servers from the data after that successor has ended.
 #[test]
 fn a_predecessor_that_waits_keeps_no_lock() {
     let directory = Directory::new("waits");
@@ -150,7 +154,7 @@ fn a_predecessor_that_waits_keeps_no_lock() {
     let successor = Handover::ask(&directory.0).unwrap();
     std::thread::scope(|scope| {
         let old = scope.spawn(|| {
-            // It has the sockets until its successor says something.
+            // It keeps the sockets until its successor answers.
             let (granted, _) = grant(retired(running), socket);
             granted.unwrap_err();
         });
@@ -165,7 +169,7 @@ fn a_predecessor_that_waits_keeps_no_lock() {
 }
 
 #[test]
-fn a_server_that_leaves_late_does_not_take_its_successors_socket_along() {
+fn a_server_that_ends_late_does_not_remove_its_successors_socket() {
     let directory = Directory::new("late");
     let (old, _) = start(server());
     let (new, _) = start(server());
@@ -175,7 +179,7 @@ fn a_server_that_leaves_late_does_not_take_its_successors_socket_along() {
     let asked = Handover::ask(&directory.0).unwrap();
     assert_eq!(asked.server(), std::process::id());
     drop((asked, of_new));
-    // The file that a server leaves behind belongs to none.
+    // The file that a server leaves behind belongs to no server.
     assert!(Handover::ask(&directory.0).is_err());
     let again = directory.listen(&new);
     assert!(Handover::ask(&directory.0).is_ok());
@@ -206,7 +210,8 @@ fn a_successor_serves_although_the_server_is_stopped_before_it_releases_the_segm
     assert_eq!(&reply, b"+PONG\r\n");
 }
 
-/// What the old server has not executed is not done, and not answered: the connection ends.
+/// A command that the old server has not executed has no effect and no reply: its connection is
+/// closed.
 #[test]
 fn commands_that_the_old_server_has_not_executed_have_no_effect_and_no_reply() {
     let store = LogStore::builder()
@@ -224,11 +229,11 @@ fn commands_that_the_old_server_has_not_executed_have_no_effect_and_no_reply() {
     while info(&mut admin, "blocked_clients") == 0 {
         std::thread::yield_now();
     }
-    // And what lies in the socket, behind what waits.
+    // Also for bytes that are still in the socket, after the waiting command.
     received.send(&encode(&["SET", "unread", "1"]));
     running.stopper().retire();
     let listeners = retired(running);
-    // In the queue of the sockets that go on listening, it is the successor's.
+    // A connection that waits in the queue of the listening socket is accepted by the successor.
     let mut waiting = Client::connect(address);
     waiting.send(&encode(&["SET", "waiting", "1"]));
     assert!(received.rest().is_empty());
@@ -245,10 +250,10 @@ fn commands_that_the_old_server_has_not_executed_have_no_effect_and_no_reply() {
     drop(next);
 }
 
-/// It does not read the file of users again, which may be wrong by then: its settings are those
-/// that clients have changed, too.
+/// The server does not read the file of users again, which may have become invalid; it also keeps
+/// settings that clients have changed.
 #[test]
-fn a_server_that_goes_on_keeps_the_users_that_clients_have_changed() {
+fn a_server_that_continues_keeps_the_users_that_clients_have_changed() {
     let directory = Directory::new("users");
     let path = directory.0.join("users.acl");
     std::fs::write(&path, "user gone on nopass ~* +@all\n").unwrap();

@@ -1,4 +1,4 @@
-//! Clients that are malicious or broken harm none but themselves.
+//! Malicious and broken clients harm nobody but themselves.
 
 use std::io::Write;
 use std::net::{IpAddr, Shutdown, UdpSocket};
@@ -29,7 +29,7 @@ fn broken_requests_get_redis_errors_and_are_disconnected() {
         ),
     ] {
         let mut client = Client::connect(address);
-        // What came before the mistake counts.
+        // The commands before the error are executed.
         client.send(&[b"PING\r\n", request].concat());
         let expected = format!("+PONG\r\n-ERR Protocol error: {error}\r\n");
         assert_eq!(String::from_utf8_lossy(&client.rest()), expected);
@@ -56,7 +56,7 @@ fn a_web_page_cannot_send_commands_through_a_browser() {
         let answer = String::from_utf8_lossy(&page.rest()).into_owned();
         assert!(!answer.contains("POST"), "{answer}");
         assert_eq!(bystander.line("EXISTS key"), Reply::Integer(1), "{answer}");
-        // Before the password is said, too.
+        // Also for a client that has not authenticated yet.
         let mut page = Client::connect(guarded);
         page.send(&[request, b"AUTH secret\r\n"].concat());
         let answer = String::from_utf8_lossy(&page.rest()).into_owned();
@@ -64,8 +64,8 @@ fn a_web_page_cannot_send_commands_through_a_browser() {
     }
 }
 
-/// The first record of a TLS client, with `chosen` where an attacker can have it: as the session's
-/// name, and as the server's.
+/// The first record of a TLS client. `chosen` is in the places that an attacker can control: the
+/// session's name, and the server's.
 fn client_hello(record: [u8; 2], hello: [u8; 2], random: u8, chosen: &[u8]) -> Vec<u8> {
     let short = |bytes: &[u8]| [&[bytes.len() as u8], bytes].concat();
     let long = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes(), bytes].concat();
@@ -102,7 +102,7 @@ fn a_client_of_another_protocol_has_no_command_executed() {
             greetings.push(client_hello(record, hello, random, chosen));
         }
     }
-    // What SSL 2 would say, an alert, and data without a handshake.
+    // A hello of SSL 2, an alert, and data without a handshake.
     greetings.push([&b"\x80\x2e\x01\x03\x01\x00\x15"[..], chosen].concat());
     greetings.push([&b"\x15\x03\x01\x00\x02"[..], chosen].concat());
     greetings.push([&b"\x17\x03\x03\x00\x20"[..], chosen].concat());
@@ -122,9 +122,9 @@ fn a_client_of_another_protocol_has_no_command_executed() {
     ]
     .concat();
     greetings.push(packet);
-    // A memcached client that speaks the binary protocol.
+    // A memcached client with the binary protocol.
     greetings.push([&b"\x80\x01\x00\x03\x08\x00\x00\x00"[..], chosen].concat());
-    // One of PostgreSQL, of MySQL behind its server's greeting, and of a name server by TCP.
+    // A client of PostgreSQL, one of MySQL after the server's greeting, and a DNS query over TCP.
     greetings.push([&b"\x00\x00\x00\x08\x04\xd2\x16\x2f"[..], chosen].concat());
     greetings.push([&b"\x55\x00\x00\x01\x85\xa6\x3f\x20"[..], chosen].concat());
     greetings.push([&b"\x00\x2a\xbe\xef\x01\x00\x00\x01"[..], chosen].concat());
@@ -134,21 +134,22 @@ fn a_client_of_another_protocol_has_no_command_executed() {
             let mut client = Client::connect(address);
             let (first, rest) = greeting.split_at(cut);
             client.send(first);
-            // Once the server has closed the connection, it takes nothing.
+            // Once the server has closed the connection, writes fail.
             let _ = client.stream.get_mut().write_all(rest);
             let answer = String::from_utf8_lossy(&client.rest()).into_owned();
             assert!(!answer.contains("OK"), "{done}: {answer}");
         }
     }
-    // The one that asks.
+    // One command more: the query itself.
     let after = info(&mut bystander, "total_commands_processed");
     assert_eq!(after, before + 1);
     assert_eq!(bystander.line("EXISTS key ghost"), Reply::Integer(1));
 }
 
-/// A mail cannot be distinguished from inline commands by its bytes: its words are no commands.
+/// By its bytes, a mail cannot be distinguished from inline commands; it is harmless since its
+/// words are not commands.
 #[test]
-fn the_words_of_a_mail_client_are_no_commands() {
+fn a_mail_clients_words_are_not_commands() {
     let (_running, address) = start(server());
     let mut bystander = Client::connect(address);
     let before = info(&mut bystander, "total_commands_processed");
@@ -181,7 +182,7 @@ fn disconnecting_within_a_command_leaves_nothing_behind() {
     let mut client = Client::connect(address);
     client.send(b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$100000000\r\nabc");
     drop(client);
-    // The server notices in its own time, but it does.
+    // The server notices the disconnect after a while.
     while info(&mut bystander, "connected_clients") > 1 {
         std::thread::yield_now();
     }
@@ -216,8 +217,9 @@ fn a_client_that_does_not_read_is_not_read_from() {
             .write_all(&encode(&["GET", "key"]).repeat(3000))
             .unwrap()
     });
-    // Whatever fits the sockets' buffers and the bound has been executed; the rest has not, and
-    // others are served. Not for long: it is listened to a little more after each second.
+    // The commands that fit into the sockets' buffers and the limit have been executed, the rest
+    // not, and others are served. The test must be short: the server reads a little more from such
+    // a client after each second.
     for _ in 0..100 {
         let executed = info(&mut bystander, "total_commands_processed") - before;
         assert!(
@@ -238,8 +240,8 @@ fn a_client_that_sends_all_before_it_reads_is_served_in_the_end() {
     let mut client = Client::connect(address);
     let value = "x".repeat(10_000);
     client.command(&["SET", "key", &value]);
-    // Requests that fill both sockets' buffers many times over, and replies as well: neither side
-    // could go on if the server insisted on its bound.
+    // Both requests and replies fill the sockets' buffers many times over: if the server never
+    // exceeded its limit, neither side could continue.
     let padding = "p".repeat(5_000);
     client.send(
         &[encode(&["GET", "key"]), encode(&["EXISTS", &padding])]
@@ -292,7 +294,7 @@ fn refused_attempts_do_not_disturb_connected_clients() {
     const CLIENTS: usize = 200;
     const CALLERS: usize = 4;
     const EACH: usize = 5_000;
-    // Together they are fewer than the queue of connections that wait.
+    // Fewer than the queue of waiting connections holds.
     const AT_ONCE: usize = 100;
     let (_running, address) = start(server().max_clients(CLIENTS));
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(address)).collect();
@@ -333,7 +335,7 @@ fn refused_attempts_do_not_disturb_connected_clients() {
     assert_eq!(clients[0].line("DBSIZE"), Reply::Integer(CLIENTS as i64));
 }
 
-/// An address of this machine that is not loopback. Connecting a UDP socket sends nothing.
+/// An address of this machine other than loopback. Connecting a UDP socket sends nothing.
 fn outside_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -362,7 +364,7 @@ fn outsiders_are_denied_without_a_password() {
     assert_eq!(outsider.line("AUTH secret"), Reply::ok());
 }
 
-/// Each backup takes as much of the disk as the data, and the client chooses the names.
+/// Each backup needs as much of the disk as the data, and the client chooses the names.
 #[test]
 fn backups_are_for_connections_of_this_machine_unless_said_otherwise() {
     let directory = TestDir::new("backups");
@@ -376,7 +378,7 @@ fn backups_are_for_connections_of_this_machine_unless_said_otherwise() {
         let (running, address) = start(bound.protected_mode(false));
         let mut client = Client::connect((ip, address.port()).into());
         let reply = client.line("MNEME BACKUP one");
-        // The report about the last backup takes no space.
+        // Reporting on the last backup needs no space.
         assert!(matches!(client.line("MNEME BACKUP"), Reply::Array(_)));
         running.shutdown();
         running.join().unwrap();
@@ -424,9 +426,9 @@ fn one_command_does_not_build_more_than_may_be_sent() {
     let (_running, address) = start(server().output_bounds(1 << 20, 8 << 20));
     let mut client = Client::connect(address);
     client.command(&["SET", "k", &"v".repeat(1 << 20)]);
-    // Ten GiB, were they built.
+    // Ten GiB if the reply were built.
     client.send(&encode(&[vec!["MGET"], vec!["k"; 10_000]].concat()));
-    // Cut off, after no more than it may have.
+    // Disconnected after at most the permitted length.
     assert!(client.rest().len() < 16 << 20);
     assert_eq!(
         Client::connect(address).line("PING"),
@@ -445,8 +447,8 @@ fn slow_readers_of_large_values_keep_nothing_in_a_full_store() {
         bytes.resize(LARGE, key as u8);
         bytes
     };
-    // Each asks for its own values, one alone and then two at once, and reads nothing. No socket
-    // takes so much.
+    // Each client requests its own values, first one and then two at once, and reads nothing. No
+    // socket's buffer is that large.
     let mut slow = Vec::new();
     for key in 0..4 {
         let (name, mut client) = (key.to_string(), Client::connect(address));
@@ -460,7 +462,7 @@ fn slow_readers_of_large_values_keep_nothing_in_a_full_store() {
         slow.push(client);
     }
     let before = info(&mut writer, "evicted_keys");
-    // Many times what the store holds; a value is dropped only by eviction.
+    // Many times the store's capacity; values are only removed by eviction.
     for round in 0..20_000 {
         let key = format!("small-{round}");
         assert_eq!(

@@ -1,9 +1,9 @@
-//! Every history of concurrent clients is one that a single client could have had: **each command,
-//! and each transaction, happens at one instant between its being sent and its being answered**.
+//! Histories of concurrent clients are linearizable: **each command and each transaction takes
+//! effect at one instant between its sending and its reply**.
 //!
-//! Clients record what they have sent, when, and what came back; a search then looks for an order
-//! of all operations that a simple model of Redis answers in the same way (Wing and Gong, "Testing
-//! and Verifying Concurrent Objects", 1993, with the memory of states by Lowe, 2017).
+//! Clients record what they have sent and received, and when. A search then looks for an order of
+//! all operations in which a simple model of Redis gives the same replies (Wing and Gong, "Testing
+//! and Verifying Concurrent Objects", 1993, with the cache of states by Lowe, 2017).
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use proptest::test_runner::TestRunner;
 /// One command, or the commands of one transaction.
 type Operation = Vec<String>;
 
-/// An operation, as its client saw it.
+/// An operation as its client saw it.
 #[derive(Debug, Clone)]
 struct Event {
     operation: Operation,
@@ -28,10 +28,10 @@ struct Event {
     reply: Reply,
 }
 
-/// What a server of strings holds.
+/// The content of a server with strings only.
 type State = BTreeMap<String, String>;
 
-/// Carries out one command.
+/// Executes one command.
 fn carry_out(state: &mut State, command: &str) -> Reply {
     let words: Vec<&str> = command.split(' ').collect();
     let get = |state: &State, key: &str| state.get(key).map_or(Reply::Null, Reply::bulk);
@@ -101,7 +101,7 @@ fn operate(state: &mut State, operation: &Operation) -> Reply {
     }
 }
 
-/// Whether the events have an order that explains them. At most 128.
+/// Whether the events, at most 128, have such an order.
 fn is_linearizable(events: &[Event]) -> bool {
     fn search(
         events: &[Event],
@@ -110,7 +110,7 @@ fn is_linearizable(events: &[Event]) -> bool {
         seen: &mut HashSet<(u128, State)>,
     ) -> bool {
         let open = || (0..events.len()).filter(move |i| done & (1 << i) == 0);
-        // Whatever comes next was sent before any of the rest was answered.
+        // The next operation must have been sent before any of the remaining ones was answered.
         let Some(first_answer) = open().map(|i| events[i].answered).min() else {
             return true;
         };
@@ -144,7 +144,7 @@ fn command() -> impl Strategy<Value = String> {
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
-    // The last kind of transaction has the server to itself.
+    // Transactions with these commands run in an exclusive section.
     let whole = proptest::sample::select(&["DBSIZE", "FLUSHDB"][..]).prop_map(str::to_owned);
     prop_oneof![
         15 => vec(command(), 1),
@@ -178,7 +178,7 @@ fn send(client: &mut Client, operation: Operation) -> Event {
     }
 }
 
-/// What clients see that send all of `scripts` at once, one each.
+/// The history of clients that run all of `scripts` concurrently, one each.
 fn history(address: SocketAddr, scripts: Vec<Vec<Operation>>) -> Vec<Event> {
     Client::connect(address).line("FLUSHDB");
     let barrier = Barrier::new(scripts.len());
@@ -216,7 +216,7 @@ fn histories_of_concurrent_clients_have_an_order() {
 }
 
 #[test]
-fn a_history_without_an_order_is_found() {
+fn a_history_without_an_order_is_detected() {
     let start = Instant::now();
     let event = |operation: &str, sent: u64, answered: u64, reply: Reply| Event {
         operation: vec![operation.to_owned()],
@@ -229,7 +229,7 @@ fn a_history_without_an_order_is_found() {
         event("GET k0", 1, 2, Reply::bulk("1")),
     ];
     assert!(is_linearizable(&stored));
-    // Half of what is stored at once, seen after all of it; and a value that comes back.
+    // Half of a transaction's writes, seen after all of them; and a value that comes back.
     for late in [
         event(
             "MGET k0 k1",

@@ -1,5 +1,5 @@
-//! A server and its segment: it counts what local programs do there beside it, or reports that it
-//! missed some; and it counts its failed starts.
+//! A server and local programs that use its segment: the server counts the changes that these
+//! programs make, or reports that it has missed some. It also counts its failed starts.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use mneme_shared::{Access, Found, Registry, Segment, SharedStore, StoreOptions};
 use mneme_sys::{Clock, ManualClock, SystemClock};
 use mneme_testkit::{Process, TestDir};
 
-/// A registry of a test, gone with it.
+/// The registry of a test, removed at the end.
 struct Place(TestDir);
 
 impl Place {
@@ -40,7 +40,7 @@ impl Place {
         server.start().unwrap()
     }
 
-    /// As a program attaches that keeps values.
+    /// Attaches the store like a program that keeps references to values.
     fn attach_lending(&self) -> SharedStore {
         let options = options().maintainer(false).lending(true);
         let attached = options.attach(&self.registry(), "beside", Access::ReadWrite);
@@ -64,7 +64,7 @@ impl Drop for Place {
     }
 }
 
-/// What the server has counted, and how often it missed some.
+/// The server's counts, and how often it has missed changes.
 fn counted<const N: usize>(client: &mut Client, names: [&str; N]) -> ([u64; N], u64) {
     let info = client.command(&["INFO", "segment"]).text();
     let field = |name: &str| {
@@ -76,7 +76,7 @@ fn counted<const N: usize>(client: &mut Client, names: [&str; N]) -> ([u64; N], 
 }
 
 #[test]
-fn what_local_programs_do_is_counted_beside_clients() {
+fn changes_by_local_programs_are_counted() {
     const KINDS: [&str; 2] = ["stored", "removed"];
     let place = Place::new("both");
     let running = place.serve();
@@ -95,13 +95,13 @@ fn what_local_programs_do_is_counted_beside_clients() {
                         assert!(store.remove(key.as_bytes()).unwrap());
                     }
                     if i % 500 == 0 {
-                        // It has received all changes made before it answers.
+                        // Before it replies, it has received all changes made before.
                         counted(&mut asker, KINDS);
                     }
                 }
             });
         }
-        // Clients' own changes are none of it.
+        // Changes by clients are not counted.
         for i in 0..2_000 {
             client.command(&["SET", &format!("client-{i}"), "v"]);
             client.command(&["DEL", &format!("client-{}", i / 2)]);
@@ -114,8 +114,8 @@ fn what_local_programs_do_is_counted_beside_clients() {
     assert_eq!(counted(&mut client, KINDS), ([0, 0], 0));
 }
 
-/// Clients whose changes find no space in the change feed wait; the others of their thread are
-/// served meanwhile.
+/// Clients whose changes find no space in the change feed wait; the other clients of their thread
+/// are still served.
 #[test]
 fn a_full_change_feed_holds_up_changes_alone() {
     let place = Place::new("fed");
@@ -136,7 +136,7 @@ fn a_full_change_feed_holds_up_changes_alone() {
     while store.has_feed_space() {
         assert_eq!(writer.command(&["SET", "k", &value]).text(), "OK");
     }
-    // Nothing becomes durable, so that these are refused in the end; not before time has passed.
+    // Nothing becomes durable, so these writes are refused in the end, but only after some time.
     writer.send(&encode(&["SET", "k", "refused"]));
     writer.send(&encode(&["MULTI"]));
     writer.send(&encode(&["DEL", "k"]));
@@ -156,7 +156,8 @@ fn a_full_change_feed_holds_up_changes_alone() {
     });
     let discarded = format!("EXECABORT Transaction discarded because of: {full}");
     assert_eq!(answers, [full, "OK", "QUEUED", &discarded]);
-    // Step by step everything does, from before they are sent, so that these are not.
+    // Here changes become durable step by step, beginning before they are sent, so these are not
+    // refused.
     let values: Vec<String> = (0..100).map(|i| format!("{i}{value}")).collect();
     let (mut bytes, mut answered) = (Vec::new(), 0);
     std::thread::scope(|scope| {
@@ -181,8 +182,8 @@ fn a_full_change_feed_holds_up_changes_alone() {
     assert_eq!(reader.command(&["GET", "k"]).text(), values[99]);
 }
 
-/// One of its commands waits for space that does not come. The next ones do not, for all other
-/// clients wait with them.
+/// One command of the transaction waits for space, in vain. The following ones do not wait, since
+/// all other clients wait with them.
 #[test]
 fn an_exec_that_runs_alone_waits_once_for_a_full_change_feed() {
     let place = Place::new("fed-exec");
@@ -206,7 +207,7 @@ fn an_exec_that_runs_alone_waits_once_for_a_full_change_feed() {
         feed.set_durable(drained.end).unwrap();
     }
     let fitting = feed.capacity() as usize / 4 / value.len();
-    // Nobody will make anything durable.
+    // From here on nothing becomes durable.
     drop(feed);
     client.command(&["MULTI"]);
     client.command(&["DBSIZE"]);
@@ -236,8 +237,8 @@ fn missed_changes_are_reported_and_databases_are_counted() {
     local.database(1).unwrap().clear().unwrap();
     local.swap_databases(1, 2).unwrap();
     assert_eq!(counted(&mut client, KINDS), ([0, 2, 0], 0));
-    // Whether the server's listener comes in between or not: what is not counted is said to be
-    // missed.
+    // Whether or not the server's listener runs in between: changes that are not counted are
+    // reported as missed.
     let pairs: Vec<_> = (0..100_000u32).map(|i| (i.to_le_bytes(), b"v")).collect();
     pairs
         .chunks(1_000)
@@ -246,7 +247,7 @@ fn missed_changes_are_reported_and_databases_are_counted() {
     assert!(stored == 100_000 || lost > 0, "{stored}");
     assert!((4_096..=100_000).contains(&stored), "{stored}");
     drop(running);
-    // The server is stopped, which disturbs no local program.
+    // Stopping the server does not disturb local programs.
     local.put(b"unheard", b"v").unwrap();
     let again = place.serve();
     let mut client = Client::connect(again.addresses()[0]);
@@ -257,7 +258,7 @@ fn missed_changes_are_reported_and_databases_are_counted() {
 #[test]
 fn a_swap_that_waits_for_a_local_program_delays_no_other_client() {
     let place = Place::new("swap");
-    // One thread, so that a client that is kept waiting would be seen.
+    // With one thread, a client that was kept waiting would be noticed.
     let running = place.serve_as(server().threads(1));
     let address = running.addresses()[0];
     let (mut swapper, mut other) = (Client::connect(address), Client::connect(address));
@@ -272,7 +273,7 @@ fn a_swap_that_waits_for_a_local_program_delays_no_other_client() {
         assert_eq!(other.command(&["GET", "key"]), Reply::bulk("value"));
         served += 1;
     }
-    // Kept waiting, it would have been served once, at the end.
+    // If it had been kept waiting, it would have been served once, at the end.
     assert!(served > 1, "{served} commands");
     swapper.stream.get_ref().set_nonblocking(false).unwrap();
     let Reply::Error(error) = swapper.reply() else {
@@ -280,14 +281,15 @@ fn a_swap_that_waits_for_a_local_program_delays_no_other_client() {
     };
     let pid = std::process::id().to_string();
     assert!(error.starts_with("ERR ") && error.contains(&pid), "{error}");
-    // Pipelined behind another, which is not done twice; and let through in the end.
+    // In a pipeline after another command, which must not be executed twice; the swap succeeds in
+    // the end.
     swapper.send(&[encode(&["INCR", "n"]), encode(&["SWAPDB", "0", "1"])].concat());
     assert_eq!(other.command(&["EXISTS", "key"]), Reply::Integer(1));
     drop(kept);
     assert_eq!(swapper.reply(), Reply::Integer(1));
     assert_eq!(swapper.reply(), Reply::ok());
     assert_eq!(swapper.command(&["EXISTS", "key", "n"]), Reply::Integer(0));
-    // Within a transaction it is tried once.
+    // In a transaction the swap is tried once.
     let kept = local.database(1).unwrap().get(b"key").unwrap().unwrap();
     for line in [&["MULTI"][..], &["SWAPDB", "0", "1"], &["INCR", "n"]] {
         swapper.command(line);
@@ -300,7 +302,7 @@ fn a_swap_that_waits_for_a_local_program_delays_no_other_client() {
     drop(kept);
 }
 
-/// Longer than a swap is tried, in milliseconds.
+/// Longer than a swap is retried, in milliseconds.
 const PAUSE_MS: u64 = 700;
 
 #[test]
@@ -319,14 +321,14 @@ fn a_swap_that_is_paused_is_tried_as_long_after_the_pause() {
         other.line(&format!("CLIENT PAUSE {PAUSE_MS} WRITE"));
         std::thread::sleep(Duration::from_millis(PAUSE_MS));
         while info(&mut other, "blocked_clients") != 0 {}
-        // It has been tried by then: there is one thread.
+        // There is one thread, so the swap has been tried by then.
         for _ in 0..3 {
             assert_eq!(other.command(&["GET", "key"]), Reply::bulk("value"));
         }
         drop(kept);
         let in_time = began.elapsed() < Duration::from_millis(PAUSE_MS + 400);
         let reply = swapper.reply();
-        // If this test was kept from running, what was replied says nothing.
+        // If this test was not scheduled in time, the reply proves nothing.
         if in_time {
             assert_eq!(reply, Reply::ok());
             return;
@@ -335,11 +337,10 @@ fn a_swap_that_is_paused_is_tried_as_long_after_the_pause() {
     }
 }
 
-/// Names the registry for the process that the next test starts.
+/// Tells the process that the next test starts its registry.
 const REGISTRY: &str = "MNEME_TEST_LOCAL_WRITER";
 
-/// The local program of the next test, when started by it: counts up what is under `n` until it is
-/// killed.
+/// The local program that the next test starts: it increments `n` until it is killed.
 #[test]
 fn counting_beside_the_server() {
     let Some(root) = std::env::var_os(REGISTRY) else {
@@ -393,12 +394,12 @@ fn no_write_of_a_local_program_slips_between_watch_and_exec() {
     drop(process);
     let by_client = number(&mut client, "of the client");
     assert_eq!(by_client, counted);
-    // It may have been killed between its two steps.
+    // The program may have been killed between its two steps.
     let missing = number(&mut client, "n") - by_client - number(&mut client, "of the program");
     assert!(missing <= 1, "{missing} more than both have counted");
 }
 
-/// As a damaged store may make a thread that serves clients panic.
+/// Panics in a thread that serves clients, as a damaged store may cause.
 struct Trap(AtomicBool);
 
 impl Clock for Trap {
@@ -420,7 +421,7 @@ fn a_start_that_ends_by_a_panic_has_failed_and_one_that_is_stopped_has_not() {
     let trap = Arc::new(Trap(AtomicBool::new(false)));
     let start = || place.serve_as(server().clock(trap.clone()));
     let noted = || place.registry().note("beside", "starts").unwrap();
-    // Stopped in the first moment.
+    // Stopped right at the beginning.
     drop(start());
     assert_eq!(noted(), None);
     for failed in ["1\n", "2\n", "3\n"] {
@@ -463,7 +464,8 @@ fn attached_memory_in_use_counts_as_resident() {
     assert!(ratio >= 1.0, "{text}");
 }
 
-/// A record that cannot be read is the answer to its own command, and not to those behind it.
+/// The error for a record that cannot be read is the reply to its own command only, not to those
+/// after it.
 #[test]
 fn a_read_that_fails_fails_alone_in_its_pipeline() {
     let place = Place::new("damaged");
@@ -486,7 +488,7 @@ fn a_read_that_fails_fails_alone_in_its_pipeline() {
     }
 }
 
-/// Makes nonsense of the header of the record with these bytes.
+/// Overwrites the header of the record with these bytes.
 fn damage(file: &Path, bytes: &[u8]) {
     let content = std::fs::read(file).unwrap();
     let found = content.windows(bytes.len()).position(|some| some == bytes);

@@ -1,4 +1,4 @@
-//! The server through its sockets, and what it is built of. One program: each module is a subject.
+//! The server, tested over its sockets, and its components. All modules are one test program.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! Metrics for Prometheus: they equal `INFO`, in a form that a strict reader takes, whatever else
-//! connects.
+//! Metrics for Prometheus: they equal `INFO`, in a form that a strict reader accepts, whatever
+//! other connections do.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ fn place(running: &Running) -> SocketAddr {
     running.metrics().expect("it was asked for")
 }
 
-/// What a connection is answered, whole.
+/// The complete answer to a connection's request.
 fn ask(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream
@@ -51,7 +51,7 @@ fn scrape(address: SocketAddr) -> Page {
 }
 
 #[test]
-fn nothing_is_served_unless_asked_for() {
+fn metrics_are_off_by_default() {
     let (running, _) = start(server());
     assert_eq!(running.metrics(), None);
 }
@@ -67,7 +67,7 @@ fn an_address_that_is_taken_is_named() {
     }
 }
 
-/// The text of `INFO`, to be looked up.
+/// The text of `INFO`.
 struct Info(String);
 
 impl Info {
@@ -79,7 +79,7 @@ impl Info {
         value.parse().unwrap()
     }
 
-    /// One of the numbers of a line, such as `calls` of `cmdstat_get`.
+    /// One number of a line, such as `calls` of `cmdstat_get`.
     fn part(&self, name: &str, part: &str) -> f64 {
         let line = self.0.lines().find_map(|line| line.strip_prefix(name));
         let list = line.unwrap_or_else(|| panic!("no {name}"));
@@ -107,7 +107,7 @@ fn metrics_equal_info() {
     ] {
         client.line(line);
     }
-    // Until the store has swept it away.
+    // Until the store has removed the expired key.
     while info(&mut client, "expired_keys") == 0 {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -124,7 +124,7 @@ fn metrics_equal_info() {
             "total_connections_received",
         ),
         ("mneme_connections_rejected_total", "rejected_connections"),
-        // The question is not counted before it is answered.
+        // A command is counted after its reply is made.
         ("mneme_commands_processed_total", "total_commands_processed"),
         ("mneme_keyspace_hits_total", "keyspace_hits"),
         ("mneme_keyspace_misses_total", "keyspace_misses"),
@@ -231,7 +231,7 @@ fn times_that_were_not_tracked_are_in_no_distribution() {
     assert!(of("mneme_command_duration_seconds_sum") < of("mneme_command_seconds_total"));
 }
 
-/// Nor may clients be so many that a scraper finds no descriptor.
+/// Clients cannot be so many that no descriptor is left for a scraper.
 #[test]
 fn descriptors_of_scrapers_are_not_clients() {
     const SCRAPERS: u64 = 64;
@@ -259,11 +259,12 @@ fn other_connections_do_not_delay_a_scraper() {
     assert_eq!(status(&[0xff; 100]), "HTTP/1.1 400");
     let long = [b"GET /".as_slice(), &[b'a'; 9000]].concat();
     assert_eq!(status(&long), "HTTP/1.1 431");
-    // An unexpected body does not revoke the answer.
+    // An unexpected body does not change the answer.
     let with_body = [b"POST / HTTP/1.1\r\n\r\n".as_slice(), &[b'a'; 20_000]].concat();
     assert_eq!(status(&with_body), "HTTP/1.1 405");
 
-    // More than the limit: some say nothing, some a part, some have gone, some do not read.
+    // More connections than the limit: some send nothing, some a part, some have closed, some do
+    // not read.
     let mut crowd = Vec::new();
     for number in 0..300 {
         let mut stream = TcpStream::connect(place).unwrap();
@@ -273,7 +274,7 @@ fn other_connections_do_not_delay_a_scraper() {
             2 => b"GET /metrics HTTP/1.1\r\n\r\n",
             _ => b"\r\n",
         };
-        // The server may have cut it off already.
+        // The server may have closed it already.
         let _ = stream.write_all(said);
         if number % 5 != 0 {
             crowd.push(stream);
@@ -282,7 +283,7 @@ fn other_connections_do_not_delay_a_scraper() {
     scrape(place);
     assert_eq!(client.line("PING"), Reply::Simple("PONG".into()));
 
-    // One byte at a time is slow, and right.
+    // One byte at a time is slow, but valid.
     let mut slow = TcpStream::connect(place).unwrap();
     slow.set_nodelay(true).unwrap();
     for byte in b"GET /metrics HTTP/1.1\r\n\r\n" {
@@ -293,7 +294,7 @@ fn other_connections_do_not_delay_a_scraper() {
     slow.read_to_string(&mut answer).unwrap();
     Page::read(answer.split_once("\r\n\r\n").unwrap().1);
 
-    // Connections that are open do not keep the server from ending.
+    // Open connections do not keep the server from ending.
     running.shutdown();
     running.join().unwrap();
     drop(crowd);
@@ -309,11 +310,11 @@ fn a_silent_connection_is_closed() {
         .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
     silent.write_all(b"GET ").unwrap();
-    // It has been accepted once a later one has been answered.
+    // When a later connection has been answered, this one has been accepted.
     scrape(place);
     clock.advance_ms(11_000);
     scrape(place);
-    // Closed with or without bytes unread: an end or a reset.
+    // With or without unread bytes: an end or a reset.
     let ended = silent.read(&mut [0; 16]);
     assert!(
         matches!(ended, Ok(0))
@@ -332,13 +333,13 @@ fn a_flood_of_scrapers_keeps_no_server_from_ending() {
                 while floods.load(Ordering::Relaxed) {
                     let stream = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
                     stream.set_nonblocking(true).unwrap();
-                    // Where the queue is full the next one is tried at once.
+                    // If the queue is full, the next connection is tried at once.
                     let _ = stream.connect(&address.into());
                     let _ = stream.send(b"GET /metrics HTTP/1.1\r\n\r\n");
                 }
             });
         }
-        // They are there.
+        // By then the connections are waiting.
         std::thread::sleep(Duration::from_millis(500));
         let (send, ended) = std::sync::mpsc::channel();
         std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! What an operator relies on when watching a server: its counts, times and accounts are true.
+//! The server's counts, times and accounts, which operators watch, are correct.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use mneme_server::settings::Key;
 use mneme_sys::{Clock, SystemClock};
 use mneme_testkit::wait_until;
 
-/// `INFO`'s fields.
+/// The fields of `INFO`.
 fn info(client: &mut Client, sections: &str) -> BTreeMap<String, String> {
     let text = client.line(&format!("INFO {sections}")).text();
     text.lines()
@@ -19,7 +19,7 @@ fn info(client: &mut Client, sections: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A field of a field, as in `calls=1,usec=2`.
+/// A number in a field such as `calls=1,usec=2`.
 fn part(fields: &BTreeMap<String, String>, name: &str, part: &str) -> u64 {
     let parts = fields.get(name).unwrap_or_else(|| panic!("no {name}"));
     let value = parts
@@ -114,7 +114,7 @@ fn sections_are_those_asked_for() {
     assert_eq!(sections("default latencystats").len(), default.len() + 1);
 }
 
-/// How many [`store_records`] stores.
+/// The number of records that [`store_records`] stores.
 const RECORDS: u64 = 5000;
 
 fn store_records(client: &mut Client) {
@@ -124,7 +124,7 @@ fn store_records(client: &mut Client) {
     }
 }
 
-/// What `MEMORY USAGE key` answers.
+/// The reply to `MEMORY USAGE key`.
 fn usage(client: &mut Client, key: &str) -> u64 {
     match client.line(&format!("MEMORY USAGE {key}")) {
         Reply::Integer(bytes) => bytes as u64,
@@ -132,7 +132,7 @@ fn usage(client: &mut Client, key: &str) -> u64 {
     }
 }
 
-/// What `INFO` and `MEMORY STATS` say of memory is what the store says.
+/// `INFO` and `MEMORY STATS` report the same memory as the store.
 #[test]
 fn memory_is_reported_as_the_store_counts_it() {
     let (running, address) = start(server());
@@ -151,8 +151,8 @@ fn memory_is_reported_as_the_store_counts_it() {
         Reply::Integer(number) => *number as u64,
         other => panic!("{name}: {other:?}"),
     };
-    // No client writes, so only the maintainer has changed anything since, and it moves little
-    // here.
+    // No client writes, so only the maintainer may have changed something since, and it moves
+    // little here.
     let stats = running.store().stats();
     assert_eq!(said("maxmemory"), stats.capacity);
     assert_eq!(account("keys.count"), RECORDS);
@@ -211,7 +211,7 @@ fn memory_is_reported_as_the_store_counts_it() {
             "{name}: {account}, counted {counted}"
         );
     }
-    // All of the memory is somewhere.
+    // These parts make up the whole memory.
     let parts = [
         "dataset.bytes",
         "mneme.stale",
@@ -224,10 +224,10 @@ fn memory_is_reported_as_the_store_counts_it() {
         parts.map(account).iter().sum::<u64>(),
         account("mneme.capacity")
     );
-    // Only the memory and the pages of processes are reported in another way.
+    // Only the memory and the pages of processes are reported in another form.
     let pages = running.store().pages();
     assert!(said("used_memory_rss") >= pages.resident_bytes as u64 / 2);
-    // The words for what memory follows the data at are the fields' and `mneme stat`'s.
+    // The names of memory policies are those of the fields and of `mneme stat`.
     let share = |name: &str| fields[name].parse::<f64>().unwrap();
     assert_eq!(share("mneme_target_fill"), 0.8);
     assert!((0.0..=1.0).contains(&share("mneme_fill")));
@@ -247,8 +247,8 @@ fn memory_is_reported_as_the_store_counts_it() {
     }
 }
 
-/// What is removed leaves a segment behind in which heads append: it is compacted all the same once
-/// the store is idle, and Redis' field says when that is over.
+/// A flush leaves stale records in segments that are still being filled. They are compacted too
+/// once the store is idle, and Redis' field says when that is over.
 #[test]
 fn after_a_flush_compaction_ends_and_memory_goes_back() {
     let (running, address) = start(server());
@@ -262,8 +262,8 @@ fn after_a_flush_compaction_ends_and_memory_goes_back() {
         let stats = running.store().stats();
         fields["active_defrag_running"] == "0" && stats.spare_bytes <= 2 << 20
     });
-    // A key that is overwritten again and again where nothing else is: so few bytes are left alone,
-    // once those that the flush has left in the same segment are compacted.
+    // A key is overwritten repeatedly, and nothing else is written. Its few stale bytes are left
+    // alone, once those of the flush in the same segment are compacted.
     for _ in 0..100 {
         client.command(&["SET", "k", &"x".repeat(1000)]);
     }
@@ -272,7 +272,7 @@ fn after_a_flush_compaction_ends_and_memory_goes_back() {
     });
 }
 
-/// A key's usage is what its record has added to the live ones, and a little index.
+/// A key's usage is what its record has added to the live bytes, and a small part of the index.
 #[test]
 fn the_usage_of_a_key_is_what_its_record_takes() {
     let (running, address) = start(server());
@@ -293,12 +293,12 @@ fn the_usage_of_a_key_is_what_its_record_takes() {
     assert_eq!(stats.items()[place.unwrap() + 1], Reply::Integer(0));
 }
 
-/// A value that grew has slack to grow on, which is its own.
+/// A value that grew has slack for more growth, which counts as its own.
 #[test]
 fn the_usage_of_a_value_that_grew_includes_its_slack() {
     let (running, address) = start(server());
     let mut client = Client::connect(address);
-    // A key's share of the index is little only among many.
+    // A key's share of the index is only small if there are many keys.
     store_records(&mut client);
     let before = running.store().stats().live_bytes;
     client.command(&["SET", "grown", &"x".repeat(6000)]);
@@ -311,7 +311,7 @@ fn the_usage_of_a_value_that_grew_includes_its_slack() {
             (taken..taken + 100).contains(&usage),
             "{usage}, counted {taken}"
         );
-        // Neither asking nor appending has it stored anew.
+        // Neither `MEMORY USAGE` nor `APPEND` stores it at another place.
         client.line("APPEND grown y");
         let stale = running.store().stats().stale_bytes;
         client.line("APPEND grown y");
@@ -330,7 +330,7 @@ fn the_usage_of_a_value_that_grew_includes_its_slack() {
 fn a_purge_compacts_after_its_reply() {
     let (running, address) = start(server());
     let mut client = Client::connect(address);
-    // The maintainer alone could have moved everything before the purge.
+    // Otherwise the maintainer could have moved everything before the purge.
     assert_eq!(client.line("CONFIG SET activedefrag no"), Reply::ok());
     for i in 0..20_000 {
         client.command(&["SET", &format!("k{i}"), &"x".repeat(1_000)]);
@@ -368,9 +368,9 @@ fn evicted_keys_are_counted() {
     assert!(said < evicted);
 }
 
-/// What the store lends is shown, and only where it lends.
+/// The lent memory is shown, but only if the store lends any.
 #[test]
-fn the_rent_of_what_is_lent_is_shown() {
+fn lent_memory_is_shown() {
     let (_running, address) = start(server());
     let fields = info(&mut Client::connect(address), "memory");
     assert!(!fields.keys().any(|name| name.starts_with("mneme_lent")));
@@ -402,7 +402,7 @@ fn the_rent_of_what_is_lent_is_shown() {
     assert_eq!(said("mneme_lent_hits"), 64);
     assert_eq!(said("mneme_lent_misses"), 64);
     assert!(said("mneme_claims") > 0 && said("mneme_claim_max_ns") >= said("mneme_claim_p50_ns"));
-    // The store takes it back.
+    // The store takes the lent memory back.
     while store
         .put(&found.len().to_le_bytes(), &vec![2; 1 << 20])
         .is_ok()
@@ -415,7 +415,7 @@ fn the_rent_of_what_is_lent_is_shown() {
 }
 
 #[test]
-fn values_to_debug_with_are_no_longer_than_any() {
+fn debug_values_have_the_same_limit_as_others() {
     let (_running, address) = start(debugged());
     let mut client = Client::connect(address);
     let least = "CONFIG SET proto-max-bulk-len 1mb";
@@ -470,7 +470,7 @@ fn slow_commands_are_remembered_without_their_secrets() {
     );
     let ids: Vec<_> = log.items().iter().map(|e| e.items()[0].clone()).collect();
     assert!(ids.windows(2).all(|pair| pair[0] > pair[1]), "{ids:?}");
-    // It stays when its client is gone, and is no client's memory.
+    // The entry remains when its client is gone, and is not part of a client's memory.
     let name = "y".repeat(1 << 20);
     assert_eq!(client.line(&format!("CLIENT SETNAME {name}")), Reply::ok());
     client.line("PING");
@@ -486,7 +486,7 @@ fn slow_commands_are_remembered_without_their_secrets() {
     );
 }
 
-/// A command inside a transaction is remembered as itself.
+/// A slow command in a transaction is logged by its own name.
 #[test]
 fn slow_commands_of_a_transaction_are_remembered() {
     let (_running, address) = start(debugged());
@@ -543,7 +543,7 @@ fn late_events_are_remembered_by_kind() {
     assert_eq!(client.line("LATENCY LATEST"), Reply::Array(vec![]));
 }
 
-/// A clock whose time of day is set by hand, and which otherwise goes on.
+/// A clock whose time of day can be set; its monotonic time is real.
 struct SetClock(AtomicU64);
 
 impl Clock for SetClock {
@@ -595,8 +595,7 @@ fn histograms_count_every_call() {
     assert_eq!(client.line("LATENCY HISTOGRAM"), Reply::Array(vec![]));
 }
 
-/// Pages are counted in the background: what is said of them is what the system says, some time
-/// later.
+/// Pages are counted in the background, so the reported number equals the system's after some time.
 #[test]
 fn pages_are_reported_as_the_system_counts_them() {
     let (running, address) = start(server());
@@ -618,7 +617,7 @@ fn pages_are_reported_as_the_system_counts_them() {
     }
 }
 
-/// The processor time of a process only grows, and is that of all its threads.
+/// The reported processor time of the process never decreases, and includes all its threads.
 #[test]
 fn processor_time_is_reported() {
     let (_running, address) = start(server());
@@ -645,9 +644,9 @@ fn processor_time_is_reported() {
     assert!(before.iter().zip(&after).all(|(old, new)| new >= old));
 }
 
-/// A command or a transaction that has to be tried again counts as what it has done in the end.
+/// A command or transaction that is retried counts only once, with its final result.
 #[test]
-fn attempts_that_come_to_nothing_are_not_counted() {
+fn retried_attempts_are_not_counted() {
     const ROUNDS: u64 = 200;
     const KEYS: u64 = 32;
     let (running, address) = start(server().threads(2));
@@ -675,7 +674,7 @@ fn attempts_that_come_to_nothing_are_not_counted() {
             (0..1 + 1 + KEYS + 2 + 1).for_each(|_| drop(client.reply()));
         }
     };
-    // What is read first changes all the time, in the clients' way.
+    // Local programs keep changing what is read first, so that the clients must retry.
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let disturb = || {
@@ -727,7 +726,7 @@ fn fractions_are_of_the_type_that_the_protocol_has() {
     assert!(old > 0.0 && (new - old).abs() <= old, "{old} {new}");
 }
 
-/// A check walks the store in the background; its report is there when it is done.
+/// A check walks the store in the background; its report is available afterwards.
 #[test]
 fn a_check_is_made_in_the_background() {
     let (running, address) = start(server());
@@ -783,7 +782,7 @@ fn keys_that_are_to_expire_are_counted_by_database() {
         ["keys", "expires"].map(|one| part(fields, name, one))
     };
     assert_eq!((of(&fields, "db0"), of(&fields, "db1")), ([3, 2], [1, 0]));
-    // Sampled when the store looks for what has expired.
+    // The value is sampled when the store looks for expired records.
     let ttl = loop {
         match part(&info(&mut client, "keyspace"), "db0", "avg_ttl") {
             0 => std::thread::sleep(std::time::Duration::from_millis(20)),
@@ -798,7 +797,7 @@ fn keys_that_are_to_expire_are_counted_by_database() {
     assert_eq!(of(&fields, "db0"), [2, 1]);
 }
 
-/// As Redis does: what writes a key counts nothing, and what reads one counts it once.
+/// As in Redis, a write of a key counts nothing, and a read counts once.
 #[test]
 fn a_command_counts_a_hit_or_a_miss_for_each_key_that_it_reads() {
     let (_running, address) = start(server());

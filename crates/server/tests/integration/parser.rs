@@ -1,5 +1,5 @@
-//! The request parser against a plain reading of the protocol: same commands, same errors, however
-//! the bytes are cut.
+//! Compares the request parser with a simple implementation of the protocol: the same commands and
+//! the same errors, however the bytes are split.
 
 use mneme_server::resp::{Batch, Parser, ProtocolError, RequestLimits, Stop};
 use proptest::collection::vec;
@@ -7,11 +7,10 @@ use proptest::prelude::*;
 
 type Command = Vec<Vec<u8>>;
 
-/// Everything that the parser finds when it is shown `input` cut at `cuts`, and the error it ends
-/// with.
+/// All commands that the parser finds in `input` split at `cuts`, and the error it ends with.
 ///
-/// `leave` is how many commands of a batch are left to be parsed again, as a server does whose
-/// client does not read.
+/// `leave` is the number of commands of each batch that are passed to the parser again, as the
+/// server does if its client does not read.
 fn parse(input: &[u8], cuts: &[usize], leave: usize) -> (Vec<Command>, Option<ProtocolError>) {
     let mut parser = Parser::new(RequestLimits::default());
     let mut batch = Batch::new();
@@ -44,8 +43,8 @@ fn parse(input: &[u8], cuts: &[usize], leave: usize) -> (Vec<Command>, Option<Pr
     (found, None)
 }
 
-/// The protocol as Redis' documentation and source describe it, one command at a time, from
-/// complete input.
+/// The protocol according to Redis' documentation and source, one command at a time, from complete
+/// input.
 mod model {
     use super::{Command, ProtocolError};
 
@@ -61,7 +60,7 @@ mod model {
         }
     }
 
-    /// `None`: incomplete. An empty command is one that is skipped.
+    /// `None` if incomplete. An empty command must be skipped by the caller.
     fn command(input: &mut &[u8]) -> Result<Option<Command>, ProtocolError> {
         let mut rest = *input;
         let parsed = match rest.first() {
@@ -101,8 +100,8 @@ mod model {
         Ok(Some(command))
     }
 
-    /// Up to the `\r`, which some byte must follow. Behind the first `skip` bytes, 64 KiB may be
-    /// waited for.
+    /// The line up to the `\r`, which one more byte must follow. After the first `skip` bytes, at
+    /// most 64 KiB may precede it.
     fn header<'a>(
         rest: &mut &'a [u8],
         skip: usize,
@@ -212,7 +211,7 @@ mod model {
     }
 }
 
-/// Bytes that mean something to the protocol more often than chance would have it.
+/// Random bytes that contain the protocol's special bytes more often than by chance.
 fn noise() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         Just(b'\r'),
@@ -257,7 +256,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
         3 => inline.prop_map(String::into_bytes),
         1 => header.prop_map(String::into_bytes),
         1 => noise(),
-        // One byte of a good command is another.
+        // A valid command with one byte changed.
         2 => (well_formed(), any::<prop::sample::Index>(), any::<u8>()).prop_map(|(mut bytes, at, byte)| {
             let at = at.index(bytes.len());
             bytes[at] = byte;
@@ -270,7 +269,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_cut_gives_what_the_protocol_says(
+    fn any_split_gives_the_result_of_the_protocol(
         pieces in vec(piece(), 0..8),
         cuts in vec(0usize..300, 0..12),
         leave in 0usize..4,
@@ -341,7 +340,7 @@ fn errors_are_worded_as_in_redis() {
 }
 
 #[test]
-fn strangers_may_send_little_and_get_their_commands_one_by_one() {
+fn unauthenticated_clients_have_narrow_limits_and_single_commands() {
     let mut parser = Parser::new(RequestLimits::default());
     let mut batch = Batch::new();
     parser.set_trusted(false);
@@ -379,7 +378,7 @@ fn strangers_may_send_little_and_get_their_commands_one_by_one() {
 }
 
 #[test]
-fn an_announced_length_is_waited_for_without_being_believed() {
+fn an_announced_length_reserves_no_memory() {
     let mut parser = Parser::new(RequestLimits::default());
     let mut batch = Batch::new();
     let mut input = b"*1048576\r\n$536870912\r\nabc".to_vec();

@@ -1,12 +1,12 @@
-//! A pipeline is answered as its commands are one by one, whatever they are: neighbours are
-//! batched, keys are fetched ahead, and neither changes a reply, its order, or what is stored.
+//! A pipeline has the same replies as its commands sent one by one: consecutive commands are
+//! batched and keys are prefetched, but neither changes a reply, its order, or the data.
 
 use crate::common::{Client, Reply, encode, server, start};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Commands of a single key and some of several, `K` standing for a key. Their replies depend on
-/// what is stored, not on the time.
+/// Commands with one key and some with several; `K` stands for a key. Their replies depend on the
+/// data only, not on the time.
 const COMMANDS: &[&str] = &[
     "GET K",
     "GET K",
@@ -78,7 +78,7 @@ const COMMANDS: &[&str] = &[
 fn commands() -> impl Strategy<Value = Vec<String>> {
     let keys = proptest::array::uniform3(0usize..6);
     let one = (0..COMMANDS.len(), keys).prop_map(|(command, keys)| {
-        // Most keys are short; one is too long for its neighbours' cache lines.
+        // Most keys are short; one is longer than the cache lines next to it.
         let long = "k".repeat(300);
         let names = ["a", "b", "c", "d", "key:0000000001", &long];
         let words = COMMANDS[command].split(' ');
@@ -89,7 +89,7 @@ fn commands() -> impl Strategy<Value = Vec<String>> {
         });
         words.collect::<Vec<_>>().join(" ")
     });
-    // Runs of a kind, as clients send them, between others.
+    // Runs of one kind of command, as clients send them, mixed with others.
     vec((one, 1usize..5), 1..60).prop_map(|runs| {
         let runs = runs.into_iter();
         runs.flat_map(|(command, times)| std::iter::repeat_n(command, times))
@@ -101,7 +101,7 @@ fn bytes_of(command: &str) -> Vec<u8> {
     encode(&command.split(' ').collect::<Vec<_>>())
 }
 
-/// Which replies a client gets, as `CLIENT REPLY` says. Within `MULTI` the command is queued.
+/// Which replies a client gets, according to `CLIENT REPLY`. In `MULTI` that command is queued.
 #[derive(Default)]
 struct Replies {
     off: bool,
@@ -123,7 +123,7 @@ impl Replies {
     }
 }
 
-/// The commands without those whose effect on replies within a transaction is another subject.
+/// The commands without those that change replies inside a transaction, which another test covers.
 fn plain(commands: &[String]) -> Vec<&str> {
     let mut replies = Replies::default();
     let kept = commands.iter().map(String::as_str).filter(|command| {
@@ -137,7 +137,7 @@ fn plain(commands: &[String]) -> Vec<&str> {
     kept.collect()
 }
 
-/// Everything that is stored.
+/// All data.
 fn content(client: &mut Client) -> Vec<Reply> {
     let mut all = Vec::new();
     for database in ["0", "5"] {

@@ -1,4 +1,4 @@
-//! What clients of the server rely on, over real sockets.
+//! The server's behaviour for clients, over real sockets.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -83,7 +83,7 @@ fn batches_of_any_length_answer_every_command() {
             .iter()
             .map(|key| Reply::bulk(format!("{key}/{count}")))
             .collect();
-        // The same keys as one command, as many, and as a mixture that straddles the batches.
+        // All keys in one command, in many, and in a mixture that crosses the limits of batches.
         let mut request = [encode(&mset), encode(&mget)].concat();
         keys.iter()
             .for_each(|key| request.extend(encode(&["GET", key])));
@@ -237,7 +237,7 @@ fn a_full_store_refuses_writes_and_nothing_else() {
     }
     assert_eq!(client.command(&["SET", "more", &value]), oom);
     assert_eq!(client.command(&["MSET", "a", "1", "more", &value]), oom);
-    // In a pipeline, each command fails or succeeds by itself.
+    // In a pipeline, each command fails or succeeds on its own.
     let mut request = encode(&["SET", "more", &value]);
     request.extend(encode(&["STRLEN", "k0"]));
     request.extend(encode(&["SET", "more", &value]));
@@ -263,7 +263,7 @@ fn a_password_is_asked_for_first() {
     for command in ["GET a", "SET a b", "PING", "MGET a b"] {
         assert_eq!(client.line(command), no_auth, "{command}");
     }
-    // Whether there is such a command is no secret, as in Redis.
+    // As in Redis, whether a command exists is no secret.
     let unknown = client.line("nonsense").text();
     assert!(unknown.starts_with("ERR unknown command"), "{unknown}");
     assert_eq!(client.line("AUTH guess"), wrong);
@@ -274,7 +274,7 @@ fn a_password_is_asked_for_first() {
             .text()
             .starts_with("NOAUTH HELLO must be called")
     );
-    // The commands behind an AUTH in the same pipeline profit from it, large ones too.
+    // Commands after an AUTH in the same pipeline are executed, including large ones.
     let large = "x".repeat(100_000);
     client.send(&[encode(&["AUTH", "secret"]), encode(&["SET", "a", &large])].concat());
     assert_eq!([client.reply(), client.reply()], [Reply::ok(), Reply::ok()]);
@@ -307,7 +307,7 @@ fn the_embedding_program_and_the_clients_share_the_store() {
 }
 
 #[test]
-fn a_stopped_server_has_answered_closed_and_left_its_port() {
+fn a_stopped_server_has_sent_its_replies_and_freed_its_port() {
     let (running, address) = start(server());
     let mut idle = Client::connect(address);
     assert_eq!(idle.line("PING"), Reply::Simple("PONG".into()));
@@ -358,7 +358,7 @@ fn a_server_that_cannot_start_says_why() {
 }
 
 #[test]
-fn a_unix_socket_is_taken_over_from_the_dead_only() {
+fn a_unix_socket_is_taken_over_from_a_dead_server_only() {
     let path = std::env::temp_dir().join(format!("mneme-test-{}.sock", std::process::id()));
     let (running, _) = start(server().unix_socket(&path));
     let ping = || {
@@ -375,7 +375,7 @@ fn a_unix_socket_is_taken_over_from_the_dead_only() {
     drop(running);
     assert!(!path.exists());
 
-    // Another server's socket that has taken its place is left alone.
+    // If another server's socket has replaced it, it is left alone.
     let (running, _) = start(server().unix_socket(&path));
     std::fs::remove_file(&path).unwrap();
     let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -384,7 +384,7 @@ fn a_unix_socket_is_taken_over_from_the_dead_only() {
     drop(other);
     std::fs::remove_file(&path).unwrap();
 
-    // The socket of a killed server is still there, but nothing answers.
+    // The socket of a killed server still exists, but nothing answers there.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let (running, _) = start(server().unix_socket(&path));
     ping();
@@ -407,7 +407,7 @@ fn a_unix_socket_is_taken_over_from_the_dead_only() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// A process that listens and accepts nothing: more connections than its queue takes would wait.
+/// A process that listens and accepts nothing: connections beyond its queue would wait.
 #[test]
 fn a_unix_socket_whose_queue_is_full_is_refused() {
     use socket2::{Domain, SockAddr, Socket, Type};
@@ -427,7 +427,7 @@ fn a_unix_socket_whose_queue_is_full_is_refused() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// A start that fails after it has listened on its unix socket leaves no file of that.
+/// If a start fails after the server has listened on its unix socket, the socket's file is removed.
 #[test]
 fn a_start_that_fails_removes_its_unix_socket() {
     let name = format!("mneme-test-failed-{}.sock", std::process::id());

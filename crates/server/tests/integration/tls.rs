@@ -1,4 +1,4 @@
-//! Clients that speak TLS, and strangers that do not.
+//! Clients that use TLS, and strangers that do not.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version
 
 use super::common::{Client, Reply, encode, server};
 
-/// Signs certificates, which lie in a directory of its own.
+/// Signs certificates, and keeps them in a directory of its own.
 struct Authority {
     directory: TestDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -67,11 +67,11 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A server with a certificate of `authority`, which clients' are to be signed by.
+/// A server with a certificate of `authority`, which must also have signed clients' certificates.
 fn with_tls(authority: &Authority, settings: &[(Key, &str)]) -> (Running, SocketAddr, SocketAddr) {
     let pair = authority.issue("server", 2090);
     loop {
-        // No port stands for any: another program may take it meanwhile.
+        // Port 0 is not accepted here; another program may take the port meanwhile.
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port().to_string();
         drop(free);
@@ -102,7 +102,7 @@ fn with_tls(authority: &Authority, settings: &[(Key, &str)]) -> (Running, Socket
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
-/// How a client speaks that trusts `authority`, and shows a certificate if it has one.
+/// The configuration of a client that trusts `authority`, with a certificate if it has one.
 fn config(
     authority: &Authority,
     shown: Option<&Pair>,
@@ -140,7 +140,7 @@ fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> BufReader<Stream>
     BufReader::new(StreamOwned::new(session, socket(address)))
 }
 
-/// The first line of the reply to an inline command, or what the connection failed by.
+/// The first line of the reply to an inline command, or the connection's error.
 fn asked(client: &mut BufReader<Stream>, command: &str) -> std::io::Result<String> {
     client
         .get_mut()
@@ -160,7 +160,7 @@ fn clients_of_both_versions_are_served() {
     for version in [&version::TLS12, &version::TLS13] {
         let mut client = connect(tls, &config(&authority, Some(&shown), &[version]));
         assert_eq!(asked(&mut client, "PING").unwrap(), "+PONG");
-        // More than fits records, buffers and sockets, both ways.
+        // More than fits into records, buffers and sockets, in both directions.
         let value = vec![b'x'; 3 << 20];
         let mut exchange = |sent: Vec<u8>, expected: usize| {
             let stream = client.get_mut();
@@ -186,7 +186,7 @@ fn clients_of_both_versions_are_served() {
         client.read_line(&mut count).unwrap();
         assert_eq!(count, "1000\r\n");
     }
-    // The plain port is as it was.
+    // The plain port is unaffected.
     assert_eq!(
         Client::connect(plain).line("STRLEN large"),
         Reply::Integer(3 << 20)
@@ -214,11 +214,12 @@ fn a_client_is_known_by_a_certificate_that_is_signed_and_valid() {
             assert_eq!(other.line("PING"), Reply::Simple("PONG".into()));
         }
     }
-    // A client that does not trust the server says so, and goes.
+    // A client that does not trust the server sends an alert and closes the connection.
     let mut client = connect(tls, &config(&foreign, None, BOTH));
     let refused = asked(&mut client, "PING").unwrap_err();
     assert!(refused.to_string().contains("certificate"), "{refused}");
-    // Those that show none are served once none is asked; a wrong one is refused still.
+    // When certificates become optional, clients without one are served; a wrong one is still
+    // refused.
     other.command(&["CONFIG", "SET", "tls-auth-clients", "optional"]);
     let [none, expired, _] = &shown;
     for (shown, is_served) in [(none, true), (expired, false)] {
@@ -252,7 +253,7 @@ fn plain_text_at_the_tls_port_gets_a_clear_error_and_the_reverse() {
         let mut stranger = socket(tls);
         stranger.write_all(garbage).unwrap();
         let _ = stranger.shutdown(std::net::Shutdown::Write);
-        // It ends, with an alert or without.
+        // The connection ends, with or without an alert.
         let mut rest = Vec::new();
         let _ = stranger.read_to_end(&mut rest);
     }
@@ -275,7 +276,7 @@ fn a_certificate_is_replaced_while_clients_are_served() {
     let first = shown(&mut before);
     let next = authority.issue("next", 2090);
     let [certificate, key] = [&next.certificate, &next.key].map(|path| text(path));
-    // One without the other does not fit, and changes nothing.
+    // One file without the other does not match, and changes nothing.
     for (setting, value, reason) in [
         ("tls-cert-file", certificate, "key"),
         ("tls-cert-file", "/nowhere", "No such file"),
@@ -305,7 +306,7 @@ fn a_certificate_is_replaced_while_clients_are_served() {
     let second = shown(&mut connect(tls, &config));
     assert_ne!(first, second);
     assert_eq!(shown(&mut before), first, "it keeps what it began with");
-    // The same files with other content, as an ACME client leaves them.
+    // New content in the same files, as an ACME client writes them.
     authority.issue("next", 2091);
     running.stopper().reload();
     let third = shown(&mut connect(tls, &config));
@@ -316,14 +317,14 @@ fn a_certificate_is_replaced_while_clients_are_served() {
 }
 
 #[test]
-fn handshakes_that_do_not_go_on_hold_nobody_up() {
+fn unfinished_handshakes_delay_nobody() {
     let authority = Authority::new();
     let settings = [(Key::TlsAuthClients, "no")];
     let (_running, plain, tls) = with_tls(&authority, &settings);
     let config = config(&authority, None, BOTH);
     let mut client = connect(tls, &config);
     assert_eq!(asked(&mut client, "PING").unwrap(), "+PONG");
-    // More than a thread keeps: half of them silent, half in the middle of their first message.
+    // More than a thread keeps: half of them send nothing, half a part of their first message.
     let strangers: Vec<TcpStream> = (0..1200)
         .map(|number| {
             let mut stranger = socket(tls);
@@ -335,7 +336,7 @@ fn handshakes_that_do_not_go_on_hold_nobody_up() {
         .collect();
     assert_eq!(asked(&mut client, "PING").unwrap(), "+PONG");
     assert_eq!(asked(&mut connect(tls, &config), "PING").unwrap(), "+PONG");
-    // The oldest have been ended.
+    // The oldest have been disconnected.
     let mut first = &strangers[0];
     let mut rest = Vec::new();
     let _ = first.read_to_end(&mut rest);

@@ -1,5 +1,5 @@
-//! Redis' own tools, and a client library, against the server; skipped, with a word on the
-//! terminal, where they are missing.
+//! Redis' own tools and a client library used with the server. If one is not installed, its test is
+//! skipped, with a message on the terminal.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -29,7 +29,7 @@ fn tool(name: &str, address: SocketAddr, arguments: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn redis_cli_talks_to_it() {
+fn redis_cli_works_with_the_server() {
     let (_running, address) = start(server());
     for (arguments, expected) in [
         (&["set", "greeting", "hello"][..], "OK\n"),
@@ -108,7 +108,7 @@ fn redis_benchmark_runs_through() {
 fn programs_with_redis_py_run() {
     let (_running, address) = start(server());
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/redis_py.py");
-    // The system's Python, for which the system's packages are.
+    // The system's Python, which has the system's packages.
     let python = |arguments: &[&str]| Command::new("/usr/bin/python3").args(arguments).output();
     let there = python(&["-c", "import redis"]);
     if !there.is_ok_and(|output| output.status.success()) {
@@ -123,7 +123,7 @@ fn programs_with_redis_py_run() {
     );
 }
 
-/// The program on the page "Coming from Redis" copies bytes as they are, and keeps the expiry of
+/// The program on the page "Coming from Redis" copies bytes unchanged, and keeps the expiry of
 /// keys.
 #[test]
 fn strings_are_copied_from_redis_as_the_documentation_says() {
@@ -148,7 +148,7 @@ fn strings_are_copied_from_redis_as_the_documentation_says() {
         theirs.command(&[&b"PEXPIRE"[..], &key(n), time.as_bytes()]);
     }
     theirs.line("RPUSH list a");
-    // In another database, which is not the one that is copied.
+    // In another database than the one that is copied.
     theirs.line("SELECT 1");
     theirs.line("SET elsewhere 1");
 
@@ -182,10 +182,10 @@ fn strings_are_copied_from_redis_as_the_documentation_says() {
     }
 }
 
-/// The page "Coming from Redis" lists every command that is missing here, by its name or its
-/// chapter's.
+/// The page "Coming from Redis" lists every command of Redis that is missing here, by its own name
+/// or its family's.
 #[test]
-fn what_redis_has_and_is_absent_here_is_named() {
+fn missing_commands_are_listed_in_the_documentation() {
     let Some(redis) = Redis::start() else { return };
     let (_running, address) = start(server());
     let known = |address| {

@@ -1,5 +1,5 @@
-//! Transactions by several clients at once: all or nothing for every observer, and nothing where a
-//! watched key changed.
+//! Transactions of several clients at once: every observer sees all of a transaction or nothing,
+//! and if a watched key has changed it has no effect.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn balance(reply: &Reply) -> i64 {
     reply.text().parse().unwrap()
 }
 
-/// Ends what goes on until the flag is set, also where an assertion fails before.
+/// Sets the flag that ends the other threads, even if an assertion fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -62,8 +62,7 @@ fn observers_see_all_of_a_transaction_or_nothing() {
         }
         wait_until("both move money", || began.load(Ordering::Relaxed) == 2);
         for round in 0..600 {
-            // By one command, by a transaction of several, and by one that has the server to
-            // itself.
+            // Reads by one command, by a transaction of several, or by one in an exclusive section.
             let total = match round % 3 {
                 0 => sum(&mut client, &format!("MGET {}", names.join(" "))),
                 1 => {
@@ -117,7 +116,7 @@ fn counters_that_are_watched_lose_no_increment() {
 }
 
 #[test]
-fn what_happens_to_a_watched_key_is_noticed() {
+fn changes_of_a_watched_key_are_noticed() {
     let (_running, address) = start(server());
     let (mut client, mut other) = (Client::connect(address), Client::connect(address));
     let mut carried_out = |change: &str| {
@@ -157,7 +156,7 @@ fn other_database_is_empty(address: SocketAddr) {
 
 #[test]
 fn a_transaction_without_free_memory_changes_nothing() {
-    // The transaction takes more than the store.
+    // The transaction needs more memory than the store has.
     let unbounded = server().set(Key::MaxMemoryClients, "0").unwrap();
     let (_running, address) = start(unbounded.memory(64 << 20));
     let mut client = Client::connect(address);
@@ -177,10 +176,10 @@ fn a_transaction_without_free_memory_changes_nothing() {
     assert_eq!(client.line("SET other v"), Reply::ok());
 }
 
-/// Another client makes changes between `WATCH` and `EXEC`: once for certain, then over and over,
-/// also while the transaction is executed.
+/// Another client makes changes between `WATCH` and `EXEC`: first exactly one, then repeated ones,
+/// some of them during the transaction.
 #[test]
-fn a_transaction_that_does_not_take_place_leaves_the_client_where_it_was() {
+fn a_failed_transaction_leaves_the_clients_state_unchanged() {
     let (_running, address) = start(server().threads(2));
     let (mut client, mut other) = (Client::connect(address), Client::connect(address));
     let rest = b"MULTI\r\nSELECT 5\r\nSET x 1\r\nGET k\r\nEXEC\r\nCLIENT LIST ID 0\r\n";
@@ -216,7 +215,7 @@ fn a_transaction_that_does_not_take_place_leaves_the_client_where_it_was() {
     });
 }
 
-/// A clock that is a millisecond later at each look.
+/// A clock that advances by a millisecond whenever it is read.
 #[derive(Debug, Default)]
 struct Hasty(AtomicU64);
 
@@ -255,12 +254,12 @@ fn time_stands_still_within_a_transaction() {
         Reply::Integer(9),
     ];
     assert_eq!(last, &expected[..]);
-    // Behind it time goes on.
+    // After the transaction, time continues.
     while client.line("GET k") != Reply::Null {}
 }
 
 #[test]
-fn what_must_not_be_done_twice_is_done_once_and_sees_what_came_before() {
+fn commands_that_must_not_be_repeated_run_once_and_see_earlier_changes() {
     let (_running, address) = start(server());
     let mut client = Client::connect(address);
     for line in [
@@ -293,7 +292,7 @@ fn an_mset_that_cannot_be_stored_stores_nothing_within_a_transaction_either() {
     assert_eq!(client.line("EXISTS a b"), Reply::Integer(1));
 }
 
-/// Executes `commands` in one transaction, of which none fails.
+/// Executes `commands`, all of which must succeed, in one transaction.
 fn exec(client: &mut Client, commands: impl Iterator<Item = String>) {
     let mut pipeline = b"MULTI\r\n".to_vec();
     let mut count = 0;
@@ -313,8 +312,8 @@ fn exec(client: &mut Client, commands: impl Iterator<Item = String>) {
     );
 }
 
-/// Each of these needed memory for a copy of the value by command: hundreds of them in a store for
-/// some sixty.
+/// Each command used to need memory for a copy of the value: hundreds of copies, in a store with
+/// space for some sixty.
 #[test]
 fn a_transaction_may_change_a_long_value_often() {
     let (_running, address) = start(server());

@@ -1,11 +1,11 @@
-//! A strict reader of Prometheus' text format 0.0.4: it takes nothing that the format does not
-//! allow, and some that it does not either, such as families whose samples stand apart.
+//! A strict reader of Prometheus' text format 0.0.4: it accepts nothing that the format does not
+//! allow, and also refuses families whose samples are not consecutive.
 
 use std::collections::BTreeMap;
 
-/// What a page says.
+/// The content of a page.
 pub struct Page {
-    /// The values by series, as written.
+    /// The values by series, in the notation of the page.
     series: BTreeMap<String, f64>,
     /// The types by family.
     types: BTreeMap<String, String>,
@@ -47,7 +47,7 @@ fn labels(mut text: &str) -> BTreeMap<String, String> {
     labels
 }
 
-/// A distribution that is being read.
+/// A histogram that is being read.
 #[derive(Default)]
 struct Spread {
     last: Option<(f64, f64)>,
@@ -145,7 +145,7 @@ impl Page {
             .unwrap_or_else(|| panic!("no {series}"))
     }
 
-    /// The series whose names begin so.
+    /// The series whose names have the prefix `with`.
     pub fn beginning<'a>(&'a self, with: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
         self.series.iter().filter_map(move |(series, value)| {
             series
@@ -154,7 +154,7 @@ impl Page {
         })
     }
 
-    /// Asserts that nothing that only grows is less than in `before`, or gone.
+    /// Asserts that no counter has decreased or disappeared since `before`.
     pub fn must_follow(&self, before: &Page) {
         for (series, old) in &before.series {
             let name = series.split('{').next().unwrap();
