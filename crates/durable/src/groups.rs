@@ -78,7 +78,7 @@ impl Groups {
 
 #[cfg(test)]
 mod tests {
-    use mneme_log::feed::append_change;
+    use mneme_log::feed::{RemovalCause, append_change};
 
     use super::*;
 
@@ -86,7 +86,11 @@ mod tests {
     fn what_lies_within_an_open_group_is_not_durable() {
         let mut bytes = Vec::new();
         let root = 1;
-        let remove = Item::Remove { root, key: b"key" };
+        let remove = Item::Remove {
+            root,
+            key: b"key",
+            cause: RemovalCause::Asked,
+        };
         let mut ends = vec![0];
         for item in [remove, Item::Open, remove, Item::Close, Item::Open, remove] {
             append_change(&[item], 0, &mut bytes);

@@ -278,7 +278,7 @@ impl<'s> Replay<'s> {
                     self.with_space(|| database.set_expiry(key, expiry))?;
                 }
             }
-            Item::Remove { root, key } => {
+            Item::Remove { root, key, .. } => {
                 if let Some(database) = self.place(position, root)? {
                     database.remove(key)?;
                 }

@@ -53,7 +53,7 @@ fn main() {
     if how == "alone" {
         return measured(&one, 0, puts);
     }
-    let mut listener = other.take_server_role().unwrap().listen();
+    let mut listener = other.listen().unwrap();
     if how == "listened" {
         // As many as the ring holds, again and again.
         for some in 0..puts / 4_000 {

@@ -49,7 +49,7 @@
 //! |---|---|
 //! | `store` | the API: operations, batches, transactions, watches; repair, checks, opening |
 //! | `reclaim` | compaction, eviction, the expiry sweep, the search for free space |
-//! | `records` | reading, publishing and changing one record; change notifications |
+//! | `records` | reading, publishing and changing one record |
 //! | `index` | roots, pages, lookup, change of shape, databases, counts, intents |
 //! | `log` | frames, log segments, heads, growth of the store |
 //! | `feed` | the change feed: its ring, its entries |
@@ -103,7 +103,7 @@ pub use region::record::{MAX_KEY, MAX_VALUE};
 pub use region::space::DATABASES;
 pub use store::check::Report;
 pub use store::feed::{ChangeFeed, FeedError, SalvagedFeed};
-pub use store::listener::{Change, ChangeKind, ChangeListener, ChangedKey, Notification};
+pub use store::listener::{Change, ChangeKind, ChangeListener, Notification, Sleep};
 pub use store::ops::{Decision, Updated};
 pub use store::part::{Part, Patch};
 pub use store::processes::{Process, ProcessPin, Work};

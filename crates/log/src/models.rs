@@ -10,12 +10,12 @@
 //! What is not here: pins and epochs, robust locks and intents, which have models of their own in
 //! `mneme-sync`; here an epoch is a counter and a head's lock a mutex of the checker.
 
+mod bell;
 mod buckets;
 mod change_sets;
 mod expiries;
 mod feed;
 mod heads;
-mod notifications;
 mod patches;
 mod segments;
 mod swaps;

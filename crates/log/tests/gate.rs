@@ -585,9 +585,8 @@ fn finish(memory: &Memory, model: &Model, context: &str) {
 }
 
 /// Where reapers die.
-const REPAIRS: [&str; 12] = [
+const REPAIRS: [&str; 11] = [
     "log.reap.begin",
-    "log.reap.released",
     "log.reap.swap",
     "log.reap.index",
     "txn.repair.settled",

@@ -29,7 +29,7 @@ const VARIES: [usize; 1] = [
 ];
 
 /// What begins where.
-const PARTS: [(usize, &str); 16] = [
+const PARTS: [(usize, &str); 17] = [
     (0, "region header"),
     (0x80, "arena: header"),
     (0x280, "arena: zones"),
@@ -42,6 +42,7 @@ const PARTS: [(usize, &str); 16] = [
     (0x2640, "log: shard"),
     (0x3f00, "log: pool table"),
     (0x4100, "log: change counters"),
+    (0xc100, "log: change feed"),
     (0x20_0000, "index frame: bitmap"),
     (0x20_0400, "index frame: root"),
     (0x20_0700, "index frame: two segments of two buckets"),

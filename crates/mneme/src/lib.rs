@@ -52,8 +52,8 @@
 //! store can switch the default features off.
 
 pub use mneme_log::{
-    BatchError, Builder, Change, ChangeKind, ChangeListener, ChangedKey, CompactionWait, Corrupt,
-    Cursor, DATABASES, Database, Decision, Draw, Drawn, Evict, Expiry, FillPolicy, GrowError, Life,
+    BatchError, Builder, Change, ChangeKind, ChangeListener, CompactionWait, Corrupt, Cursor,
+    DATABASES, Database, Decision, Draw, Drawn, Evict, Expiry, FillPolicy, GrowError, Life,
     LogStore, MAX_KEY, MAX_VALUE, MIN_CAPACITY, Notification, OpenError, PageKind, PagePolicy,
     PageReport, Part, Patch, Process, ProcessPin, ProcessState, ReadError, Report, RoleError,
     ServerRole, SlotError, Stalled, Stats, Stored, Transaction, TransactionOn, UpdatePolicy,

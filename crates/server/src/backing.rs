@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use mneme_durable::{Durability, DurableStore};
-use mneme_log::{LogStore, Notification, SlotError};
+use mneme_log::{LogStore, Notification, Sleep, SlotError};
 use mneme_shared::{Found, Opening, Registry, ServeError, Served};
 
 use crate::server::StartError;
@@ -52,6 +52,15 @@ impl ServedStore {
             ServedStore::Process(_) | ServedStore::Kept(_) => Ok(0),
             ServedStore::Segment(served) => served.drain_changes(most, receive),
             ServedStore::KeptSegment(_, served) => served.drain_changes(most, receive),
+        }
+    }
+
+    /// As [`Served::sleep_for_changes`].
+    pub fn sleep_for_changes(&self) -> Option<Sleep> {
+        match self {
+            ServedStore::Process(_) | ServedStore::Kept(_) => None,
+            ServedStore::Segment(served) => served.sleep_for_changes(),
+            ServedStore::KeptSegment(_, served) => served.sleep_for_changes(),
         }
     }
 

@@ -1,9 +1,10 @@
 //! Changes that local programs make in the segment beside the server: **each is received once, or
 //! reported as lost**.
 //!
-//! A thread of its own reads change notifications, as often as the store's maintainer runs, and
-//! more often while there is much to read. Changes are counted for `INFO` here; anything that must
-//! react to a change does so in [`LocalChanges::on_local_change`].
+//! A thread of its own listens to the store's change feed. A change wakes it at once; while there
+//! are more, it looks again after a pause, so that local programs seldom have to wake it. Changes
+//! are counted for `INFO` here; anything that must react to a change does so in
+//! [`LocalChanges::on_local_change`].
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,11 +13,13 @@ use mneme_log::{ChangeKind, Notification};
 
 use crate::backing::ServedStore;
 
-/// Sleep after a read that found nothing.
-const PAUSE: Duration = Duration::from_millis(10);
-/// Sleep after a read that found changes: a local program that does nothing but store fills the
-/// ring in some milliseconds.
-const SHORT: Duration = Duration::from_millis(1);
+/// Sleep after a read that found changes: a local program that does nothing but store overwrites
+/// what it has entered after some milliseconds.
+const PAUSE: Duration = Duration::from_micros(500);
+/// Sleep without a change, at most.
+const LONG: Duration = Duration::from_secs(60);
+/// Sleep if it is not known whether there are changes.
+const RETRY: Duration = Duration::from_millis(10);
 /// Changes that are taken in at once.
 const AT_ONCE: usize = 4096;
 
@@ -71,24 +74,23 @@ impl LocalListener {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what local programs have done since the last time; how many changes.
-    pub fn drain(&self, store: &ServedStore) -> usize {
+    /// Takes in what local programs have done since the last time; how many changes. `None`: the
+    /// kernel refuses a barrier now, and what is missed meanwhile is reported as lost later.
+    pub fn drain(&self, store: &ServedStore) -> Option<usize> {
         let mut stats = self.lock();
         let receive = |notification: Notification<'_>| stats.on_local_change(notification);
-        // Only a forked child receives nothing, and it is no server.
-        store.drain_changes(AT_ONCE, receive).unwrap_or(0)
+        store.drain_changes(AT_ONCE, receive).ok()
     }
 
     /// What local programs had done when this was called.
     pub fn stats(&self, store: &ServedStore) -> LocalChanges {
-        // The ring holds no more than is taken in at once.
-        self.drain(store);
+        while self.drain(store) >= Some(AT_ONCE) {}
         *self.lock()
     }
 
     /// Begins to count anew: what was done before this is not counted after it.
     pub fn reset(&self, store: &ServedStore) {
-        self.drain(store);
+        while self.drain(store) >= Some(AT_ONCE) {}
         let mut stats = self.lock();
         *stats = LocalChanges {
             begun: stats.begun,
@@ -96,13 +98,21 @@ impl LocalListener {
         };
     }
 
-    /// Listens until the server stops.
+    /// Listens until the server stops and [wakes](mneme_log::LogStore::wake_listeners) it.
     pub fn read(&self, store: &ServedStore, is_stopping: impl Fn() -> bool) {
         while !is_stopping() {
             match self.drain(store) {
-                0 => std::thread::sleep(PAUSE),
-                AT_ONCE => {}
-                _ => std::thread::sleep(SHORT),
+                None => std::thread::sleep(RETRY),
+                Some(AT_ONCE..) => {}
+                Some(1..) => std::thread::sleep(PAUSE),
+                Some(0) => {
+                    // The bell is armed: a server that stops now rings it.
+                    if let Some(sleep) = store.sleep_for_changes()
+                        && !is_stopping()
+                    {
+                        sleep.at_most(LONG);
+                    }
+                }
             }
         }
     }

@@ -635,6 +635,7 @@ impl Shared {
         }
         // SYNC: pairs with the Acquire load in `stopping`.
         self.stopping.store(true, Ordering::Release);
+        self.store.wake_listeners();
         self.purge.end();
         self.saver.end();
         if let Some(durability) = self.store.durability() {

@@ -42,8 +42,7 @@
 //! # The serving process
 //! [`Served`] is what a server opens: at most one process serves a store at a time. It counts
 //! failed starts, and sets a damaged store aside instead of deleting it. It may
-//! [receive](Served::drain_changes) the changes of other processes. A program may do the same
-//! without a server, by taking the server's role:
+//! [receive](Served::drain_changes) the changes of other processes. Any program may do the same:
 //!
 //! ```
 //! use mneme_shared::{Access, Registry, StoreOptions, Notification, ChangeKind};
@@ -52,20 +51,20 @@
 //! let registry = Registry::open(&root)?;
 //! let options = StoreOptions::new().capacity(64 << 20);
 //! let store = options.create(&registry, "sessions")?;
-//! let mut listener = store.take_server_role()?.listen();
+//! let mut listener = store.listen()?;
 //!
 //! // In another process.
 //! let writer = options.attach(&registry, "sessions", Access::ReadWrite)?;
 //! writer.put(b"ada", b"logged in")?;
 //!
-//! // From time to time.
+//! // Whenever `listener.sleep()` has ended.
 //! let mut changed = Vec::new();
 //! listener.drain(1000, |report| match report {
 //!     // At the beginning, and whenever too much was changed at once: look at all keys that matter.
 //!     Notification::Lost => {}
 //!     Notification::Change(change) => {
 //!         if let ChangeKind::Stored(key) = change.kind {
-//!             changed.extend(key.whole().map(<[u8]>::to_vec));
+//!             changed.push(key.to_vec());
 //!         }
 //!     }
 //! })?;
@@ -92,7 +91,7 @@ pub use store::{CONTENTS, CONTENTS_LENDING, SharedStore};
 pub use upgrade::{UpgradeError, Upgraded};
 
 pub use mneme_log::{
-    Change, ChangeKind, ChangeListener, ChangedKey, Evict, LogStore, MIN_CAPACITY, Notification,
-    ServerRole, UpdatePolicy,
+    Change, ChangeKind, ChangeListener, Evict, LogStore, MIN_CAPACITY, Notification, ServerRole,
+    Sleep, UpdatePolicy,
 };
 pub use mneme_space::{Access, Backing, Registry, Segment};

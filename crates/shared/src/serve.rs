@@ -12,11 +12,11 @@
 //! comes while another process serves the store, or begins to, touches neither.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mneme_log::{
-    ChangeListener, GrowError, Notification, RoleError, ServerRole, SlotError, UpdatePolicy,
+    ChangeListener, GrowError, Notification, RoleError, ServerRole, Sleep, SlotError, UpdatePolicy,
 };
 use mneme_space::{Access, NameError, NoteError, OpenError, Registry, RenameError, Segment};
 use mneme_sys::{Clock, SystemClock};
@@ -60,19 +60,13 @@ pub enum Found {
 /// A store that this process serves, and no other process. Dereferences to the store.
 pub struct Served {
     // Released before the store.
-    role: Mutex<Role>,
+    _role: ServerRole,
+    /// Listens to the changes of other processes, from the first call on.
+    listener: Mutex<Option<ChangeListener>>,
     store: SharedStore,
     starts: Arc<Starts>,
     withdrawal: Withdrawal,
     found: Found,
-}
-
-/// The server's role, and the listener for changes.
-enum Role {
-    Quiet(ServerRole),
-    Listening(ChangeListener),
-    /// A state between the two others.
-    Neither,
 }
 
 impl Opening {
@@ -219,7 +213,8 @@ impl Opening {
     ) -> Result<Served, Box<(Arc<Starts>, ServeError)>> {
         match self.role(&store) {
             Ok(role) => Ok(Served {
-                role: Mutex::new(Role::Quiet(role)),
+                _role: role,
+                listener: Mutex::default(),
                 store,
                 starts,
                 withdrawal: self.withdrawal.clone(),
@@ -384,13 +379,13 @@ impl Served {
         Ok(self.starts.note(0)?)
     }
 
-    /// Calls `receive` with the changes that local programs have made since the last call, at most
-    /// `most`. Returns how many there were. Changes are followed from the first call on: see
-    /// [`ServerRole::listen`] and [`ChangeListener::drain`]. If several threads call it, they run
-    /// one after the other.
+    /// Calls `receive` with the changes that local programs have made since the last call, about
+    /// `most`. Returns how many there were. Changes are received from the first call on: see
+    /// [`LogStore::listen`](mneme_log::LogStore::listen) and [`ChangeListener::drain`]. If several
+    /// threads call it, they run one after the other.
     ///
     /// # Errors
-    /// This is a forked child.
+    /// As for those two.
     pub fn drain_changes(
         &self,
         most: usize,
@@ -398,16 +393,22 @@ impl Served {
     ) -> Result<usize, SlotError> {
         // After a panic in another thread's `receive`, listening continues after the changes that
         // it has seen.
-        let mut role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*role, Role::Quiet(_))
-            && let Role::Quiet(quiet) = std::mem::replace(&mut *role, Role::Neither)
-        {
-            *role = Role::Listening(quiet.listen());
-        }
-        match &mut *role {
-            Role::Listening(listener) => listener.drain(most, receive),
-            Role::Quiet(_) | Role::Neither => Ok(0),
-        }
+        let mut kept = self.lock_listener();
+        let listener = match &mut *kept {
+            Some(listener) => listener,
+            none => none.insert(self.store.listen()?),
+        };
+        listener.drain(most, receive)
+    }
+
+    /// Lets the thread sleep until there is more to drain. `None`: there is more now, or nothing
+    /// was drained yet.
+    pub fn sleep_for_changes(&self) -> Option<Sleep> {
+        self.lock_listener().as_ref()?.sleep()
+    }
+
+    fn lock_listener(&self) -> MutexGuard<'_, Option<ChangeListener>> {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

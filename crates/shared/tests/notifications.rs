@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{opening, options, registry};
-use mneme_shared::{
-    Access, Change, ChangeKind, ChangedKey, LogStore, Notification, Registry, Served,
-};
+use mneme_shared::{Access, Change, ChangeKind, LogStore, Notification, Registry, Served};
 use mneme_testkit::{Process, TestDir};
 
 const PLACE: &str = "MNEME_SHARED_NOTIFICATIONS";
@@ -96,9 +94,7 @@ fn drain(served: &Served, mirror: &mut Content) -> usize {
     loop {
         let receive = |report: Notification<'_>| match report {
             Notification::Change(Change {
-                kind:
-                    ChangeKind::Stored(ChangedKey::Whole(key))
-                    | ChangeKind::Removed(ChangedKey::Whole(key)),
+                kind: ChangeKind::Stored(key) | ChangeKind::Removed(key),
                 ..
             }) => changed.push(key.to_vec()),
             _ => all = true,

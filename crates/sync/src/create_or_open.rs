@@ -224,7 +224,10 @@ impl Participants {
             }
         };
         if !others {
-            header.watched.store(0, Relaxed);
+            header
+                .watched
+                .iter()
+                .for_each(|word| word.store(0, Relaxed));
         }
         let inner = Inner::new(control, liveness, asymmetric);
         if rebooted {

@@ -44,6 +44,8 @@ pub const COUNTERS: usize = 128;
 pub const GATES: usize = 16;
 /// The number of leases of a control region: roles that one process has at a time.
 pub const LEASES: usize = 4;
+/// The number of interests of watchers.
+pub(crate) const INTERESTS: usize = 2;
 /// The unit of placement: two cache lines.
 pub(crate) const UNIT: usize = 128;
 
@@ -107,9 +109,8 @@ pub(crate) struct ControlHeader {
     pub(crate) geometry: AtomicU64,
     /// The holder of each lease; `lease` interprets the words.
     pub(crate) leases: [AtomicU64; LEASES],
-    /// The processes that watch for changes; `watch` interprets the word.
-    pub(crate) watched: AtomicU64,
-    _rest: [AtomicU64; 1],
+    /// The processes that watch for each interest; `watch` interprets the words.
+    pub(crate) watched: [AtomicU64; INTERESTS],
     /// The epoch. Written only by reclaimers, read by every pin.
     pub(crate) epoch: Lone,
     /// The result of the last examination of all pins.

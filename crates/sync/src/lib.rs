@@ -72,8 +72,9 @@
 //!
 //! # Watch registrations
 //!
-//! While a [`WatchRegistration`] exists, [`Participants::is_watched`] is true in every process, and
-//! writers count their changes. Otherwise they need not.
+//! While a [`WatchRegistration`] exists, [`Participants::is_watched`] is true of its [`Interest`]
+//! in every process, and writers count their changes, or say what they change. Otherwise they need
+//! not.
 //!
 //! # Held versions, and a feed
 //!
@@ -222,4 +223,4 @@ pub use slot_id::SlotId;
 pub use stalled::Progress;
 pub use stats::{OldestPin, Stats};
 pub use undo::UndoArea;
-pub use watch::WatchRegistration;
+pub use watch::{Interest, WatchRegistration};

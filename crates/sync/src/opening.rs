@@ -3,6 +3,7 @@
 use crate::atomics::Barrier;
 use crate::backoff::Backoff;
 use crate::control_region::ControlRegion;
+use crate::layout::INTERESTS;
 use crate::process::{self, OpeningName, SlotState, SlotStatus};
 use crate::slot_owner::SlotOwner;
 use crate::stalled::StalledHolders;
@@ -66,8 +67,8 @@ pub(crate) struct Inner {
     stalled_holders: StalledHolders,
     /// Repairs what dead threads left: see [`Participants::set_reaper`](crate::Participants).
     pub(crate) reaper: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// The number of watch registrations of this opening.
-    pub(crate) watches: Mutex<u64>,
+    /// The number of watch registrations of this opening, for each interest.
+    pub(crate) watches: Mutex<[u64; INTERESTS]>,
 }
 
 /// The machine's barrier, in the form that all participants of the region use.
@@ -139,7 +140,7 @@ impl Inner {
             unreleased: Mutex::default(),
             stalled_holders: StalledHolders::default(),
             reaper: OnceLock::new(),
-            watches: Mutex::new(0),
+            watches: Mutex::default(),
         })
     }
 

@@ -8,11 +8,11 @@
 //! later change is counted. (A watcher that waited first could read a count whose change has not
 //! been made yet.)
 //!
-//! A word of the control region has a bit for each process entry with a registration. The watcher
-//! passes the heavy barrier after its store to the word, the writer the light one before its load,
-//! as with pins. A reaper clears a dead process's bit, and so does a process that takes over its
-//! entry. Entries beyond the word's bits share the last one, which is cleared when a process
-//! attaches that is alone.
+//! For each [`Interest`] a word of the control region has a bit for each process entry with a
+//! registration. The watcher passes the heavy barrier after its store to the word, the writer the
+//! light one before its load, as with pins. A reaper clears a dead process's bit, and so does a
+//! process that takes over its entry. Entries beyond the word's bits share the last one, which is
+//! cleared when a process attaches that is alone.
 
 use crate::SlotError;
 use crate::atomics::{Barrier, Word};
@@ -21,7 +21,17 @@ use crate::participants::Participants;
 use crate::process;
 use mneme_sys::barrier::BarrierRefused;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+/// What a process watches for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interest {
+    /// Whether some keys have changed.
+    Keys = 0,
+    /// Every change, with its key.
+    Changes = 1,
+}
 
 /// While one exists, [`Participants::is_watched`] returns true in every process.
 ///
@@ -30,6 +40,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 #[must_use = "dropping it ends the registration"]
 pub struct WatchRegistration {
     participants: Participants,
+    interest: Interest,
 }
 
 impl Participants {
@@ -41,23 +52,25 @@ impl Participants {
     ///
     /// # Errors
     /// [`SlotError::Forked`]; [`SlotError::Barrier`], in which case nothing is registered.
-    pub fn register_watch(&self) -> Result<WatchRegistration, SlotError> {
+    pub fn register_watch(&self, interest: Interest) -> Result<WatchRegistration, SlotError> {
         let inner = self.inner();
         if inner.is_forked() {
             return Err(SlotError::Forked);
         }
         let mut kept = inner.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = &mut kept[interest as usize];
         if *kept == 0 {
             let bit = inner.watch_bit(inner.me().process).0;
-            let begun = begin(&inner.control().header().watched, bit, &inner.barrier());
+            let begun = begin(inner.watched(interest), bit, &inner.barrier());
             if let Err(refused) = begun {
-                inner.end_watches(inner.me().process);
+                inner.end_watch(inner.me().process, interest);
                 return Err(refused.into());
             }
         }
         *kept += 1;
         Ok(WatchRegistration {
             participants: self.clone(),
+            interest,
         })
     }
 
@@ -67,26 +80,59 @@ impl Participants {
     /// Ask after the change was announced by an exchange or a store, and before it is made.
     #[inline(always)]
     #[must_use]
-    pub fn is_watched(&self) -> bool {
+    pub fn is_watched(&self, interest: Interest) -> bool {
         let inner = self.inner();
-        !inner.is_forked() && is_watched(&inner.control().header().watched, &inner.barrier())
+        !inner.is_forked() && is_watched(inner.watched(interest), &inner.barrier())
+    }
+
+    /// As [`is_watched`](Self::is_watched), by another opening than this one.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_watched_by_others(&self, interest: Interest) -> bool {
+        self.is_watched(interest) && self.inner().has_other_bits(interest)
+    }
+
+    /// The number of this opening among those that are attached now: 1 and up.
+    #[must_use]
+    pub fn process_number(&self) -> u16 {
+        self.inner().me().process
     }
 }
 
 impl Inner {
+    #[inline(always)]
+    fn watched(&self, interest: Interest) -> &AtomicU64 {
+        &self.control().header().watched[interest as usize]
+    }
+
+    fn has_other_bits(&self, interest: Interest) -> bool {
+        let own = match self.watch_bit(self.me().process) {
+            (bit, true) => bit,
+            // Another entry may have the bit too.
+            _ => 0,
+        };
+        // Relaxed: the barrier in `is_watched` is passed.
+        self.watched(interest).load(Relaxed) & !own != 0
+    }
+
     /// The bit of a process entry, and whether it belongs to that entry alone.
     fn watch_bit(&self, process: u16) -> (u64, bool) {
         const LAST: u32 = u64::BITS - 1;
         let at = u32::from(process.saturating_sub(1)).min(LAST);
-        let all_have_one = self.control().geometry().max_processes <= u64::BITS;
-        (1 << at, at < LAST || all_have_one)
+        let all_have_one = || self.control().geometry().max_processes <= u64::BITS;
+        (1 << at, at < LAST || all_have_one())
     }
 
     /// Records that the entry's process has no registration any more. Called by that process, or
     /// with its liveness lock held.
     pub(crate) fn end_watches(&self, process: u16) {
+        self.end_watch(process, Interest::Keys);
+        self.end_watch(process, Interest::Changes);
+    }
+
+    fn end_watch(&self, process: u16, interest: Interest) {
         if let (bit, true) = self.watch_bit(process) {
-            end(&self.control().header().watched, bit);
+            end(self.watched(interest), bit);
         }
     }
 }
@@ -98,20 +144,23 @@ impl Drop for WatchRegistration {
             return;
         }
         let mut kept = inner.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = &mut kept[self.interest as usize];
         *kept -= 1;
         let me = inner.me();
         let entry = inner.control().process(me.process);
         // If this process was declared dead, by a script, another process may have the entry.
         let mine = entry.is_some_and(|e| process::read(&e.state).incarnation == me.incarnation);
         if *kept == 0 && mine {
-            inner.end_watches(me.process);
+            inner.end_watch(me.process, self.interest);
         }
     }
 }
 
 impl std::fmt::Debug for WatchRegistration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("WatchRegistration")
+        f.debug_tuple("WatchRegistration")
+            .field(&self.interest)
+            .finish()
     }
 }
 

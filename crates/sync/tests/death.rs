@@ -8,7 +8,8 @@ mod common;
 
 use common::{UUID, map, options};
 use mneme_sync::{
-    Acquired, ControlOptions, DeadSlot, HeldVersions, Lane, Participants, ReapError, RobustLock,
+    Acquired, ControlOptions, DeadSlot, HeldVersions, Interest, Lane, Participants, ReapError,
+    RobustLock,
 };
 use mneme_sys::fault::{self, Action, Outcome};
 use mneme_sys::{PagePolicy, Region, ScriptedLiveness};
@@ -217,7 +218,8 @@ impl World {
         let held = self.held(p);
         held.reap();
         assert_eq!(held.versions(), [], "{story}");
-        assert!(!p.is_watched(), "{story}");
+        assert!(!p.is_watched(Interest::Keys), "{story}");
+        assert!(!p.is_watched(Interest::Changes), "{story}");
         assert_eq!(p.lease_holder(1).unwrap(), None, "{story}");
         assert!(p.try_lease(1).unwrap().is_some(), "{story}");
         // A new process gets what the dead ones held.
@@ -255,7 +257,8 @@ impl World {
         fenced.sole(&slot).unwrap().into_inner().repaired();
         drop(fenced.shared(&slot).unwrap());
         drop(p.try_lease(1).unwrap().unwrap());
-        drop(p.register_watch().unwrap());
+        drop(p.register_watch(Interest::Keys).unwrap());
+        drop(p.register_watch(Interest::Changes).unwrap());
         line.clear();
         self.count(&p, -2);
     }

@@ -6,8 +6,8 @@ mod common;
 
 use common::{Pair, World};
 use mneme_sync::{
-    Acquired, ControlOptions, Holding, Lane, OpenError, Participants, ReapError, RobustLock,
-    SlotError,
+    Acquired, ControlOptions, Holding, Interest, Lane, OpenError, Participants, ReapError,
+    RobustLock, SlotError,
 };
 use mneme_sys::{Liveness, PagePolicy, Region, ScriptedLiveness};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -132,32 +132,38 @@ fn waiting_for_a_pin_names_it_and_revokes_in_time() {
 #[test]
 fn a_watch_registration_is_seen_by_all_openings_and_ends_with_its_process() {
     let pair = Pair::new();
-    assert!(!pair.a.is_watched() && !pair.b.is_watched());
+    assert!(!pair.a.is_watched(Interest::Keys) && !pair.b.is_watched(Interest::Keys));
     let (first, second) = (
-        pair.a.register_watch().unwrap(),
-        pair.a.register_watch().unwrap(),
+        pair.a.register_watch(Interest::Keys).unwrap(),
+        pair.a.register_watch(Interest::Keys).unwrap(),
     );
-    let theirs = pair.b.register_watch().unwrap();
+    let theirs = pair.b.register_watch(Interest::Keys).unwrap();
     drop(first);
     std::thread::spawn(move || drop(second)).join().unwrap();
-    assert!(pair.a.is_watched() && pair.b.is_watched());
+    assert!(pair.a.is_watched(Interest::Keys) && pair.b.is_watched(Interest::Keys));
     drop(theirs);
-    assert!(!pair.a.is_watched() && !pair.b.is_watched());
-    let theirs = pair.a.register_watch().unwrap();
+    assert!(!pair.a.is_watched(Interest::Keys) && !pair.b.is_watched(Interest::Keys));
+    let theirs = pair.a.register_watch(Interest::Keys).unwrap();
+    let changes = pair.a.register_watch(Interest::Changes).unwrap();
+    let both = [Interest::Keys, Interest::Changes];
+    assert!(both.map(|what| pair.b.is_watched_by_others(what)) == [true; 2]);
+    assert!(both.map(|what| pair.a.is_watched_by_others(what)) == [false; 2]);
+    drop(changes);
+    assert!(both.map(|what| pair.b.is_watched(what)) == [true, false]);
     pair.script.kill(1);
-    assert!(pair.b.is_watched(), "until somebody reaps");
+    assert!(pair.b.is_watched(Interest::Keys), "until somebody reaps");
     pair.b
         .reap(|_| Ok::<_, std::convert::Infallible>(()))
         .unwrap();
-    assert!(!pair.b.is_watched());
+    assert!(!pair.b.is_watched(Interest::Keys));
     // A process that takes over a dead one's entry is not disturbed by what that one drops late.
     let third = Arc::new(pair.script.process(3));
     let third = Participants::open(pair.copy(), common::UUID, third).unwrap();
-    let watching = third.register_watch().unwrap();
+    let watching = third.register_watch(Interest::Keys).unwrap();
     drop(theirs);
-    assert!(pair.b.is_watched());
+    assert!(pair.b.is_watched(Interest::Keys));
     drop(watching);
-    assert!(!pair.b.is_watched());
+    assert!(!pair.b.is_watched(Interest::Keys));
 }
 
 /// If a repair fails, only its slot is left for the next reap.

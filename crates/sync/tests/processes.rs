@@ -6,8 +6,8 @@ mod common;
 
 use common::{UUID, liveness, open, options};
 use mneme_sync::{
-    Acquired, Feed, GateError, Guard, HeldVersions, Holding, Lane, OpPin, Participants, Pin,
-    RobustLock, Slot, SlotError,
+    Acquired, Feed, GateError, Guard, HeldVersions, Holding, Interest, Lane, OpPin, Participants,
+    Pin, RobustLock, Slot, SlotError,
 };
 use mneme_sys::{PagePolicy, Region};
 use mneme_testkit::{Process, fd_path};
@@ -185,7 +185,7 @@ fn a_forked_child_touches_nothing_of_its_parents() {
             && held.p.incarnation() != 0
             && held.p.stats().slots == 0
             && held.p.attached().is_empty()
-            && !held.p.is_watched()
+            && !held.p.is_watched(Interest::Keys)
             && held.p.undo_areas().next().is_none()
             && held.versions.hold(1).is_none()
             && (held.versions.releases(), held.feed.head()) == (0, 0)

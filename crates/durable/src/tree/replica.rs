@@ -214,7 +214,7 @@ impl Replica {
                 layout::set_expiry(&mut record, expiry);
                 self.set(root, key, Some(record))
             }
-            Item::Remove { root, key } => self.set(root, key, None),
+            Item::Remove { root, key, .. } => self.set(root, key, None),
             Item::Drop { root, prefix } => self.remove_prefix(root, prefix),
             Item::Bind { databases, dead } => {
                 for root in dead {

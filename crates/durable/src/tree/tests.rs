@@ -2,7 +2,7 @@
 
 use mneme_journal::Identity;
 use mneme_log::Expiry;
-use mneme_log::feed::{Item, append_change, append_entry, binding};
+use mneme_log::feed::{Item, RemovalCause, append_change, append_entry, binding};
 use mneme_sys::medium::RecordingDirectory;
 
 use super::layout::{CommitStamp, FILE};
@@ -123,6 +123,7 @@ fn groups_are_whole() {
     fed.enter(&[Item::Remove {
         root: 1,
         key: b"before",
+        cause: RemovalCause::Asked,
     }]);
     assert_eq!(fed.records(), [record(b"before", 1)]);
     fed.reopen();

@@ -157,9 +157,9 @@ impl FeedArea {
     /// Enters what ends something.
     fn enter_end(&self, slot: &Slot<'_>, end: Item<'_>) -> Result<(), WriteError> {
         let bytes = HEADER_BYTES + end.encoded_len();
-        let reserved = self.ring().reserve_end(slot.id(), bytes);
+        let reserved = self.ring().reserve_end(self.author(slot), bytes);
         let entry = reserved.map_err(|refused| self.refused(refused))?;
-        self.fill(entry, &[end]);
+        self.fill(entry, [end]);
         self.complete(entry);
         Ok(())
     }
@@ -243,7 +243,10 @@ impl<'f, W: FnMut() -> Result<(), WriteError>> Sender<'f, '_, W> {
         let head = |id| encode_piece_head(id, self.sent, bytes);
         let ring = self.feed.ring();
         let entry = loop {
-            match ring.reserve(self.slot.id(), HEADER_BYTES + head(0).len() + bytes) {
+            match ring.reserve(
+                self.feed.author(self.slot),
+                HEADER_BYTES + head(0).len() + bytes,
+            ) {
                 Ok(entry) => break entry,
                 Err(RingRefused::Full) if self.waits => (self.wait)()?,
                 Err(refused) => return Err(self.feed.refused(refused)),

@@ -3,28 +3,38 @@
 //!
 //! ```text
 //! 0      tail
-//! 128    freed, durable
+//! 128    freed, durable, oldest, losses
+//! 160    the lock of the thread that frees, in a feed that is not kept
 //! 256    the entry of a database being dropped: its position plus one, 0: none; the dropped root
 //! 272    the entry of a swap under way: its position plus one, 0: none
 //! 480    the drainer's note
 //! 512    for each thread slot, 32 bytes: the change whose pieces it sends ahead
-//! 33280  the ring
+//! 33280  for each opening a word: where its last entry for others ends
+//! 33792  the ring
 //! ```
 //!
-//! A store without a feed has no such bytes.
+//! **A feed that is kept** has a follower that must lose nothing, a journal or a tree, also while
+//! no process drains it: every change is entered whole, and waits for space. **Any other feed** is
+//! for followers that may lose entries. A change is entered if an opening other than its own
+//! follows, without its value, and writers overwrite the oldest entries; a change that finds no
+//! space is counted as lost. Followers of either kind of feed that may lose entries only read it:
+//! no thread waits for one, wherever it stops or dies.
 
 use std::ptr::NonNull;
 use std::slice::Iter;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use mneme_sync::{Slot, SlotId};
+use mneme_sync::{Interest, Participants, RobustLock, Slot, SlotId};
 
 use super::ahead::Group;
+use super::bell::FeedBell;
 use super::item::Item;
-use super::ring::{FeedRing, HEADER_BYTES, Reserved, RingRefused, State};
-use crate::error::{Corrupt, WriteError};
-use crate::region::layout::{FEED_GROUPS, FEED_HEADER, FEED_SPARE, MAX_ENTRY, Tables};
+use super::ring::{Author, FeedRing, HEADER_BYTES, Reserved, RingRefused, State};
+use crate::error::{Corrupt, OpenError, WriteError};
+use crate::region::layout::{
+    FEED_GROUPS, FEED_HEADER, FEED_OPENINGS, FEED_SPARE, MAX_ENTRY, Tables,
+};
 use crate::region::mem::{Loc, Mem};
 
 #[repr(C)]
@@ -33,12 +43,16 @@ struct Words {
     spare: [AtomicU64; 15],
     freed: AtomicU64,
     durable: AtomicU64,
-    spare_of_drainer: [AtomicU64; 14],
+    oldest: AtomicU64,
+    losses: AtomicU64,
+    freeing: RobustLock,
+    spare_of_drainer: [AtomicU64; 11],
     dropping: Binding,
     swapping: Binding,
     spare_of_bindings: [AtomicU64; 24],
     note: [AtomicU64; 4],
     groups: [Group; FEED_GROUPS],
+    last: [AtomicU64; FEED_OPENINGS],
 }
 const _: () = assert!(size_of::<Words>() as u64 == FEED_HEADER);
 
@@ -57,6 +71,10 @@ pub(crate) struct FeedArea {
     ring: NonNull<AtomicU64>,
     ring_words: usize,
     secret: u64,
+    /// Whether a journal or a tree keeps what is entered.
+    kept: bool,
+    participants: Participants,
+    bell: FeedBell,
     /// Whether this opening's changes are entered.
     enters: AtomicBool,
     /// Whether nothing is entered that no caller has asked for.
@@ -70,6 +88,9 @@ unsafe impl Send for FeedArea {}
 // SAFETY: as above.
 unsafe impl Sync for FeedArea {}
 
+/// How often a change that may be lost looks for space.
+const TRIES: u32 = 64;
+
 /// What makes a `Bind` exclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Binds {
@@ -80,29 +101,55 @@ pub(crate) enum Binds {
 }
 
 impl FeedArea {
-    /// The feed of the store with these tables; `None` if it has none.
+    /// The feed of the store with these tables.
     ///
     /// # Errors
-    /// It does not lie in the region.
-    pub fn of(mem: &Mem, tables: &Tables) -> Result<Option<FeedArea>, Corrupt> {
-        let (at, ring, seed) = (tables.feed_at(), tables.feed, tables.seed);
-        if ring == 0 {
-            return Ok(None);
-        }
+    /// It does not lie in the regions.
+    pub fn of(mem: &Mem, tables: &Tables, of: &Participants) -> Result<FeedArea, OpenError> {
+        let (at, ring, seed) = (tables.feed_at(), tables.feed.bytes(), tables.seed);
         let address = mem.address(Loc::of_byte(at), FEED_HEADER + ring)?;
         let behind = address.wrapping_add(size_of::<Words>());
         let pointers = NonNull::new(address.cast()).zip(NonNull::new(behind.cast()));
         let (words, behind) = pointers.ok_or_else(|| Corrupt::at(at, "the feed lies nowhere"))?;
-        Ok(Some(FeedArea {
+        Ok(FeedArea {
             words,
             ring: behind,
             ring_words: (ring / 8) as usize,
             // Nothing that a client sees depends on it but the order of keys.
             secret: seed.rotate_left(32) ^ 0x6d6e_656d_6566_6565,
+            kept: tables.feed.is_kept(),
+            participants: of.clone(),
+            bell: FeedBell::of(of)?,
             enters: AtomicBool::new(true),
             rests: AtomicBool::new(false),
             _mem: mem.clone(),
-        }))
+        })
+    }
+
+    /// Begins a feed in which nothing was entered. No other thread uses it.
+    pub fn clear(&self) {
+        if self.kept {
+            return self.ring().clear(0);
+        }
+        let words = self.words();
+        for word in [&words.tail, &words.oldest, &words.losses] {
+            word.store(0, Relaxed);
+        }
+        words.last.iter().for_each(|last| last.store(0, Relaxed));
+        // The first thread that finds no space blanks the ring: its memory is not used before.
+        let ring = self.ring();
+        ring.words[0].store(0, Relaxed);
+        words.freed.store(ring.size().wrapping_neg(), Release);
+    }
+
+    /// This, if what is entered is kept.
+    pub fn kept(&self) -> Option<&FeedArea> {
+        self.kept.then_some(self)
+    }
+
+    /// The bell of its followers.
+    pub fn bell(&self) -> &FeedBell {
+        &self.bell
     }
 
     #[inline]
@@ -116,12 +163,18 @@ impl FeedArea {
         let words = self.words();
         FeedRing {
             tail: &words.tail,
-            durable: &words.durable,
+            // What is not kept is forgotten.
+            durable: if self.kept {
+                &words.durable
+            } else {
+                &words.oldest
+            },
+            oldest: &words.oldest,
             freed: &words.freed,
             // SAFETY: as in `words`.
             words: unsafe { std::slice::from_raw_parts(self.ring.as_ptr(), self.ring_words) },
             secret: self.secret,
-            spare: FEED_SPARE,
+            spare: if self.kept { FEED_SPARE } else { 0 },
         }
     }
 
@@ -162,8 +215,27 @@ impl FeedArea {
         self.words().durable.load(Acquire)
     }
 
-    /// Steps *reserved* and *filled* of an entry of these items. The caller holds what orders its
-    /// change among others. `None`: this opening's changes are not entered.
+    /// Whether this opening's changes are to be entered. The caller has announced the change.
+    #[inline(always)]
+    pub fn is_followed(&self) -> bool {
+        self.kept || self.has_other_followers()
+    }
+
+    /// Whether an opening follows that is not this one.
+    #[inline(always)]
+    fn has_other_followers(&self) -> bool {
+        self.participants.is_watched_by_others(Interest::Changes)
+    }
+
+    pub(super) fn author(&self, slot: &Slot<'_>) -> Author {
+        Author {
+            slot: slot.id(),
+            process: self.participants.process_number(),
+        }
+    }
+
+    /// Steps *reserved* and *filled* of an entry of these items. The caller has announced its
+    /// change, and holds what orders it among others. `None`: it is not entered.
     ///
     /// Items that are too long for an entry were [sent ahead](Self::send_ahead). The entry says
     /// that they take place.
@@ -182,31 +254,130 @@ impl FeedArea {
         if !self.enters() {
             return Ok(None);
         }
+        if !self.kept {
+            return Ok(self.enter_abridged(slot, items));
+        }
         let bytes = HEADER_BYTES + items.iter().map(Item::encoded_len).sum::<usize>();
         if bytes > MAX_ENTRY {
             return self.enter_sent(slot).map(Some);
         }
-        let reserved = self.ring().reserve(slot.id(), bytes);
+        let reserved = self.ring().reserve(self.author(slot), bytes);
         let entry = reserved.map_err(|refused| self.refused(refused))?;
-        self.fill(entry, items);
+        self.note_last(entry);
+        self.fill(entry, items.iter().copied());
         mneme_sys::fault!("log.feed.filled");
         Ok(Some(entry))
+    }
+
+    /// As [`enter`](Self::enter), for followers that may lose entries.
+    fn enter_abridged(&self, slot: &Slot<'_>, items: &[Item<'_>]) -> Option<Reserved> {
+        let items = items.iter().map(|item| item.abridged());
+        let bytes = HEADER_BYTES + items.clone().map(|item| item.encoded_len()).sum::<usize>();
+        let ring = self.ring();
+        let mut tries = 0;
+        let entry = loop {
+            if bytes <= MAX_ENTRY
+                && let Ok(entry) = ring.reserve(self.author(slot), bytes)
+            {
+                break entry;
+            }
+            // A thread that frees stands still, or there is something in the way.
+            if bytes > MAX_ENTRY || tries == TRIES {
+                self.lose();
+                return None;
+            }
+            tries += 1;
+            // Its last owner may have died in the middle.
+            match self.words().freeing.try_lock(slot) {
+                Some(acquired) => {
+                    let guard = acquired.into_inner();
+                    guard.repaired();
+                    if !ring.has_space(bytes as u64) {
+                        ring.free_oldest(ring.size() / 4);
+                    }
+                }
+                None => std::thread::yield_now(),
+            }
+        };
+        self.note_last(entry);
+        self.fill(entry, items);
+        mneme_sys::fault!("log.feed.filled");
+        Some(entry)
+    }
+
+    /// Notes for followers where this opening's last entry ends. The entry is not complete.
+    fn note_last(&self, entry: Reserved) {
+        if self.has_other_followers() {
+            // SYNC: followers load it once it was overwritten, which orders it.
+            let last = self.last_of(self.participants.process_number());
+            last.fetch_max(entry.end(), Relaxed);
+        }
+    }
+
+    fn last_of(&self, process: u16) -> &AtomicU64 {
+        &self.words().last[usize::from(process) % FEED_OPENINGS]
+    }
+
+    /// Whether an opening that is not this one may have entered something behind `at`, of what is
+    /// complete.
+    pub fn have_others_entered(&self, at: u64) -> bool {
+        let own = self.last_of(self.participants.process_number());
+        let others = self
+            .words()
+            .last
+            .iter()
+            .filter(|last| !std::ptr::eq(*last, own));
+        others
+            .map(|last| last.load(Relaxed))
+            .any(|last| last.wrapping_sub(at) as i64 > 0)
+    }
+
+    /// Counts a change that was not entered, before it is made. A thread that sees the new count
+    /// sees the change announced.
+    #[cold]
+    fn lose(&self) {
+        // SYNC: pairs with the Acquire load in `losses`.
+        self.words().losses.fetch_add(1, Release);
+        mneme_sys::fault!("log.feed.lost");
+        self.bell.ring();
+    }
+
+    /// How often a change was not entered.
+    pub fn losses(&self) -> u64 {
+        // SYNC: pairs with the Release in `lose`.
+        self.words().losses.load(Acquire)
+    }
+
+    /// Followers look again.
+    fn ring_for_others(&self) {
+        if self.has_other_followers() {
+            self.bell.ring();
+        }
+    }
+
+    /// Bytes of what is durable that stay in the ring for followers that may lose entries.
+    pub fn retained(&self) -> u64 {
+        match self.participants.is_watched(Interest::Changes) {
+            true => self.ring().size() / 8,
+            false => 0,
+        }
     }
 
     /// As [`enter`](Self::enter), for what the thread has sent ahead.
     pub fn enter_sent(&self, slot: &Slot<'_>) -> Result<Reserved, WriteError> {
         let item = self.sent(slot).ok_or(WriteError::FeedFull)?;
         let bytes = HEADER_BYTES + item.encoded_len();
-        let reserved = self.ring().reserve(slot.id(), bytes);
+        let reserved = self.ring().reserve(self.author(slot), bytes);
         let entry = reserved.map_err(|refused| self.refused(refused))?;
-        self.fill(entry, &[item]);
+        self.note_last(entry);
+        self.fill(entry, [item]);
         mneme_sys::fault!("log.feed.filled");
         Ok(entry)
     }
 
     /// Step *filled*.
     #[inline]
-    pub(super) fn fill(&self, entry: Reserved, items: &[Item<'_>]) {
+    pub(super) fn fill<'i>(&self, entry: Reserved, items: impl IntoIterator<Item = Item<'i>>) {
         let mut filler = self.filler(entry);
         for item in items {
             item.encode(|part| filler.push(part));
@@ -225,9 +396,10 @@ impl FeedArea {
         }
     }
 
-    /// Whether these items are too long for an entry.
-    pub fn is_too_long(items: &[Item<'_>]) -> bool {
-        HEADER_BYTES + items.iter().map(Item::encoded_len).sum::<usize>() > MAX_ENTRY
+    /// Whether these items are to be kept and are too long for an entry.
+    pub fn is_too_long(&self, items: &[Item<'_>]) -> bool {
+        let bytes = || items.iter().map(Item::encoded_len).sum::<usize>();
+        self.kept && HEADER_BYTES + bytes() > MAX_ENTRY
     }
 
     /// Step *completed*: the change has happened.
@@ -235,6 +407,7 @@ impl FeedArea {
     #[inline(never)]
     pub fn complete(&self, entry: Reserved) {
         self.ring().complete(entry, State::Whole);
+        self.ring_for_others();
     }
 
     /// Step *completed*: the change has not happened.
@@ -242,6 +415,7 @@ impl FeedArea {
     #[inline(never)]
     pub fn void(&self, entry: Reserved) {
         self.ring().complete(entry, State::Void);
+        self.ring_for_others();
     }
 
     pub fn refused(&self, refused: RingRefused) -> WriteError {
@@ -257,6 +431,10 @@ impl FeedArea {
     /// Completes the entry that the dead thread has left, if there is one.
     pub fn settle(&self, dead: SlotId, state: State) -> Result<(), WriteError> {
         let settled = self.ring().settle(|slot| slot == dead, state);
+        // Also for a listener of this opening: the dead thread may have been about to wake it.
+        if self.participants.is_watched(Interest::Changes) {
+            self.bell.ring();
+        }
         settled.map_err(|r| self.refused(r))
     }
 
@@ -306,6 +484,7 @@ impl FeedArea {
                 false => State::Void,
             };
             self.ring().settle_at(entry, state);
+            self.ring_for_others();
             mneme_sys::fault!("log.feed.settled");
             self.binding(binds).entry.store(0, Release);
         }

@@ -7,7 +7,7 @@
 //! | byte of an item | what |
 //! |---|---|
 //! | 0 | kind |
-//! | 1 | of a `Put`, `Edit`, `Unedit`: the value's kind in bits 0..5; bit 7 of a `Put`: an expiry follows. Else 0 |
+//! | 1 | of a `Put`, `Edit`, `Unedit`: the value's kind in bits 0..5; bit 7 of a `Put`: an expiry follows. Of a `Remove`: why. Else 0 |
 //! | 2..4 | bytes of the key; of a `Bind`: databases |
 //! | 4..6 | bytes of the value or part, or of an element and its value together; 0 if bit 7 of the kind is set; of a `Bind`: dead roots |
 //! | 6..12 | root id; of `Piece` and `Pieces`: their id |
@@ -31,12 +31,13 @@
 use mneme_sync::SlotId;
 use thiserror::Error;
 
-use super::ring::{FeedHeader, HEADER_BYTES, State};
+use super::ring::{Author, FeedHeader, HEADER_BYTES, State};
 use crate::region::expiry::Expiry;
 use crate::region::layout::MAX_ENTRY;
 use crate::region::space::DATABASES;
 
 const HEAD: usize = 12;
+const CUT: &str = "an item goes beyond its entry";
 const ROOT_BITS: u32 = 48;
 const HAS_EXPIRY: u8 = 1 << 7;
 const VALUE_KINDS: u8 = 1 << 5;
@@ -85,12 +86,14 @@ pub enum Item<'e> {
         /// When.
         expiry: Expiry,
     },
-    /// Under `key` is nothing: it was removed, has expired, or was evicted.
+    /// Under `key` is nothing.
     Remove {
         /// The index that has the key.
         root: u64,
         /// The key.
         key: &'e [u8],
+        /// Why.
+        cause: RemovalCause,
     },
     /// Under all keys that begin with `prefix` is nothing.
     Drop {
@@ -153,6 +156,25 @@ pub enum Item<'e> {
         /// The element.
         element: &'e [u8],
     },
+}
+
+/// Why a key was removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum RemovalCause {
+    /// It was asked for.
+    Asked = 0,
+    /// The key had expired.
+    Expired = 1,
+    /// The store needed space.
+    Evicted = 2,
+}
+
+impl RemovalCause {
+    fn of_flags(flags: u8) -> Option<RemovalCause> {
+        let all = [Self::Asked, Self::Expired, Self::Evicted];
+        all.into_iter().find(|cause| *cause as u8 == flags)
+    }
 }
 
 /// The bytes of a feed contradict themselves.
@@ -251,7 +273,10 @@ impl<'e> Item<'e> {
                 u64::from(offset) | u64::from(length) << 32,
             ),
             Item::Expire { root, key, expiry } => with(plain(3, root, key, &[]), expiry.word()),
-            Item::Remove { root, key } => plain(4, root, key, &[]),
+            Item::Remove { root, key, cause } => Parts {
+                flags: cause as u8,
+                ..plain(4, root, key, &[])
+            },
             Item::Drop { root, prefix } => plain(5, root, prefix, &[]),
             Item::Bind { databases, dead } => Parts {
                 lengths: [databases.len(), dead.len()],
@@ -282,6 +307,29 @@ impl<'e> Item<'e> {
                 flags: kind,
                 ..plain(12, root, key, element)
             },
+        }
+    }
+
+    /// It without the value, for followers that only learn which key has changed.
+    pub(super) fn abridged(self) -> Item<'e> {
+        match self {
+            Item::Put {
+                root, key, kind, ..
+            } => Item::Put {
+                root,
+                key,
+                kind,
+                expiry: Expiry::Never,
+                bytes: &[],
+            },
+            Item::Patch { root, key, .. } => Item::Put {
+                root,
+                key,
+                kind: 0,
+                expiry: Expiry::Never,
+                bytes: &[],
+            },
+            other => other,
         }
     }
 
@@ -318,7 +366,17 @@ impl<'e> Item<'e> {
 
     /// The item at the beginning of `body`, and what lies behind it.
     fn decode(body: &'e [u8]) -> Result<(Item<'e>, &'e [u8]), &'static str> {
-        const CUT: &str = "an item goes beyond its entry";
+        let (parts, behind) = Item::decode_head(body)?;
+        let [kind, flags] = [parts.kind, parts.flags];
+        let (bytes, behind) = behind.split_at_checked(parts.lengths[1]).ok_or(CUT)?;
+        let field = u64::from_le_bytes(parts.fields);
+        let item = Item::of_parts(kind, flags, parts.root, field, parts.key, bytes)?;
+        Ok((item, behind))
+    }
+
+    /// The parts of the item at the beginning of `body` before its bytes, which may be cut, and
+    /// what lies behind them.
+    fn decode_head(body: &'e [u8]) -> Result<(Parts<'e>, &'e [u8]), &'static str> {
         let (head, mut rest) = body.split_first_chunk::<HEAD>().ok_or(CUT)?;
         let [kind, flags, k0, k1, b0, b1, root @ ..] = *head;
         let (key_len, bytes_len) = (u16::from_le_bytes([k0, k1]), u16::from_le_bytes([b0, b1]));
@@ -326,7 +384,7 @@ impl<'e> Item<'e> {
         let mut word = [0; 8];
         word[..6].copy_from_slice(&root);
         let root = u64::from_le_bytes(word);
-        if !matches!(kind & !LONG, 1 | 11 | 12) && flags != 0 {
+        if !matches!(kind & !LONG, 1 | 4 | 11 | 12) && flags != 0 {
             return Err("an item has unknown flags");
         }
         let is_long = kind >= LONG && matches!(kind & !LONG, 0..=2 | 11 | 12);
@@ -342,15 +400,32 @@ impl<'e> Item<'e> {
         if kind == 6 {
             (key_len, bytes_len) = (key_len * 8, bytes_len * 8);
         }
-        let mut field = 0;
+        let (mut fields, mut field_bytes) = ([0; 8], 0);
         if matches!(kind, 2 | 3 | 9..=11) || flags & HAS_EXPIRY != 0 {
-            let (word, behind) = rest.split_first_chunk::<8>().ok_or(CUT)?;
-            (field, rest) = (u64::from_le_bytes(*word), behind);
+            let (word, behind) = rest.split_first_chunk().ok_or(CUT)?;
+            (fields, field_bytes, rest) = (*word, 8, behind);
         }
         let (key, behind) = rest.split_at_checked(key_len).ok_or(CUT)?;
-        let (bytes, behind) = behind.split_at_checked(bytes_len).ok_or(CUT)?;
-        let item = Item::of_parts(kind, flags, root, field, key, bytes)?;
-        Ok((item, behind))
+        let parts = Parts {
+            kind,
+            flags,
+            root,
+            lengths: [key_len, bytes_len],
+            fields,
+            field_bytes,
+            key,
+            bytes: &[],
+            tail: &[],
+        };
+        Ok((parts, behind))
+    }
+
+    /// Root and key of the item whose first bytes these are, and how long it is; of one that stores
+    /// a value.
+    pub(crate) fn stored_at(first: &'e [u8]) -> Option<(u64, &'e [u8], u64)> {
+        let (parts, behind) = Item::decode_head(first).ok()?;
+        let length = first.len() - behind.len() + parts.lengths[1];
+        matches!(parts.kind, 1 | 2 | 11).then_some((parts.root, parts.key, length as u64))
     }
 
     /// The item of these parts, each as it is written down; `field` is zero where there is none.
@@ -398,7 +473,11 @@ impl<'e> Item<'e> {
                 key,
                 expiry: Expiry::of_word(field),
             },
-            4 => Item::Remove { root, key },
+            4 => Item::Remove {
+                root,
+                key,
+                cause: RemovalCause::of_flags(flags).ok_or("a removal has an unknown cause")?,
+            },
             5 => Item::Drop { root, prefix: key },
             6 => {
                 let (databases, dead) = (key.as_chunks().0, bytes.as_chunks().0);
@@ -537,6 +616,12 @@ pub fn entries(
     })
 }
 
+/// No thread has made a copy's entries.
+const NOBODY: Author = Author {
+    slot: SlotId(0),
+    process: 0,
+};
+
 /// Appends an entry with these items to `to`, as [`entries`] reads it: for a copy of a store that
 /// is kept in the same form as its changes.
 ///
@@ -547,7 +632,7 @@ pub fn append_entry(items: &[Item<'_>], to: &mut Vec<u8>) -> Result<(), usize> {
     if bytes > MAX_ENTRY {
         return Err(bytes - HEADER_BYTES);
     }
-    to.extend_from_slice(&FeedHeader::new(State::Whole, bytes, SlotId(0), 0).word());
+    to.extend_from_slice(&FeedHeader::new(State::Whole, bytes, NOBODY, 0).word());
     for item in items {
         item.encode(|part| to.extend_from_slice(part));
     }
@@ -631,7 +716,11 @@ mod tests {
                 key,
                 expiry: Expiry::Never,
             },
-            Item::Remove { root, key: b"" },
+            Item::Remove {
+                root,
+                key: b"",
+                cause: RemovalCause::Evicted,
+            },
             Item::Drop { root, prefix: key },
             Item::Bind {
                 databases: DATABASES,

@@ -1,21 +1,26 @@
 //! The change feed: **every change of a store, by any process, in an order in which it may be
 //! replayed.**
 //!
-//! A store that was created with a feed enters each change before it can be seen. What is drained
-//! ([`ChangeFeed`](crate::ChangeFeed)) are whole [entries]. Each says in its [items](Item) what is
-//! there afterwards, so that *replaying any suffix onto any newer state ends in the same state*.
+//! Each change is entered before it can be seen, while somebody follows. A store that was created
+//! with a feed that is kept has one follower that loses nothing, a journal or a tree
+//! ([`ChangeFeed`](crate::ChangeFeed)): it drains whole [entries]. Each says in its [items](Item)
+//! what is there afterwards, so that *replaying any suffix onto any newer state ends in the same
+//! state*. Any number of [listeners](crate::ChangeListener) read the entries of any store beside
+//! it, and get a report when they have lost some.
 //!
 //! `docs/design/log.md` has the layout and the argument. Inside: `ring` knows positions and
-//! entries, `item` what they say, `area` where they lie; `ahead` enters long changes in pieces, and
-//! `assembly` puts them together again.
+//! entries, `item` what they say, `area` where they lie; `bell` wakes listeners; `ahead` enters
+//! long changes in pieces, and `assembly` puts them together again.
 
 mod ahead;
 pub(crate) mod area;
 mod assembly;
+pub(crate) mod bell;
 pub(crate) mod item;
 pub(crate) mod ring;
 
 pub use assembly::Assembly;
 pub use item::{
-    Entry, FeedDamage, Item, MAX_ITEMS, append_change, append_entry, binding, bound, entries,
+    Entry, FeedDamage, Item, MAX_ITEMS, RemovalCause, append_change, append_entry, binding, bound,
+    entries,
 };

@@ -4,12 +4,14 @@
 //!
 //! The feed is an endless stream of words. A *position* is a byte of that stream; the byte at
 //! position `p` lies at byte `p mod n` of the ring, in lap `p / n`. An entry is a header word and a
-//! body, at a multiple of eight; it may go on at the ring's beginning. Three words govern the ring:
+//! body, at a multiple of eight; it may go on at the ring's beginning. Four words govern the ring:
 //!
 //! - `tail`: the first position behind all entries that are known to be reserved. The entry that a
 //!   thread has just reserved there may not be counted yet: any thread that finds its header moves
 //!   the tail past it.
 //! - `durable`: everything before this position is kept elsewhere.
+//! - `oldest`: everything before this position may be overwritten. A reader that may lose entries
+//!   looks at it after it has copied one.
 //! - `freed`: everything before this position is blank again, one lap later.
 //!
 //! The steps of an entry:
@@ -19,7 +21,7 @@
 //! - *filled*: the body is stored.
 //! - *completed*: the header's state becomes whole, or void if there was no change.
 //! - *drained*: the words are copied out, void entries too, so that positions stay without gaps.
-//! - *freed*: its words are blanked for the next lap, and then `freed` moves.
+//! - *freed*: `oldest` moves, the words are blanked for the next lap, and then `freed` moves.
 //!
 //! **A blank word is not zero.** It is a word of the ring's secret and the lap, which differs from
 //! lap to lap. A thread that has read the tail, and stands still for a lap, may exchange a word
@@ -42,6 +44,8 @@ pub(crate) struct FeedRing<'r, W> {
     pub tail: &'r W,
     /// The position before which everything is kept elsewhere.
     pub durable: &'r W,
+    /// The position before which entries may be overwritten.
+    pub oldest: &'r W,
     /// The position before which everything is blank for the next lap.
     pub freed: &'r W,
     /// A power of two.
@@ -64,23 +68,27 @@ pub(crate) enum State {
 }
 
 /// The header of an entry. Bits 0..2 are the state, 2..19 the bytes of the entry from its header
-/// on, 19..35 the slot of its thread, 35..64 the lap.
+/// on, 19..30 the slot of its thread, 30..37 the number of its opening, 37..64 the lap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FeedHeader(u64);
 
 const BYTES_SHIFT: u32 = 2;
 const SLOT_SHIFT: u32 = BYTES_SHIFT + 17;
-const LAP_SHIFT: u32 = SLOT_SHIFT + 16;
+const SLOTS: u64 = (1 << 11) - 1;
+const PROCESS_SHIFT: u32 = SLOT_SHIFT + 11;
+const PROCESSES: u64 = (1 << 7) - 1;
+const LAP_SHIFT: u32 = PROCESS_SHIFT + 7;
 const LAPS: u64 = u64::MAX >> LAP_SHIFT;
 
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 8;
 
 impl FeedHeader {
-    pub fn new(state: State, bytes: usize, slot: SlotId, lap: u64) -> FeedHeader {
+    pub fn new(state: State, bytes: usize, by: Author, lap: u64) -> FeedHeader {
         FeedHeader(
             (lap & LAPS) << LAP_SHIFT
-                | u64::from(slot.0) << SLOT_SHIFT
+                | (u64::from(by.process) & PROCESSES) << PROCESS_SHIFT
+                | (u64::from(by.slot.0) & SLOTS) << SLOT_SHIFT
                 | (bytes as u64) << BYTES_SHIFT
                 | state as u64,
         )
@@ -117,7 +125,12 @@ impl FeedHeader {
     }
 
     pub fn slot(self) -> SlotId {
-        SlotId((self.0 >> SLOT_SHIFT) as u16)
+        SlotId((self.0 >> SLOT_SHIFT & SLOTS) as u16)
+    }
+
+    /// Whether the opening with this number has made it.
+    pub fn is_of(self, process: u16) -> bool {
+        self.0 >> PROCESS_SHIFT & PROCESSES == u64::from(process) & PROCESSES
     }
 
     fn is_of_lap(self, lap: u64) -> bool {
@@ -127,6 +140,15 @@ impl FeedHeader {
     pub fn with(self, state: State) -> FeedHeader {
         FeedHeader(self.0 & !3 | state as u64)
     }
+}
+
+/// The thread and the opening that make an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Author {
+    /// The thread.
+    pub slot: SlotId,
+    /// The number of its opening.
+    pub process: u16,
 }
 
 /// An entry that is this thread's to fill and to complete.
@@ -140,7 +162,6 @@ pub(crate) struct Reserved {
 
 impl Reserved {
     /// The position behind it.
-    #[cfg(test)]
     pub fn end(self) -> u64 {
         self.at.wrapping_add(self.header.stride())
     }
@@ -164,6 +185,19 @@ pub(crate) enum NextEntry {
     Unfinished(SlotId),
     /// It is complete; the next one is so many bytes further on.
     Complete(u64),
+}
+
+/// What a reader that may lose entries finds at its position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReadEntry {
+    /// Nothing is there yet.
+    Nothing,
+    /// Its thread has not completed it.
+    Unfinished(FeedHeader),
+    /// It was complete, and is void or was copied.
+    Complete(FeedHeader),
+    /// It was overwritten before it was copied. The oldest entry is at this position.
+    Lost(u64),
 }
 
 /// Words of a ring, in the order of their positions: up to the ring's end, and from its beginning.
@@ -194,7 +228,7 @@ impl<'r, W: Word> FeedRing<'r, W> {
     /// Blanks a ring that no thread uses, for positions from `first` on, a multiple of eight.
     pub fn clear(&self, first: u64) {
         self.blank_between(first, first.wrapping_add(self.size()));
-        for word in [self.tail, self.durable] {
+        for word in [self.tail, self.durable, self.oldest] {
             word.store(first, Relaxed);
         }
         // SYNC: as in `free`.
@@ -245,19 +279,19 @@ impl<'r, W: Word> FeedRing<'r, W> {
     ///
     /// # Errors
     /// There is no free space, or the ring is damaged. Nothing was reserved.
-    pub fn reserve(&self, me: SlotId, bytes: usize) -> Result<Reserved, RingRefused> {
+    pub fn reserve(&self, me: Author, bytes: usize) -> Result<Reserved, RingRefused> {
         self.reserve_and_leave(me, bytes, self.spare)
     }
 
     /// As [`reserve`](Self::reserve), for an entry by which something ends. It finds space as long
     /// as each thread enters at most one such entry before it reserves another.
-    pub fn reserve_end(&self, me: SlotId, bytes: usize) -> Result<Reserved, RingRefused> {
+    pub fn reserve_end(&self, me: Author, bytes: usize) -> Result<Reserved, RingRefused> {
         self.reserve_and_leave(me, bytes, 0)
     }
 
     fn reserve_and_leave(
         &self,
-        me: SlotId,
+        me: Author,
         bytes: usize,
         spare: u64,
     ) -> Result<Reserved, RingRefused> {
@@ -411,14 +445,71 @@ impl<'r, W: Word> FeedRing<'r, W> {
         start..end
     }
 
-    /// Everything before `position`, which was drained, is kept elsewhere. One thread at a time
-    /// calls this.
-    pub fn set_durable(&self, position: u64) {
-        let begin = self.freed.load(Relaxed);
+    /// Everything before `position`, which was drained, is kept elsewhere. Of that the last
+    /// `retained` bytes or somewhat more stay for readers that may lose entries. One thread at a
+    /// time calls this.
+    pub fn set_durable(&self, position: u64, retained: u64) {
         // SYNC: pairs with the loads in `settle`: a thread that misses a header sees that.
         self.durable.store(position, Release);
         mneme_sys::fault!("log.feed.durable");
-        self.free(begin, position);
+        match retained {
+            0 => self.free(position),
+            _ => self.free(self.complete_from_oldest(|end| {
+                // In bytes behind the oldest: positions wrap.
+                (position.wrapping_sub(retained).wrapping_sub(end) as i64) > 0
+            })),
+        }
+    }
+
+    /// Frees about `bytes` bytes of the oldest entries, and what was not freed to the end before.
+    /// Not beyond an entry that is not complete. For a ring that nobody drains; one thread at a
+    /// time calls this.
+    pub fn free_oldest(&self, bytes: u64) {
+        let (begin, tail) = (self.oldest.load(Relaxed), self.tail());
+        self.free(self.complete_from_oldest(|end| end != tail && end.wrapping_sub(begin) < bytes));
+    }
+
+    /// The first position from the oldest on that is not `wanted` or has no complete entry.
+    fn complete_from_oldest(&self, wanted: impl Fn(u64) -> bool) -> u64 {
+        let mut end = self.oldest.load(Relaxed);
+        while wanted(end)
+            && let Some(header) = self.header(end)
+            && header.state() != State::Reserved
+        {
+            end = end.wrapping_add(header.stride());
+        }
+        end
+    }
+
+    /// Copies the entry at `at`, where an entry begins, for a reader that nobody waits for. Words
+    /// of an entry that is not `wanted` are not copied.
+    pub fn read(
+        &self,
+        at: u64,
+        wanted: impl Fn(FeedHeader) -> bool,
+        mut to: impl FnMut(u64),
+    ) -> ReadEntry {
+        if self.tail() == at {
+            return ReadEntry::Nothing;
+        }
+        let header = self.header(at);
+        let complete = header.filter(|header| header.state() != State::Reserved);
+        if let Some(header) = complete.filter(|h| h.state() == State::Whole && wanted(*h)) {
+            to(header.0);
+            let end = at.wrapping_add(header.stride());
+            self.copy(at.wrapping_add(HEADER_BYTES as u64), end, to);
+        }
+        // SYNC: pairs with the Release fence in `free`: a thread that has loaded a word that was
+        // overwritten sees that.
+        W::fence(Acquire);
+        let oldest = self.oldest.load(Relaxed);
+        match (header, complete) {
+            _ if oldest.wrapping_sub(at) as i64 > 0 => ReadEntry::Lost(oldest),
+            (_, Some(header)) => ReadEntry::Complete(header),
+            (Some(header), None) => ReadEntry::Unfinished(header),
+            // It is damaged.
+            (None, None) => ReadEntry::Lost(self.tail()),
+        }
     }
 
     /// Stores the blank words of these positions, at most a lap.
@@ -436,8 +527,11 @@ impl<'r, W: Word> FeedRing<'r, W> {
     }
 
     /// Step *freed*, from `freed` on. A death in the middle is made good by the next call.
-    fn free(&self, begin: u64, end: u64) {
-        let size = self.size();
+    fn free(&self, end: u64) {
+        let (begin, size) = (self.freed.load(Relaxed), self.size());
+        self.oldest.store(end, Relaxed);
+        // SYNC: pairs with the Acquire fence in `read`.
+        W::fence(Release);
         self.blank_between(begin.wrapping_add(size), end.wrapping_add(size));
         mneme_sys::fault!("log.feed.blanked");
         // SYNC: pairs with the Acquire load in `space_behind`.
@@ -448,7 +542,8 @@ impl<'r, W: Word> FeedRing<'r, W> {
 /// The bytes of an entry of lap 0.
 #[cfg(test)]
 pub(crate) fn entry_bytes(state: State, slot: SlotId, body: &[u8]) -> Vec<u8> {
-    let header = FeedHeader::new(state, HEADER_BYTES + body.len(), slot, 0);
+    let by = Author { slot, process: 0 };
+    let header = FeedHeader::new(state, HEADER_BYTES + body.len(), by, 0);
     let mut bytes = [&header.0.to_le_bytes(), body].concat();
     bytes.resize(header.stride() as usize, 0);
     bytes

@@ -335,10 +335,8 @@ impl Index {
     /// Settles the swap that the lock's last owner left, if it died.
     pub(crate) fn settle_swap<'g>(&self, acquired: Acquired<Guard<'g>>) -> Guard<'g> {
         let guard = acquired.into_inner();
-        if let Some(feed) = &self.feed {
-            let is_undone = self.table().is_marking();
-            feed.settle_binding(Binds::Swapping, |_| !is_undone);
-        }
+        let is_undone = self.table().is_marking();
+        (self.feed).settle_binding(Binds::Swapping, |_| !is_undone);
         self.table().settle();
         guard.repaired();
         guard
@@ -347,9 +345,9 @@ impl Index {
     /// Enters a swap, whose databases no thread uses, into the change feed, if there is one. The
     /// caller holds the lock.
     pub(crate) fn enter_swap(&self, slot: &Slot<'_>, swap: Swap) -> Result<(), WriteError> {
-        let Some(feed) = &self.feed else {
+        if !self.feed.is_followed() {
             return Ok(());
-        };
+        }
         let [a, b] = swap.databases;
         let mut roots = [0; 2];
         for (id, space) in roots.iter_mut().zip(swap.spaces) {
@@ -362,17 +360,15 @@ impl Index {
             databases: &databases,
             dead: &[],
         };
-        if let Some(entry) = feed.enter(slot, &[bind])? {
-            feed.note_binding(Binds::Swapping, entry, 0);
+        if let Some(entry) = self.feed.enter(slot, &[bind])? {
+            self.feed.note_binding(Binds::Swapping, entry, 0);
         }
         Ok(())
     }
 
     /// Completes the entry of a swap that has taken place.
     pub(crate) fn complete_swap(&self) {
-        if let Some(feed) = &self.feed {
-            feed.settle_binding(Binds::Swapping, |_| true);
-        }
+        self.feed.settle_binding(Binds::Swapping, |_| true);
     }
 
     /// Ends the swap that a dead participant has left.

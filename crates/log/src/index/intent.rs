@@ -134,7 +134,20 @@ const DATABASES_AT: usize = 4;
 /// Counts the steps of the transaction. No repair reads it.
 const PROGRESS_AT: usize = 5;
 
+/// The lanes of intents that announce changes of keys and databases.
+pub(crate) const CHANGE_LANES: [Lane; 2] = [OPERATION_LANE, TRANSACTION_LANE];
+
 impl IndexIntent {
+    /// Runs `work`, which clears a database or swaps two, while that is announced. `work` locks no
+    /// bucket: a thread has one such intent at a time. It may reap.
+    pub fn replace_databases<T>(slot: &Slot<'_>, work: impl FnOnce() -> T) -> T {
+        IndexIntent::ReplaceDatabases.announce(slot);
+        mneme_sys::fault!("log.databases.announced");
+        let done = work();
+        slot.intent(OPERATION_LANE).clear();
+        done
+    }
+
     /// Announces this intent. It is visible to others before anything that the caller stores with
     /// Release, or by an exchange, from here on. It replaces the thread's earlier intent in this
     /// lane.

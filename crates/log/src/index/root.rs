@@ -290,17 +290,17 @@ impl Index {
         space: KeyspaceId,
         root: u64,
     ) -> Result<bool, WriteError> {
-        let Some(feed) = &self.feed else {
+        if !self.feed.is_followed() {
             return Ok(false);
-        };
+        }
         let id = self.root_id(self.root_at(Loc::of_word(root))?)?;
         let bind = Item::Bind {
             databases: &[binding(self.database_of(space), 0)],
             dead: &[id.to_le_bytes()],
         };
-        let entry = feed.enter(slot, &[bind])?;
+        let entry = self.feed.enter(slot, &[bind])?;
         if let Some(entry) = entry {
-            feed.note_binding(Binds::Dropping, entry, root);
+            self.feed.note_binding(Binds::Dropping, entry, root);
         }
         Ok(entry.is_some())
     }
@@ -308,11 +308,9 @@ impl Index {
     /// Completes the entry of a drop by whether it has taken place. The caller holds the root
     /// shard, whose last owner may have died.
     pub(crate) fn settle_drop(&self) {
-        if let Some(feed) = &self.feed {
-            let roots = &self.tables.header().roots;
-            let is_linked = |root| roots.iter().any(|word| word.load(Acquire) == root);
-            feed.settle_binding(Binds::Dropping, |root| !is_linked(root));
-        }
+        let roots = &self.tables.header().roots;
+        let is_linked = |root| roots.iter().any(|word| word.load(Acquire) == root);
+        (self.feed).settle_binding(Binds::Dropping, |root| !is_linked(root));
     }
 
     /// The ids of the dropped roots whose sweep is not over.
@@ -447,14 +445,14 @@ impl HeldShard<'_> {
         let id = id.max(1);
         words[0].store(id, Relaxed);
         words[1].store(u64::from(space.number()), Relaxed);
-        if let Some(feed) = &index.feed {
+        if index.feed.is_followed() {
             let bind = Item::Bind {
                 databases: &[binding(index.database_of(space), id)],
                 dead: &[],
             };
             // It is true already, whether or not the root is linked: the database is empty.
-            if let Some(entry) = feed.enter(slot, &[bind])? {
-                feed.complete(entry);
+            if let Some(entry) = index.feed.enter(slot, &[bind])? {
+                index.feed.complete(entry);
             }
         }
         let link = index.loc_of(&header.roots[space.index()]);

@@ -8,7 +8,7 @@ use loom::thread;
 use mneme_sync::{SlotId, Word};
 
 use super::{LooseExchanges, LooseLoads, LooseStores, Model, Orders, Sound, fails, holds};
-use crate::feed::ring::{FeedRing, NextEntry, Reserved, RingRefused, State};
+use crate::feed::ring::{Author, FeedRing, NextEntry, ReadEntry, Reserved, RingRefused, State};
 
 /// Words of the ring: two entries of a header and one word.
 const WORDS: usize = 4;
@@ -16,9 +16,18 @@ const WORDS: usize = 4;
 const ENTRY: usize = 16;
 const DEAD: SlotId = SlotId(7);
 
+/// The thread in slot `slot`, of an opening of its own.
+fn by(slot: u16) -> Author {
+    Author {
+        slot: SlotId(slot),
+        process: slot,
+    }
+}
+
 struct Scene<O> {
     tail: Model<O>,
     durable: Model<O>,
+    oldest: Model<O>,
     freed: Model<O>,
     words: Vec<Model<O>>,
     secret: u64,
@@ -29,6 +38,7 @@ impl<O: Orders> Scene<O> {
         let scene = Scene {
             tail: Model::new(0),
             durable: Model::new(0),
+            oldest: Model::new(0),
             freed: Model::new(0),
             words: (0..WORDS).map(|_| Model::new(0)).collect(),
             secret: 0x1234_5678_9abc_def0,
@@ -41,6 +51,7 @@ impl<O: Orders> Scene<O> {
         FeedRing {
             tail: &self.tail,
             durable: &self.durable,
+            oldest: &self.oldest,
             freed: &self.freed,
             words: &self.words,
             secret: self.secret,
@@ -51,7 +62,7 @@ impl<O: Orders> Scene<O> {
     /// Enters a value, if there is space.
     fn enter(&self, who: u16, value: u64) -> bool {
         let ring = self.ring();
-        let reserved = match ring.reserve(SlotId(who), ENTRY) {
+        let reserved = match ring.reserve(by(who), ENTRY) {
             Ok(reserved) => reserved,
             Err(RingRefused::Full) => return false,
             Err(RingRefused::Damaged(at)) => panic!("damaged at {at}"),
@@ -108,7 +119,7 @@ impl<'s, O: Orders> Drainer<'s, O> {
     }
 
     fn set_durable(&self) {
-        self.scene.ring().set_durable(self.at);
+        self.scene.ring().set_durable(self.at, 0);
     }
 }
 
@@ -184,7 +195,7 @@ fn stands_still(blanks: bool) -> impl Fn() + Send + Sync + 'static {
         // Entries of three words, so that no header of the next lap lies where one lay before.
         for _ in 0..2 {
             let ring = scene.ring();
-            let Ok(entry) = ring.reserve(SlotId(2), 24) else {
+            let Ok(entry) = ring.reserve(by(2), 24) else {
                 break;
             };
             // Zeros, as the content of an entry, and where nothing is entered yet.
@@ -225,7 +236,10 @@ fn with_zeros_for_blanks_it_does() {
 fn dies(moved: bool, settle: fn(&Scene<Sound>)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let scene = Arc::new(Scene::<Sound>::new());
-        let dead = scene.ring().reserve(DEAD, ENTRY).expect("an empty ring");
+        let dead = scene
+            .ring()
+            .reserve(by(DEAD.0), ENTRY)
+            .expect("an empty ring");
         fill(&scene.ring(), dead, 0, 70);
         if !moved {
             scene.tail.store(0, Relaxed);
@@ -305,7 +319,7 @@ fn complete(scene: &Scene<Sound>, entry: Reserved) {
 #[test]
 fn the_tail_is_behind_all_that_can_be_seen() {
     holds(is_seen(|scene, visible| {
-        let entry = scene.ring().reserve(SlotId(1), ENTRY).expect("space");
+        let entry = scene.ring().reserve(by(1), ENTRY).expect("space");
         visible.store(1, Release);
         complete(scene, entry);
     }));
@@ -317,7 +331,7 @@ fn a_change_that_is_made_before_its_entry_is_reserved_is_not_behind_it() {
         "seen before it is fed",
         is_seen(|scene, visible| {
             visible.store(1, Release);
-            let entry = scene.ring().reserve(SlotId(1), ENTRY).expect("space");
+            let entry = scene.ring().reserve(by(1), ENTRY).expect("space");
             complete(scene, entry);
         }),
     );
@@ -328,7 +342,7 @@ fn a_change_that_is_made_before_its_entry_is_reserved_is_not_behind_it() {
 fn what_is_void_says_nothing_and_what_is_unfinished_lets_nothing_pass() {
     holds(|| {
         let scene = Scene::<Sound>::new();
-        let slow = scene.ring().reserve(SlotId(1), ENTRY).expect("space");
+        let slow = scene.ring().reserve(by(1), ENTRY).expect("space");
         assert!(scene.enter(2, 20));
         let mut drainer = Drainer::of(&scene);
         assert_eq!(drainer.next(), NextEntry::Unfinished(SlotId(1)));
@@ -348,7 +362,7 @@ fn a_reaper_is_not_led_astray_by_what_is_freed_meanwhile() {
     holds(|| {
         let scene = Arc::new(Scene::<Sound>::new());
         assert!(scene.enter(1, 11));
-        let dead = scene.ring().reserve(DEAD, ENTRY).expect("space");
+        let dead = scene.ring().reserve(by(DEAD.0), ENTRY).expect("space");
         fill(&scene.ring(), dead, 0, 70);
         let drainer = {
             let scene = scene.clone();
@@ -367,5 +381,90 @@ fn a_reaper_is_not_led_astray_by_what_is_freed_meanwhile() {
         drainer.at = ENTRY as u64;
         drainer.drain();
         assert_eq!(drainer.seen, [70, 22], "not as it happened");
+    });
+}
+
+/// A reader that nobody waits for, beside a thread that enters more than the ring holds and frees
+/// the oldest: what it reads is whole, in order, and it knows what it misses.
+fn reads_beside(
+    look: fn(&Scene<Sound>, u64, &mut Vec<u64>) -> ReadEntry,
+) -> impl Fn() + Send + Sync {
+    move || {
+        let scene = Arc::new(Scene::<Sound>::new());
+        assert!(scene.enter(1, 11));
+        let writer = {
+            let scene = scene.clone();
+            thread::spawn(move || {
+                assert!(scene.enter(1, 12));
+                let ring = scene.ring();
+                ring.free_oldest(ENTRY as u64);
+                // In the place of the first.
+                assert!(scene.enter(1, 13));
+            })
+        };
+        let (mut at, mut words, mut next) = (0, Vec::new(), 11);
+        for _ in 0..2 {
+            words.clear();
+            match look(&scene, at, &mut words) {
+                ReadEntry::Nothing | ReadEntry::Unfinished(_) => break,
+                ReadEntry::Lost(oldest) => {
+                    next += (oldest - at) / ENTRY as u64;
+                    at = oldest;
+                }
+                ReadEntry::Complete(header) => {
+                    assert_eq!(words[1], next, "read what was overwritten");
+                    next += 1;
+                    at += header.stride();
+                }
+            }
+        }
+        writer.join().unwrap();
+    }
+}
+
+#[test]
+fn a_reader_that_may_lose_entries_knows_what_it_has_lost() {
+    holds(reads_beside(|scene, at, to| {
+        scene.ring().read(at, |_| true, |word| to.push(word))
+    }));
+}
+
+#[test]
+fn one_that_does_not_look_again_reads_what_was_overwritten() {
+    fails(
+        "read what was overwritten",
+        reads_beside(|scene, at, to| {
+            let ring = scene.ring();
+            let seen = ring.read(at, |_| false, |_| {});
+            if let ReadEntry::Complete(header) = seen {
+                ring.copy(at, at + header.stride(), |word| to.push(word));
+            }
+            seen
+        }),
+    );
+}
+
+/// Whatever is not kept is blanked by the first thread that finds no space.
+#[test]
+fn a_ring_that_was_never_blanked_is_blanked_when_it_is_used() {
+    holds(|| {
+        let scene = Scene::<Sound>::new();
+        let ring = scene.ring();
+        scene.words.iter().for_each(|word| word.store(0, Relaxed));
+        scene.freed.store(ring.size().wrapping_neg(), Relaxed);
+        assert!(!scene.enter(1, 11));
+        for value in 11..20 {
+            if !ring.has_space(ENTRY as u64) {
+                ring.free_oldest(ENTRY as u64);
+            }
+            assert!(scene.enter(1, value));
+        }
+        let mut words = Vec::new();
+        assert_eq!(
+            ring.read(0, |_| true, |_| {}),
+            ReadEntry::Lost(7 * ENTRY as u64)
+        );
+        let seen = ring.read(7 * ENTRY as u64, |_| true, |word| words.push(word));
+        assert!(matches!(seen, ReadEntry::Complete(_)) && words[1] == 18);
     });
 }

@@ -6,7 +6,6 @@
 use mneme_sync::Slot;
 
 use crate::error::WriteError;
-use crate::feed::area::FeedArea;
 use crate::feed::item::Item;
 use crate::feed::ring::Reserved;
 use crate::records::Records;
@@ -18,7 +17,7 @@ use crate::region::layout::MAX_ENTRY;
 #[derive(Debug)]
 pub struct Elements {
     kind: ValueKind,
-    /// Whether there is a feed.
+    /// Whether the feed is kept.
     is_fed: bool,
     /// Each element, and the value behind it.
     bytes: Vec<u8>,
@@ -42,7 +41,7 @@ impl Elements {
         }
     }
 
-    /// Whether there is a feed: without one nothing needs to be said.
+    /// Whether the feed is kept: otherwise nothing needs to be said.
     #[must_use]
     pub fn are_wanted(&self) -> bool {
         self.is_fed
@@ -119,7 +118,7 @@ impl Elements {
 }
 
 impl Records {
-    /// Enters what a change of `key` changes of its value, if there is a feed.
+    /// Enters what a change of `key` changes of its value; the feed is kept.
     ///
     /// # Errors
     /// There is no space. The caller gives the change up.
@@ -132,9 +131,6 @@ impl Records {
         key: &[u8],
         elements: &Elements,
     ) -> Result<Option<Reserved>, WriteError> {
-        let feed: Option<&FeedArea> = self.feed.as_ref();
-        feed.map_or(Ok(None), |feed| {
-            feed.enter(slot, &elements.items(root, key))
-        })
+        self.feed.enter(slot, &elements.items(root, key))
     }
 }

@@ -1,4 +1,4 @@
-//! Entering changes into the change feed. A store without one pays a look at a word for each.
+//! Entering changes into the change feed. While nobody follows it, a change costs a look at a word.
 //!
 //! A change is entered while its home is held, after what is there was found to be as the change
 //! expects and before the intent names the change. From then on the thread, or its reaper,
@@ -8,8 +8,7 @@
 use mneme_sync::{DeadSlot, Slot};
 
 use crate::error::{Corrupt, WriteError};
-use crate::feed::area::FeedArea;
-use crate::feed::item::Item;
+use crate::feed::item::{Item, RemovalCause};
 use crate::feed::ring::{Reserved, State};
 use crate::index::bucket::Held;
 use crate::index::intent::OPERATION_LANE;
@@ -22,10 +21,10 @@ impl Records {
     /// Whether the maintainer removes nothing, see
     /// [`LogStore::rest_expiry`](crate::LogStore::rest_expiry).
     pub(crate) fn expiry_rests(&self) -> bool {
-        self.feed.as_ref().is_some_and(FeedArea::rests)
+        self.feed.rests()
     }
 
-    /// Enters what `item` says, if there is a feed.
+    /// Enters what `item` says, if somebody follows. The change is announced.
     ///
     /// # Errors
     /// There is no space, or the entry would be too long. The caller gives the change up.
@@ -35,9 +34,9 @@ impl Records {
         slot: &Slot<'_>,
         item: impl FnOnce() -> Result<Item<'i>, Corrupt>,
     ) -> Result<Option<Reserved>, WriteError> {
-        match &self.feed {
-            None => Ok(None),
-            Some(feed) => feed.enter(slot, &[item()?]),
+        match self.feed.is_followed() {
+            false => Ok(None),
+            true => self.feed.enter(slot, &[item()?]),
         }
     }
 
@@ -85,8 +84,9 @@ impl Records {
         attempt: impl FnOnce() -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
         let items = [item];
-        match &self.feed {
-            Some(feed) if FeedArea::is_too_long(&items) => {
+        let feed = &self.feed;
+        match feed.is_too_long(&items) {
+            true => {
                 feed.send_ahead(slot, &items, || self.await_feed())?;
                 let done = attempt();
                 // It fails only for damage, which the check reports, and the change is made or not.
@@ -94,23 +94,23 @@ impl Records {
                 done
             }
             // What it lacked was space.
-            _ => Err(WriteError::FeedFull),
+            false => Err(WriteError::FeedFull),
         }
     }
 
     /// The change has happened.
     #[inline(always)]
     pub(crate) fn complete_change(&self, entry: Option<Reserved>) {
-        if let (Some(feed), Some(entry)) = (&self.feed, entry) {
-            feed.complete(entry);
+        if let Some(entry) = entry {
+            self.feed.complete(entry);
         }
     }
 
     /// The change has not happened.
     #[inline(always)]
     pub(crate) fn void_change(&self, entry: Option<Reserved>) {
-        if let (Some(feed), Some(entry)) = (&self.feed, entry) {
-            feed.void(entry);
+        if let Some(entry) = entry {
+            self.feed.void(entry);
         }
     }
 
@@ -125,8 +125,7 @@ impl Records {
             true => State::Whole,
             false => State::Void,
         };
-        let feed = self.feed.as_ref();
-        feed.map_or(Ok(()), |feed| feed.settle(dead.id(), state))
+        self.feed.settle(dead.id(), state)
     }
 
     /// Ends what the dead thread has sent ahead or opened. Its change has taken place by now, or
@@ -136,24 +135,24 @@ impl Records {
         slot: &Slot<'_>,
         dead: &DeadSlot<'_>,
     ) -> Result<(), WriteError> {
-        let feed = self.feed.as_ref();
-        feed.map_or(Ok(()), |feed| {
-            feed.forget(slot, dead.id())?;
-            feed.close(slot, dead.id())
-        })
+        self.feed.forget(slot, dead.id())?;
+        self.feed.close(slot, dead.id())
     }
 
-    /// What a change of a key is in the feed. `root` is the id of its index.
+    /// What a change of a key is in the feed. `root` is the id of its index; `cause` why it is
+    /// removed, if it is.
     pub(crate) fn item_of<'i>(
         &'i self,
         root: u64,
         change: &KeyChange<'i>,
+        cause: RemovalCause,
     ) -> Result<Item<'i>, Corrupt> {
         match change.new {
             Some((loc, _)) => self.put_item(root, loc),
             None => Ok(Item::Remove {
                 root,
                 key: change.key,
+                cause,
             }),
         }
     }

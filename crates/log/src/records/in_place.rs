@@ -33,7 +33,6 @@ use crate::index::shape::{Place, SegmentRef};
 use crate::records::Records;
 use crate::records::change_set::{ChangeSet, Counted, Piece, write_down};
 use crate::records::expiry::{Expiry, Stored};
-use crate::records::notify::NotifyKind;
 use crate::records::patch::Overtaken;
 use crate::records::publish::{Expect, KeyChange, Published};
 use crate::region::kind::ValueKind;
@@ -241,7 +240,7 @@ impl Records {
                 true => Published::Inserted,
                 false => Published::Replaced,
             };
-            self.overwrite_held(slot, change, held, (&pieces, counted), fed);
+            self.overwrite_held(slot, held, (&pieces, counted), fed);
             self.note_access(root, place);
             if expiry != Expiry::Never {
                 self.expect_expiries();
@@ -255,7 +254,6 @@ impl Records {
     fn overwrite_held(
         &self,
         slot: &Slot<'_>,
-        change: &KeyChange<'_>,
         held: Held<'_>,
         (pieces, counted): (&[Piece<'_>], Counted),
         fed: Option<Reserved>,
@@ -267,7 +265,6 @@ impl Records {
         };
         self.change_bytes(slot, &held, &set);
         self.complete_change(fed);
-        self.notify(slot, change.root.space(), NotifyKind::Stored, change.key);
         held.unlock();
         mneme_sys::fault!("log.overwrite.unlocked");
         slot.intent(OPERATION_LANE).clear();

@@ -11,7 +11,6 @@ pub(crate) mod expiry;
 pub(crate) mod feed_entry;
 pub(crate) mod in_place;
 pub(crate) mod keyspace;
-pub(crate) mod notify;
 pub(crate) mod patch;
 pub(crate) mod publish;
 pub(crate) mod random;
@@ -25,13 +24,10 @@ use std::ops::Deref;
 
 use crate::index::Index;
 use crate::region::policy::UpdatePolicy;
-use notify::Area;
 
 /// The records of an open store.
 pub(crate) struct Records {
     index: Index,
-    /// The change notifications' area.
-    pub notifications: Area,
     /// Whether reads lend values where they lie. They copy if values are overwritten in place, or
     /// if this opening was asked for copies.
     pub lends: bool,
@@ -47,12 +43,8 @@ impl Deref for Records {
 }
 
 impl Records {
-    pub fn new(index: Index, notifications: Area, lends: bool) -> Records {
-        Records {
-            index,
-            notifications,
-            lends,
-        }
+    pub fn new(index: Index, lends: bool) -> Records {
+        Records { index, lends }
     }
 
     /// Whether values are overwritten where they lie.

@@ -35,7 +35,6 @@ use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::records::Records;
 use crate::records::change_set::{ChangeSet, Changed, Piece, write_down};
-use crate::records::notify::NotifyKind;
 use crate::region::mem::Loc;
 use crate::region::patch_word::{PatchWord, SEALED, Seal, seal};
 use crate::region::record::{MAX_IN_PLACE, Record};
@@ -264,7 +263,6 @@ impl Records {
             patched = self.change_bytes(slot, &held, &set);
             if patched {
                 self.complete_change(fed);
-                self.notify(slot, root.space(), NotifyKind::Stored, key);
             } else {
                 self.void_change(fed);
             }

@@ -4,10 +4,11 @@
 //!
 //! 1. pin; reserve space at a head and write the record's header there; copy key and value;
 //! 2. write the intent that names the home bucket; lock the bucket; if any process watches, count
-//!    the change (see [`crate::store::watch`]);
+//!    the change (see [`crate::store::watch`]); if any follows, enter it into the [change
+//!    feed](crate::feed);
 //! 3. publish by one 8-byte store: into the old entry's slot, or into a free one;
-//! 4. count: the database's records in the thread's own slot, the old record's bytes as dead; if
-//!    any process listens, notify it of the change (see [`crate::records::notify`]);
+//! 4. count: the database's records in the thread's own slot, the old record's bytes as dead; say
+//!    in the change feed that it has happened;
 //! 5. unlock; clear the intent; unpin.
 //!
 //! Before the 8-byte store nothing is visible; from the store on everything is. A writer that dies
@@ -18,6 +19,7 @@
 use mneme_sync::{DeadSlot, Pin, Slot};
 
 use crate::error::{Corrupt, WriteError};
+use crate::feed::item::RemovalCause;
 use crate::index::bucket::{BUCKET_WORDS, Bucket, Entry, Held, SLOTS, TryLock};
 use crate::index::counts::{self, CountsAfter, RecordCounts};
 use crate::index::intent::{HomeChange, IndexIntent, OPERATION_LANE};
@@ -27,7 +29,6 @@ use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::records::Records;
 use crate::records::elements::Elements;
-use crate::records::notify::NotifyKind;
 use crate::region::mem::Loc;
 use crate::session::Wait;
 
@@ -153,9 +154,10 @@ impl Records {
             return Err(self.give_up(change, WriteError::FeedFull));
         }
         let id = self.root_id(change.root)?;
-        let published = self.in_pieces(slot, self.item_of(id, change)?, || {
-            self.try_publish(slot, change)
-        });
+        let published =
+            self.in_pieces(slot, self.item_of(id, change, RemovalCause::Asked)?, || {
+                self.try_publish(slot, change)
+            });
         published.map_err(|error| self.give_up(change, error))
     }
 
@@ -419,8 +421,16 @@ impl Records {
             return Ok(Some(Done::unchanged(published)));
         }
         mneme_sys::fault!("log.expected");
+        let expires = found.as_ref().map(|f| f.record.expires());
+        // For callers an expired record is absent already.
+        let was_there = expires.is_some_and(|expires| !self.has_passed(expires));
+        let cause = match was_there {
+            false => RemovalCause::Expired,
+            true if change.evicting => RemovalCause::Evicted,
+            true => RemovalCause::Asked,
+        };
         let entered = match change.says {
-            None => self.enter_change(slot, || self.item_of(id, &{ *change })),
+            None => self.enter_change(slot, || self.item_of(id, &{ *change }, cause)),
             Some(elements) => self.enter_elements(slot, id, change.key, elements),
         };
         let fed = match entered {
@@ -434,13 +444,10 @@ impl Records {
             .new
             .map_or(Entry(0), |(loc, _)| Entry::new(place.tag, loc));
         self.note_change(root, place);
-        let expires = found.as_ref().map(|f| f.record.expires());
         let delta = RecordCounts::change(
             expires.map(|expires| expires != 0),
             change.new.map(|_| change.expiring),
         );
-        // For callers an expired record is absent already.
-        let was_there = expires.is_some_and(|expires| !self.has_passed(expires));
         let publish = HomeChange::Publish {
             segment,
             new: entry,
@@ -463,13 +470,6 @@ impl Records {
         counts::count(slot, root.space(), id, delta);
         mneme_sys::fault!("log.counted");
         self.complete_change(fed);
-        let kind = match change.new {
-            Some(_) => NotifyKind::Stored,
-            None if !was_there => NotifyKind::Expired,
-            None if change.evicting => NotifyKind::Evicted,
-            None => NotifyKind::Removed,
-        };
-        self.notify(slot, root.space(), kind, change.key);
         held.unlock();
         mneme_sys::fault!("log.bucket.unlocked");
         Ok(Some(done))

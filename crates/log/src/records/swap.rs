@@ -6,8 +6,8 @@ use std::time::Duration;
 use mneme_sync::{Holding, Slot};
 
 use crate::error::WriteError;
+use crate::index::intent::IndexIntent;
 use crate::records::Records;
-use crate::records::notify::NotifyKind;
 
 /// How long a swap waits at most for threads that use the two databases. It is half of what these
 /// wait for the swap, so that a swap that times out makes no other operation fail.
@@ -29,7 +29,7 @@ impl Records {
         let waited = Duration::from_nanos(self.clock.now_ns().saturating_sub(begin));
         // Announced before the marks: threads that wait for a swap that stands still remember it by
         // this intent, and the next ones fail at once.
-        let swapped = self.announce_and_notify(&slot, NotifyKind::Swapped, [a, b], || {
+        IndexIntent::replace_databases(&slot, || {
             let table = self.table();
             let swap = table.mark([a, b]);
             // An operation that began meanwhile does not take long.
@@ -47,9 +47,8 @@ impl Records {
             self.tables.header().swaps.fetch_add(1, Release);
             table.exchange(swap);
             self.complete_swap();
-            Ok(true)
-        });
-        swapped.map(drop)
+            Ok(())
+        })
     }
 
     /// Waits until all pins that exist now are gone. Pins of dead threads are reaped. Pins of

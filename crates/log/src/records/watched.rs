@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use mneme_sync::{Slot, Word};
+use mneme_sync::{Interest, Slot, Word};
 
 use super::Records;
 use crate::error::{Corrupt, ReadError, WriteError};
@@ -41,7 +41,7 @@ impl Records {
     /// home, and the change is not visible yet.
     #[inline(always)]
     pub(crate) fn note_change(&self, root: Root, place: Place) {
-        if self.participants.is_watched() {
+        if self.participants.is_watched(Interest::Keys) {
             self.count_change(root.space(), place);
         }
     }

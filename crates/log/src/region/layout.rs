@@ -29,7 +29,7 @@ use crate::region::policy::UpdatePolicy;
 use crate::region::space::DATABASES;
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 16;
+pub const FORMAT: u64 = 17;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 /// The least capacity of a store, in bytes.
@@ -42,18 +42,45 @@ const GIB: u64 = 1 << 30;
 pub(crate) const MAX_ENTRY: usize = 64 << 10;
 /// The largest ring of a change feed: what a fast device writes in some 50 ms.
 const MAX_RING: u64 = 64 * MIB;
+/// The ring of a change feed that nobody keeps: several thousand changes of short keys.
+const LISTENED_RING: u64 = MIB / 4;
 /// Bytes of the words that govern a change feed, before its ring.
-pub(crate) const FEED_HEADER: u64 = 512 + 32 * FEED_GROUPS as u64;
+pub(crate) const FEED_HEADER: u64 = 512 + 32 * FEED_GROUPS as u64 + 8 * FEED_OPENINGS as u64;
+/// Openings that a change feed has a word for: the most that a store has.
+pub(crate) const FEED_OPENINGS: usize = 64;
 /// Threads that may have sent pieces of a change ahead: the most that a store has.
 pub(crate) const FEED_GROUPS: usize = 1024;
 /// Bytes of the ring that are kept for entries by which something ends: two a thread, of 32 bytes
 /// and of 24.
 pub(crate) const FEED_SPARE: u64 = 64 << 10;
 
-/// Bytes of the ring of a change feed of a store of `capacity` bytes: a sixteenth, rounded down to
-/// a power of two.
-pub(crate) fn ring_bytes(capacity: u64) -> u64 {
-    1 << (capacity / 16).clamp(MIB, MAX_RING).ilog2()
+/// The ring of a change feed: its bytes, and whether a journal or a tree keeps what is entered
+/// (bit 0). Fixed at creation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FeedKind(u64);
+
+impl FeedKind {
+    /// Of a store of `capacity` bytes. A kept one takes a sixteenth, rounded down to a power of
+    /// two.
+    pub fn new(capacity: u64, kept: bool) -> FeedKind {
+        FeedKind(match kept {
+            true => 1 << (capacity / 16).clamp(MIB, MAX_RING).ilog2() | 1,
+            false => LISTENED_RING,
+        })
+    }
+
+    pub fn bytes(self) -> u64 {
+        self.0 & !1
+    }
+
+    pub fn is_kept(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    fn is_plausible(self) -> bool {
+        let least = if self.is_kept() { MIB } else { LISTENED_RING };
+        self.bytes().is_power_of_two() && (least..=MAX_RING).contains(&self.bytes())
+    }
 }
 
 /// Bytes at the end of a thread's undo area, for the ring of [`crate::records::access`].
@@ -116,8 +143,7 @@ pub(crate) struct LogHeader {
     pub swaps: AtomicU64,
     /// Records that were removed because they had expired.
     pub expired: AtomicU64,
-    /// Bytes of the change feed's ring, which lies behind the tables; 0: there is no feed. Fixed at
-    /// creation.
+    /// The [`FeedKind`] of the change feed, which lies behind the tables.
     feed: AtomicU64,
     /// Frames of the region that are no part of the store's capacity: it has grown by them while it
     /// was loaded.
@@ -414,13 +440,9 @@ impl Geometry {
         (self.changes_at() + self.changes() * 8).next_multiple_of(128)
     }
 
-    /// Bytes of the client area that the tables take, and a change feed with a ring of `feed`
-    /// bytes; 0: there is none.
-    pub fn client_bytes(&self, feed: u64) -> u64 {
-        match feed {
-            0 => self.changes_at() + self.changes() * 8,
-            ring => self.feed_at() + FEED_HEADER + ring,
-        }
+    /// Bytes of the client area that the tables and the change feed take.
+    pub fn client_bytes(&self, feed: FeedKind) -> u64 {
+        self.feed_at() + FEED_HEADER + feed.bytes()
     }
 }
 
@@ -431,8 +453,7 @@ pub(crate) struct Tables {
     pub geometry: Geometry,
     pub seed: u64,
     pub policy: UpdatePolicy,
-    /// Bytes of the change feed's ring; 0: there is no feed.
-    pub feed: u64,
+    pub feed: FeedKind,
 }
 
 impl Tables {
@@ -443,7 +464,7 @@ impl Tables {
         geometry: Geometry,
         seed: u64,
         policy: UpdatePolicy,
-        feed: u64,
+        feed: FeedKind,
     ) -> Result<Tables, OpenError> {
         mem.address(Loc::of_byte(at), geometry.client_bytes(feed))?;
         let tables = Tables {
@@ -455,7 +476,7 @@ impl Tables {
             feed,
         };
         let header = tables.header();
-        header.feed.store(feed, Relaxed);
+        header.feed.store(feed.0, Relaxed);
         header.policy.store(policy as u64, Relaxed);
         header.magic.store(MAGIC, Relaxed);
         header.format.store(FORMAT, Relaxed);
@@ -465,7 +486,7 @@ impl Tables {
         }
         header
             .checksum
-            .store(geometry.checksum(seed, policy as u64, feed), Relaxed);
+            .store(geometry.checksum(seed, policy as u64, feed.0), Relaxed);
         header.seed.store(seed, Relaxed);
         // SYNC: pairs with the Acquire load in `Tables::open`.
         header.complete.store(1, Release);
@@ -484,7 +505,7 @@ impl Tables {
             geometry: Geometry::of_words([0; 9]),
             seed: 0,
             policy: UpdatePolicy::Append,
-            feed: 0,
+            feed: FeedKind(0),
         };
         mem.address(Loc::of_byte(client.start), client.end - client.start)?;
         let header = tables.header();
@@ -505,15 +526,14 @@ impl Tables {
         let geometry = Geometry::of_words(std::array::from_fn(|i| {
             header.geometry.get(i).unwrap_or(&header.bulk).load(Relaxed)
         }));
-        let feed = header.feed.load(Relaxed);
-        let fed = feed == 0 || (feed.is_power_of_two() && (MIB..=MAX_RING).contains(&feed));
-        let is_plausible = geometry.plausible() && fed;
+        let feed = FeedKind(header.feed.load(Relaxed));
+        let is_plausible = geometry.plausible() && feed.is_plausible();
         if !is_plausible || geometry.client_bytes(feed) > client.end - client.start {
             return Err(corrupt("the geometry in the log header is out of range").into());
         }
         let seed = header.seed.load(Relaxed);
         let policy = header.policy.load(Relaxed);
-        if header.checksum.load(Relaxed) != geometry.checksum(seed, policy, feed) {
+        if header.checksum.load(Relaxed) != geometry.checksum(seed, policy, feed.0) {
             return Err(corrupt("the checksum of the log header is wrong").into());
         }
         tables.policy = match policy {
@@ -541,7 +561,7 @@ impl Tables {
         (roots..self.at + Geometry::HEADS_AT).contains(&loc.byte())
     }
 
-    /// The byte at which the change feed begins, if there is one.
+    /// The byte at which the change feed begins.
     pub fn feed_at(&self) -> u64 {
         self.at + self.geometry.feed_at()
     }
@@ -651,7 +671,7 @@ mod tests {
             let heads = g.heads * g.segment_frames * FRAME_BYTES;
             assert!(g.heads == 1 || heads * 50 <= g.max_frames * FRAME_BYTES);
             assert!(
-                g.client_bytes(0) * 50 < g.max_frames * FRAME_BYTES,
+                g.client_bytes(FeedKind::new(0, false)) * 50 < g.max_frames * FRAME_BYTES,
                 "tables below 2 %: {g:?}"
             );
         }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use mneme_sync::{Epoch, Holding, Lane, Participants, Slot, SlotId};
 use mneme_sys::{Access, Clock, Topology};
 
-use crate::error::{Corrupt, WriteError};
+use crate::error::{OpenError, WriteError};
 use crate::feed::area::FeedArea;
 use crate::region::layout::Tables;
 use crate::region::mem::{Loc, Mem};
@@ -38,8 +38,7 @@ pub(crate) trait Above: Send + Sync {
 pub(crate) struct Session {
     pub mem: Mem,
     pub tables: Tables,
-    /// The change feed, if the store has one.
-    pub feed: Option<FeedArea>,
+    pub feed: FeedArea,
     pub participants: Participants,
     pub topology: Arc<dyn Topology>,
     pub clock: Arc<dyn Clock>,
@@ -59,10 +58,10 @@ impl Session {
         participants: Participants,
         topology: Arc<dyn Topology>,
         clock: Arc<dyn Clock>,
-    ) -> Result<Session, Corrupt> {
+    ) -> Result<Session, OpenError> {
         Ok(Session {
             read_only: mem.region().access() == Access::ReadOnly,
-            feed: FeedArea::of(&mem, &tables)?,
+            feed: FeedArea::of(&mem, &tables, &participants)?,
             mem,
             tables,
             participants,
@@ -91,9 +90,9 @@ impl Session {
         Ok(self.participants.slot()?)
     }
 
-    /// The change feed, if the store has one; none in a forked child, which may lack the memory.
+    /// The change feed, if it is kept; none in a forked child, which may lack the memory.
     pub fn mapped_feed(&self) -> Option<&FeedArea> {
-        let feed = self.feed.as_ref();
+        let feed = self.feed.kept();
         feed.filter(|_| !self.participants.is_forked())
     }
 

@@ -181,7 +181,7 @@ impl Session {
     /// the feed. The caller holds no lock, and is not pinned by the operation that it tries again.
     #[cold]
     pub fn await_feed(&self) -> Result<(), WriteError> {
-        let feed = self.feed.as_ref().ok_or(WriteError::FeedFull)?;
+        let feed = &self.feed;
         let mut durable = feed.durable();
         let mut waited = Waited::since(self.clock.now_ns());
         while !feed.has_ample_space() {

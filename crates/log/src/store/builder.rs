@@ -12,14 +12,14 @@ use mneme_sys::{
 use super::{LogStore, MIN_CAPACITY};
 use crate::error::{Corrupt, OpenError};
 use crate::feed::area::FeedArea;
+use crate::feed::bell;
 use crate::index::Index;
 use crate::log::Log;
 use crate::reclaim::Reclaim;
 use crate::reclaim::evict::Evict;
 use crate::reclaim::fill::{FillPolicy, MAX_FILL};
 use crate::records::Records;
-use crate::records::notify::{self, Area};
-use crate::region::layout::{Geometry, Tables, ring_bytes};
+use crate::region::layout::{FeedKind, Geometry, Tables};
 use crate::region::mem::Mem;
 use crate::region::policy::UpdatePolicy;
 use crate::session::Session;
@@ -271,7 +271,7 @@ impl Builder {
             });
         }
         let topology = self.topology_or_detected();
-        let feed = if self.feed { ring_bytes(len) } else { 0 };
+        let feed = FeedKind::new(len, self.feed);
         let geometry = Geometry::new(len, max, topology.cpus(), topology.nodes());
         let random = match self.entropy {
             Some(bytes) => bytes,
@@ -284,8 +284,6 @@ impl Builder {
         let uuid = self.identity.unwrap_or(std::array::from_fn(|i| random[i]));
         let seed = u64::from_le_bytes(std::array::from_fn(|i| random[16 + i]));
         let participants = Participants::create(control, ControlOptions::new(uuid), liveness)?;
-        // Cleared, whatever the control region held before.
-        Area::of(&participants)?.clear();
         let data = Arc::new(data);
         let options = ArenaOptions {
             uuid,
@@ -300,9 +298,7 @@ impl Builder {
         let mem = Mem::new(data);
         let at = arena.client().start;
         let tables = Tables::create(&mem, at, geometry, seed, self.policy, feed)?;
-        if let Some(feed) = FeedArea::of(&mem, &tables)? {
-            feed.ring().clear(0);
-        }
+        FeedArea::of(&mem, &tables, &participants)?.clear();
         let evict = self.evict;
         let store = self.start(mem, tables, arena, participants, topology)?;
         store.store.set_eviction(evict);
@@ -399,15 +395,12 @@ impl Builder {
         participants: Participants,
         topology: Arc<dyn Topology>,
     ) -> Result<Arc<Store>, OpenError> {
-        let notifications = Area::of(&participants)?;
         let lends = self.lending && tables.policy == UpdatePolicy::Append;
         let clock = Arc::clone(&self.clock);
         let session = Session::new(mem, tables, participants, topology, clock)?;
-        if let Some(feed) = &session.feed {
-            feed.set_enters(!self.loading);
-        }
+        session.feed.set_enters(!self.loading);
         let index = Index::new(Log::new(session, arena)?);
-        let records = Records::new(index, notifications, lends);
+        let records = Records::new(index, lends);
         Ok(Store::new(Reclaim::new(records)))
     }
 }
@@ -438,5 +431,5 @@ fn whole_frames(bytes: u64) -> u64 {
 
 /// Bytes that a store's control region needs.
 pub fn control_bytes() -> usize {
-    ControlOptions::new([0; 16]).region_len() + notify::BYTES
+    ControlOptions::new([0; 16]).region_len() + bell::BYTES
 }

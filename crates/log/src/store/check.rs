@@ -14,6 +14,7 @@ use mneme_sync::{Announced, Holding, Slot};
 
 use crate::error::{Corrupt, WriteError};
 use crate::index::bucket::{Bucket, Entry, SLOTS};
+use crate::index::intent::CHANGE_LANES;
 use crate::index::lookup::Lookup;
 use crate::index::pace::Pace;
 use crate::index::pool::{Block, MAP_WORDS, UNIT, UNITS};
@@ -22,7 +23,6 @@ use crate::index::root::Root;
 use crate::index::shape::{Partition, SegmentRef};
 use crate::log::head::no_head;
 use crate::log::segment::{State, TAG_INDEX, TAG_LOG, frame_byte};
-use crate::records::notify::LANES;
 use crate::region::mem::Loc;
 use crate::region::record::Record;
 use crate::region::space::KeyspaceId;
@@ -120,10 +120,8 @@ impl Store {
         if let Some(what) = self.check_spaces(slot)? {
             report.problem(what);
         }
-        if let Some(feed) = &self.feed
-            && let Err(refused) = feed.ring().walk(|_, _| {})
-        {
-            report.problem(feed.refused(refused).to_string());
+        if let Err(refused) = self.feed.ring().walk(|_, _| {}) {
+            report.problem(self.feed.refused(refused).to_string());
         }
         for space in KeyspaceId::all() {
             let checked = self.check_space(slot, space, goes_on, &mut report);
@@ -157,7 +155,7 @@ impl Store {
             // found wrong.
             let mut changing = match walk {
                 1 => Announced::default(),
-                _ => self.participants.announced(&LANES)?,
+                _ => self.participants.announced(&CHANGE_LANES)?,
             };
             let mut seen = Report::default();
             let before = self.records_of(space)?;

@@ -310,7 +310,7 @@ macro_rules! operations {
                 mut decide: impl FnMut(Option<Stored<'_>>, &mut Elements) -> Decision,
             ) -> Result<Updated, WriteError> {
                 let db = $db;
-                let elements = RefCell::new(Elements::new(kind, db.store.feed.is_some()));
+                let elements = RefCell::new(Elements::new(kind, db.store.feed.kept().is_some()));
                 let mut decide = |stored: Option<Stored<'_>>| {
                     let mut said = elements.borrow_mut();
                     said.clear();

@@ -13,7 +13,6 @@ use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::records::change_set::Counted;
 use crate::records::expiry::{Before, Expiry, RecordLife, Stored};
-use crate::records::notify::NotifyKind;
 use crate::records::publish::Expect;
 use crate::region::kind::ValueKind;
 use crate::region::mem::Loc;
@@ -172,7 +171,6 @@ impl Store {
             };
             self.change_word(slot, (loc, record), (EXPIRY_AT, to.word()), counted);
             self.complete_change(fed);
-            self.notify(slot, root.space(), NotifyKind::Retimed, key);
             held.unlock();
         } else {
             held.unlock_unchanged();

@@ -70,7 +70,7 @@ pub(crate) fn feed_together<R>(
     store: &Store,
     changes: impl FnOnce() -> R,
 ) -> Result<R, WriteError> {
-    let Some(feed) = &store.feed else {
+    let Some(feed) = store.feed.kept() else {
         return Ok(changes());
     };
     let opened = store.with_feed(|| {
@@ -203,7 +203,7 @@ fn end_unfinished(bytes: &mut Vec<u8>) {
 impl ChangeFeed {
     pub(crate) fn take(store: &Arc<Store>) -> Result<ChangeFeed, FeedError> {
         store.may_write()?;
-        let feed = store.feed.as_ref().ok_or(FeedError::NoFeed)?;
+        let feed = store.feed.kept().ok_or(FeedError::NoFeed)?;
         let participants = &store.participants;
         // The holder may end before it is identified.
         for _ in 0..8 {
@@ -222,7 +222,7 @@ impl ChangeFeed {
     }
 
     fn feed(&self) -> Result<&FeedArea, FeedError> {
-        self.store.feed.as_ref().ok_or(FeedError::NoFeed)
+        self.store.feed.kept().ok_or(FeedError::NoFeed)
     }
 
     /// Appends whole entries to `bytes`: about `most` bytes, and at least one entry if there is
@@ -340,7 +340,7 @@ impl ChangeFeed {
                 drained: self.at,
             });
         }
-        feed.ring().set_durable(position);
+        feed.ring().set_durable(position, feed.retained());
         Ok(())
     }
 
@@ -378,18 +378,15 @@ impl ChangeFeed {
     /// them so.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        self.store
-            .feed
-            .as_ref()
-            .map_or(0, |feed| feed.ring().size())
+        self.store.feed.ring().size()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feed::binding;
     use crate::feed::ring::entry_bytes;
+    use crate::feed::{RemovalCause, binding};
 
     /// A thread that had swapped databases, and another that went on in them, when both died.
     #[test]
@@ -402,6 +399,7 @@ mod tests {
         let change = Item::Remove {
             root: 1,
             key: b"key",
+            cause: RemovalCause::Asked,
         };
         let databases = &[binding(0, 2), binding(1, 1)];
         let swap = Item::Bind {

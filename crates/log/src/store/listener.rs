@@ -1,28 +1,35 @@
-//! The listener's side of the change notifications, see [`crate::records::notify`].
+//! Listeners: followers of the [change feed](crate::feed) that learn which key has changed, and for
+//! which nobody waits.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use mneme_sync::{Announced, SlotError};
+use mneme_sync::{Announced, Interest, SlotError, WatchRegistration};
 
-use crate::records::notify::area::{CONTENT, SLOTS};
-use crate::records::notify::ring::{NextNotification, State};
-use crate::records::notify::{LANES, NotifyKind, WHOLE};
+use crate::feed::area::FeedArea;
+use crate::feed::ring::ReadEntry;
+use crate::feed::{Item, RemovalCause, bound, entries};
+use crate::index::intent::CHANGE_LANES;
 use crate::region::space::DATABASES;
 use crate::store::components::Store;
-use crate::store::role::ServerRole;
 
-/// How long the listener waits for a writer that is entering a notification. It is longer than a
-/// few time slices, for each loss makes the listener look at everything.
+/// How long a listener waits for a writer that has not completed its entry. It is longer than a few
+/// time slices, for each loss makes the listener look at everything.
 const TIMEOUT: Duration = Duration::from_millis(100);
+/// How long a listener sleeps while changes are under way that began before it listened: their
+/// writers do not wake it.
+const SOON: Duration = Duration::from_millis(1);
+/// How long it sleeps at most if all changes of its own opening are entered: they do not wake it,
+/// and it passes them over then.
+const LONG: Duration = Duration::from_millis(100);
 
-/// Notifications of the changes that others make in a store, for the holder of its [server's
-/// role](ServerRole). The type allows one listener at a time.
+/// Receives the changes that other openings make in a store, from
+/// [`LogStore::listen`](crate::LogStore::listen) on. No thread waits for it, wherever it stops or
+/// dies: what it has not received until it is overwritten is reported as lost.
 ///
 /// Changes by the listener's own opening, including its maintainer, are not reported. Those by
-/// another opening in the same process are. `Send`; dropping it ends the listening, then releases
-/// the role.
+/// another opening in the same process are. `Send`; dropping it ends the listening.
 ///
 /// ```
 /// # use mneme_log::{LogStore, Notification, ChangeKind, control_bytes};
@@ -45,40 +52,45 @@ const TIMEOUT: Duration = Duration::from_millis(100);
 /// # let ours = builder().create_in(d, c, alive())?;
 /// # let (d, c) = open();
 /// # let theirs = builder().open_in(d, c, alive())?;
-/// let mut listener = ours.take_server_role()?.listen();
+/// let mut listener = ours.listen()?;
 /// // Elsewhere, in any process.
 /// theirs.put(b"muse", b"Clio")?;
-/// // From time to time.
 /// let mut seen = Vec::new();
 /// listener.drain(1000, |notification| match notification {
 ///     // Always the first thing; later, whenever something was missed.
 ///     Notification::Lost => seen.push("look at everything"),
 ///     Notification::Change(change) => match change.kind {
-///         ChangeKind::Stored(key) if is_muse(&key) => seen.push("muse"),
+///         ChangeKind::Stored(b"muse") => seen.push("muse"),
 ///         _ => {}
 ///     },
 /// })?;
 /// assert_eq!(seen, ["look at everything", "muse"]);
-/// # fn is_muse(key: &mneme_log::ChangedKey<'_>) -> bool { key.whole() == Some(b"muse") }
+/// // Until there is more to drain, or for a minute.
+/// # theirs.put(b"muse", b"Erato")?;
+/// if let Some(sleep) = listener.sleep() {
+///     sleep.at_most(std::time::Duration::from_secs(60));
+/// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct ChangeListener {
-    // Ended before the role is given back.
-    listening: Listening,
-    role: ServerRole,
+    store: Arc<Store>,
+    _registered: WatchRegistration,
     /// The next position.
     at: u64,
-    /// Losses that were reported to the listener.
+    /// Losses that were seen.
     losses: u64,
-    /// Changes that began before the listening did, and may not be entered.
+    /// Changes under way that may not be entered.
     owed: Announced,
-    /// The barrier was refused, so writers may not see the listener: any change may be lost at any
-    /// time.
-    is_unseen: bool,
     /// Whether a loss is to be reported.
     lost: bool,
-    /// The slot that a writer is entering a notification into, and since when.
-    busy: Option<(State, u64)>,
+    /// The position of an entry that is not complete, and since when.
+    unfinished: Option<(u64, u64)>,
+    /// The index of each database, by the entries so far.
+    roots: [u64; DATABASES],
+    /// By their ids, changes of one long value whose pieces have begun: index, key, bytes in all.
+    long: HashMap<u64, (u64, Vec<u8>, u64)>,
+    /// The bytes of an entry.
+    bytes: Vec<u8>,
 }
 
 /// What a listener receives.
@@ -86,9 +98,10 @@ pub struct ChangeListener {
 pub enum Notification<'k> {
     /// Something has changed that is not reported otherwise: the listener must look again at all
     /// that matters to it. What it then finds is as new as what was lost, or newer. This is
-    /// reported at the beginning; whenever more notifications were entered than the ring holds
-    /// (4,096); for a writer that was stopped for 100 ms while it entered one; and for each writer
-    /// that died in the middle of a change, once that is repaired. It may be a false alarm.
+    /// reported at the beginning; when changes were overwritten before they were drained; for a
+    /// transaction whose keys, or in a store whose feed is kept whose values, have more than 64
+    /// KiB; and for a writer that was stopped for 100 ms in the middle of a change, twice: then,
+    /// and when it has gone on. It may be a false alarm.
     Lost,
     /// This has been changed.
     Change(Change<'k>),
@@ -96,17 +109,15 @@ pub enum Notification<'k> {
 
 /// A change that another opening has made, and that is visible.
 ///
-/// Notifications of one key come in the order of its changes. Those of a transaction come one by
-/// one, with others in between. Clearing or swapping databases and a change of a key at about that
-/// time may be reported in either order: the store has the outcome.
+/// Notifications of one key come in the order of its changes. Those of a transaction come one
+/// behind the other. Clearing or swapping databases and a change of a key at about that time may be
+/// reported in either order: the store has the outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Change<'k> {
-    /// The database, 0 to 63, in which the change was made. For a record that expires or is evicted
-    /// while databases are swapped it may be the other one.
+    /// The database, 0 to 63, in which the change was made. While databases are swapped it may be
+    /// the other one.
     pub database: usize,
-    /// The id of the process that made it, in that process' own namespace.
-    pub process: u32,
     /// What it was.
     pub kind: ChangeKind<'k>,
 }
@@ -116,235 +127,324 @@ pub struct Change<'k> {
 #[non_exhaustive]
 pub enum ChangeKind<'k> {
     /// The key has another value, or is new.
-    Stored(ChangedKey<'k>),
+    Stored(&'k [u8]),
     /// The key expires at another time.
-    Retimed(ChangedKey<'k>),
+    Retimed(&'k [u8]),
     /// The key was removed.
-    Removed(ChangedKey<'k>),
+    Removed(&'k [u8]),
     /// The key had expired, and its record was removed: by a sweep, or by a removal that came too
     /// late.
-    Expired(ChangedKey<'k>),
+    Expired(&'k [u8]),
     /// The key was evicted, to free space.
-    Evicted(ChangedKey<'k>),
-    /// All keys of the database were removed.
+    Evicted(&'k [u8]),
+    /// All keys of the database were removed. Not reported of one that was not written to since it
+    /// was made or cleared.
     Cleared,
     /// The database was exchanged with this one.
     Swapped(usize),
 }
 
-/// The key of a change.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ChangedKey<'k> {
-    /// The key. Of up to 112 bytes.
-    Whole(&'k [u8]),
-    /// The [hash](ChangeListener::hash_of) of a longer one. Two keys may share a hash, seldom.
-    Hash(u64),
-}
-
-impl<'k> ChangedKey<'k> {
-    /// The key, if it is there.
-    #[must_use]
-    pub fn whole(&self) -> Option<&'k [u8]> {
-        match self {
-            ChangedKey::Whole(key) => Some(key),
-            ChangedKey::Hash(_) => None,
-        }
-    }
-}
-
-/// That an opening listens; dropping it ends that.
-struct Listening {
+/// What a listener waits with, see [`ChangeListener::sleep`].
+#[must_use = "it sleeps in `at_most`"]
+pub struct Sleep {
     store: Arc<Store>,
-    number: u64,
+    armed: u64,
+    limit: Duration,
 }
 
-impl Drop for Listening {
-    fn drop(&mut self) {
-        if self.store.participants.is_forked() {
-            return;
-        }
-        // Fails where this process was declared dead, by a script, and another listens.
-        let listener = self.store.notifications.listener();
-        let _ = listener.compare_exchange(self.number, 0, AcqRel, Relaxed);
-        self.store.notifications.own.store(0, Relaxed);
-    }
-}
-
-impl ServerRole {
-    /// Begins to listen to what other openings change in the store. Costs a barrier between
-    /// processes, up to 10 us, and a look at the ring; waits for nobody. From here on until the
-    /// listening ends, each change by another opening copies its key to the ring. In a forked
-    /// child, which does not have the role, it does nothing.
-    ///
-    /// Whatever was changed before, and may not have been seen, is said to be
-    /// [lost](Notification::Lost) by the first [`drain`](ChangeListener::drain); every change that
-    /// comes after this is reported, or a loss is.
-    pub fn listen(self) -> ChangeListener {
-        let store = Arc::clone(&self.store);
-        let forked = store.participants.is_forked();
-        let mut listener = ChangeListener {
-            listening: Listening { store, number: 0 },
-            role: self,
-            at: 0,
-            losses: 0,
-            owed: Announced::default(),
-            is_unseen: false,
-            lost: true,
-            busy: None,
-        };
-        if !forked {
-            listener.begin();
-        }
-        listener
+impl Sleep {
+    /// Sleeps until the listener may have something to drain, for `limit` at most. A change by
+    /// another opening ends it at once; so does
+    /// [`wake_listeners`](crate::LogStore::wake_listeners).
+    pub fn at_most(self, limit: Duration) {
+        self.store
+            .feed
+            .bell()
+            .wait(self.armed, limit.min(self.limit));
     }
 }
 
 impl ChangeListener {
-    fn begin(&mut self) {
-        let store = &self.listening.store;
-        let (area, ring) = (&store.notifications, store.notifications.ring());
-        // Relaxed: only that it is another's never matters.
-        self.listening.number = area.number().fetch_add(1, Relaxed) + 1;
-        // Read before any writer counts for this listener: a loss from here on is reported.
-        self.losses = ring.losses();
-        area.own.store(self.listening.number, Relaxed);
-        // SYNC: pairs with the Acquire load in `has_listener`. The barrier in `announced` pairs
-        // with that which writers pass between their intents and `notify`.
-        area.listener().store(self.listening.number, Release);
-        mneme_sys::fault!("log.notify.listening");
-        match store.participants.announced(&LANES) {
-            Ok(owed) => self.owed = owed,
-            // Writers may never learn that there is a listener.
-            Err(_) => self.is_unseen = true,
-        }
-        // Entries for earlier listeners are dropped. A producer that is still writing one is
-        // skipped, and counts a loss.
-        self.at = area.drained().load(Acquire);
-        let (mut skip, mut dropped) = (None, [0; CONTENT]);
-        for _ in 0..2 * SLOTS {
-            match ring.next(&mut self.at, skip, &mut dropped) {
-                NextNotification::Nothing => break,
-                NextNotification::Busy(state) => skip = Some(state),
-                NextNotification::Entered | NextNotification::Skipped => {}
-            }
-        }
-        mneme_sys::fault!("log.notify.dropped");
-        area.drained().store(self.at, Release);
+    pub(crate) fn of(store: &Arc<Store>) -> Result<ChangeListener, SlotError> {
+        // From here on others enter their changes, or have announced them before.
+        let registered = store.participants.register_watch(Interest::Changes)?;
+        mneme_sys::fault!("log.listen.registered");
+        let mut listener = ChangeListener {
+            store: Arc::clone(store),
+            _registered: registered,
+            at: 0,
+            losses: 0,
+            owed: Announced::default(),
+            lost: true,
+            unfinished: None,
+            roots: [0; DATABASES],
+            long: HashMap::new(),
+            bytes: Vec::new(),
+        };
+        // Before the look at what is announced: what is entered from here on is received.
+        listener.at = store.feed.ring().tail();
+        listener.losses = store.feed.losses();
+        listener.lose()?;
+        Ok(listener)
     }
 
-    /// Calls `receive` with the changes since the last time, at most `most` of them. Returns how
-    /// many there were. If there were `most`, there may be more. Never waits: a notification that a
-    /// writer is just entering, and all behind it, are left for the next call, until that has been
-    /// so for 100 ms.
+    /// Something is not received: a loss is reported now, and another one once the changes are over
+    /// that are under way.
+    fn lose(&mut self) -> Result<(), SlotError> {
+        self.lost = true;
+        self.owed = self.store.participants.announced(&CHANGE_LANES)?;
+        Ok(())
+    }
+
+    /// Calls `receive` with the changes since the last time, about `most` of them. Returns how many
+    /// there were. If there were `most`, there may be more. Never waits: an entry that a writer has
+    /// not completed, and all behind it, are left for the next call, until that has been so for 100
+    /// ms.
     ///
     /// # Errors
-    /// [`SlotError::Forked`].
+    /// [`SlotError::Forked`]; [`SlotError::Barrier`], and then some changes may be reported later
+    /// only, as lost.
     pub fn drain(
         &mut self,
         most: usize,
         mut receive: impl FnMut(Notification<'_>),
     ) -> Result<usize, SlotError> {
-        let store = Arc::clone(&self.listening.store);
+        let store = Arc::clone(&self.store);
         if store.participants.is_forked() {
             return Err(SlotError::Forked);
         }
-        let ring = store.notifications.ring();
-        let losses = ring.losses();
-        self.lost |= std::mem::replace(&mut self.losses, losses) != losses;
-        self.lost |= self.is_unseen;
-        if !self.owed.is_empty() {
-            self.lost |= store.participants.settle(&mut self.owed) > 0;
-        }
-        if std::mem::take(&mut self.lost) {
-            receive(Notification::Lost);
-        }
-        let (mut count, mut words) = (0, [0; CONTENT]);
-        while count < most {
-            let skip = self.timed_out(&store);
-            match ring.next(&mut self.at, skip, &mut words) {
-                NextNotification::Nothing => {
-                    self.busy = None;
-                    break;
-                }
-                NextNotification::Busy(state) => {
-                    if self.busy.is_none_or(|(before, _)| before != state) {
-                        self.busy = Some((state, store.clock.now_ns()));
+        let feed = &store.feed;
+        let own = store.participants.process_number();
+        self.pass_own_entries(feed);
+        let mut count = 0;
+        loop {
+            self.look_for_losses(feed)?;
+            if std::mem::take(&mut self.lost) {
+                self.find_roots();
+                self.long.clear();
+                receive(Notification::Lost);
+            }
+            if count >= most {
+                return Ok(count);
+            }
+            let mut bytes = std::mem::take(&mut self.bytes);
+            bytes.clear();
+            let seen = feed.ring().read(
+                self.at,
+                |header| !header.is_of(own),
+                |word| bytes.extend_from_slice(&word.to_le_bytes()),
+            );
+            match seen {
+                ReadEntry::Nothing => return Ok(count),
+                ReadEntry::Unfinished(header) => {
+                    if !header.is_of(own) {
+                        if !self.has_waited(&store) {
+                            return Ok(count);
+                        }
+                        self.lose()?;
                     }
-                    break;
+                    self.at = self.at.wrapping_add(header.stride());
                 }
-                NextNotification::Skipped => receive(Notification::Lost),
-                NextNotification::Entered => {
-                    // The writer that was waited for has finished: an equal state later belongs to
-                    // another entry.
-                    self.busy = None;
-                    count += 1;
-                    decode(&words, &mut receive);
+                ReadEntry::Lost(oldest) => {
+                    self.lost = feed.have_others_entered(self.at);
+                    self.at = oldest;
+                }
+                ReadEntry::Complete(header) => {
+                    count += self.hand_out(&bytes, &mut receive);
+                    self.at = self.at.wrapping_add(header.stride());
                 }
             }
+            self.bytes = bytes;
         }
-        // A listener that dies, or panics, before this store counts as not having read these
-        // changes. SYNC: pairs with the Acquire load in `begin`, by the listener after this
-        // process.
-        store.notifications.drained().store(self.at, Release);
-        Ok(count)
     }
 
-    /// The slot whose writer the listener has waited for long enough.
-    fn timed_out(&self, store: &Store) -> Option<State> {
-        let (state, since) = self.busy?;
-        let waited = store.clock.now_ns().saturating_sub(since);
-        (waited >= TIMEOUT.as_nanos() as u64).then_some(state)
+    /// What is durable and this opening's alone need not be looked at.
+    fn pass_own_entries(&mut self, feed: &FeedArea) {
+        let durable = feed.kept().map_or(self.at, FeedArea::durable);
+        if durable.wrapping_sub(self.at) as i64 > 0 && !feed.have_others_entered(self.at) {
+            self.at = durable;
+        }
     }
 
-    /// The hash that a change has for a key of more than 112 bytes. It is equal in all openings of
-    /// a store.
+    fn look_for_losses(&mut self, feed: &FeedArea) -> Result<(), SlotError> {
+        if !self.owed.is_empty() {
+            self.lost |= self.store.participants.settle(&mut self.owed) > 0;
+        }
+        let losses = feed.losses();
+        if std::mem::replace(&mut self.losses, losses) != losses {
+            self.lose()?;
+        }
+        Ok(())
+    }
+
+    /// Whether the entry at this position has not been complete for long enough.
+    fn has_waited(&mut self, store: &Store) -> bool {
+        let now = store.clock.now_ns();
+        match self.unfinished {
+            Some((at, since)) if at == self.at => {
+                now.saturating_sub(since) >= TIMEOUT.as_nanos() as u64
+            }
+            _ => {
+                self.unfinished = Some((self.at, now));
+                false
+            }
+        }
+    }
+
+    /// Which database has which index. Where that cannot be found the next unknown index is a loss.
+    fn find_roots(&mut self) {
+        self.roots = self.store.root_ids().unwrap_or([0; DATABASES]);
+    }
+
+    fn database_of(&mut self, root: u64) -> Option<usize> {
+        let find = |roots: &[u64]| roots.iter().position(|id| *id == root);
+        find(&self.roots).or_else(|| match self.store.root_ids() {
+            Ok(roots) => {
+                self.roots = roots;
+                // An index that no database has was dropped, which is reported by itself.
+                find(&roots)
+            }
+            Err(_) => {
+                self.lost = true;
+                None
+            }
+        })
+    }
+
+    /// Hands out what an entry says; how many changes that were.
+    fn hand_out(&mut self, bytes: &[u8], receive: &mut impl FnMut(Notification<'_>)) -> usize {
+        let (mut count, mut edited) = (0, None);
+        let mut long;
+        for item in entries(self.at, bytes)
+            .flatten()
+            .flat_map(|entry| entry.items())
+        {
+            let (root, kind) = match item {
+                Ok(Item::Put { root, key, .. } | Item::Patch { root, key, .. }) => {
+                    (root, ChangeKind::Stored(key))
+                }
+                Ok(Item::Edit { root, key, .. } | Item::Unedit { root, key, .. }) => {
+                    // One change of several elements.
+                    if edited.replace((root, key)) == Some((root, key)) {
+                        continue;
+                    }
+                    (root, ChangeKind::Stored(key))
+                }
+                Ok(Item::Expire { root, key, .. }) => (root, ChangeKind::Retimed(key)),
+                Ok(Item::Remove { root, key, cause }) => (
+                    root,
+                    match cause {
+                        RemovalCause::Asked => ChangeKind::Removed(key),
+                        RemovalCause::Expired => ChangeKind::Expired(key),
+                        RemovalCause::Evicted => ChangeKind::Evicted(key),
+                    },
+                ),
+                Ok(Item::Bind { databases, dead }) => {
+                    count += self.bind(databases, dead, receive);
+                    continue;
+                }
+                Ok(Item::Piece { id, offset, bytes }) => {
+                    if offset == 0
+                        && let Some((root, key, length)) = Item::stored_at(bytes)
+                    {
+                        self.long.insert(id, (root, key.to_vec(), length));
+                    }
+                    continue;
+                }
+                Ok(Item::Pieces { id, length }) => match self.long.remove(&id) {
+                    Some((root, key, all)) if all == length => {
+                        long = key;
+                        (root, ChangeKind::Stored(&long))
+                    }
+                    _ => {
+                        self.lost |= length != 0;
+                        continue;
+                    }
+                },
+                Ok(Item::Open | Item::Close) => continue,
+                // It is damaged, or of a later version.
+                _ => {
+                    self.lost = true;
+                    continue;
+                }
+            };
+            if let Some(database) = self.database_of(root) {
+                count += 1;
+                receive(Notification::Change(Change { database, kind }));
+            }
+        }
+        count
+    }
+
+    fn bind(
+        &mut self,
+        databases: &[[u8; 8]],
+        dead: &[[u8; 8]],
+        receive: &mut impl FnMut(Notification<'_>),
+    ) -> usize {
+        let bound: Vec<(usize, u64)> = databases
+            .iter()
+            .map(|word| bound(*word))
+            .map(|(database, root)| (usize::from(database), root))
+            .collect();
+        for (database, root) in &bound {
+            self.roots[*database] = *root;
+        }
+        let (database, kind) = match bound[..] {
+            [(one, _), (other, _)] => (one, ChangeKind::Swapped(other)),
+            [(database, _)] if !dead.is_empty() => (database, ChangeKind::Cleared),
+            // A database that held nothing has an index now.
+            _ => return 0,
+        };
+        receive(Notification::Change(Change { database, kind }));
+        1
+    }
+
+    /// Whether the listener may sleep, because there is nothing to drain; and by what. Another
+    /// thread may drain meanwhile.
     #[must_use]
-    pub fn hash_of(&self, key: &[u8]) -> u64 {
-        self.listening.store.hash(key)
-    }
-
-    /// Ends the listening, and keeps the role.
-    pub fn stop(self) -> ServerRole {
-        self.role
+    pub fn sleep(&self) -> Option<Sleep> {
+        let feed = &self.store.feed;
+        if self.store.participants.is_forked() {
+            return None;
+        }
+        let armed = feed.bell().arm();
+        let own = self.store.participants.process_number();
+        let mut at = self.at;
+        let others = loop {
+            match feed.ring().read(at, |_| false, |_| {}) {
+                ReadEntry::Complete(header) | ReadEntry::Unfinished(header)
+                    if header.is_of(own) =>
+                {
+                    at = at.wrapping_add(header.stride());
+                }
+                ReadEntry::Lost(oldest) if !feed.have_others_entered(at) => at = oldest,
+                seen => break seen,
+            }
+        };
+        let limit = match others {
+            _ if self.lost || feed.losses() != self.losses => return None,
+            ReadEntry::Complete(_) | ReadEntry::Lost(_) => return None,
+            ReadEntry::Nothing if !self.owed.is_empty() => SOON,
+            ReadEntry::Nothing if feed.kept().is_some() => LONG,
+            ReadEntry::Nothing => Duration::MAX,
+            // Its writer rings, unless it stands still or dies.
+            ReadEntry::Unfinished(_) if self.owed.is_empty() => TIMEOUT,
+            ReadEntry::Unfinished(_) => SOON,
+        };
+        let store = Arc::clone(&self.store);
+        Some(Sleep {
+            store,
+            armed,
+            limit,
+        })
     }
 }
 
 impl std::fmt::Debug for ChangeListener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ChangeListener")
-            .field("number", &self.listening.number)
             .field("at", &self.at)
             .finish_non_exhaustive()
     }
-}
-
-/// Decodes an entry's words and passes them to `receive`. Words that no writer enters count as a
-/// loss.
-fn decode(words: &[u64; CONTENT], receive: &mut impl FnMut(Notification<'_>)) {
-    let number = |shift: u32| (words[0] >> shift) as u8;
-    let mut bytes = [0; WHOLE];
-    for (part, word) in bytes.chunks_exact_mut(8).zip(&words[1..]) {
-        part.copy_from_slice(&word.to_le_bytes());
-    }
-    let key = match usize::from(number(24)) {
-        len if len <= WHOLE => ChangedKey::Whole(&bytes[..len]),
-        _ => ChangedKey::Hash(words[1]),
-    };
-    let (database, other) = (usize::from(number(8)), usize::from(number(16)));
-    let kind = match NotifyKind::of_byte(number(0)) {
-        _ if database.max(other) >= DATABASES => return receive(Notification::Lost),
-        None => return receive(Notification::Lost),
-        Some(NotifyKind::Stored) => ChangeKind::Stored(key),
-        Some(NotifyKind::Retimed) => ChangeKind::Retimed(key),
-        Some(NotifyKind::Removed) => ChangeKind::Removed(key),
-        Some(NotifyKind::Expired) => ChangeKind::Expired(key),
-        Some(NotifyKind::Evicted) => ChangeKind::Evicted(key),
-        Some(NotifyKind::Cleared) => ChangeKind::Cleared,
-        Some(NotifyKind::Swapped) => ChangeKind::Swapped(other),
-    };
-    receive(Notification::Change(Change {
-        database,
-        process: (words[0] >> 32) as u32,
-        kind,
-    }));
 }

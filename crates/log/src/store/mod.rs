@@ -39,6 +39,7 @@ use crate::region::space::DATABASES;
 use crate::store::check::Report;
 use crate::store::components::Store;
 use crate::store::feed::{ChangeFeed, FeedError};
+use crate::store::listener::ChangeListener;
 use crate::store::maintainer::Maintainer;
 use crate::store::processes::Process;
 use crate::store::role::{RoleError, ServerRole};
@@ -276,6 +277,25 @@ impl LogStore {
         ServerRole::take(&self.store)
     }
 
+    /// Begins to listen to what other openings change in the store. Costs a barrier between
+    /// processes, up to 10 us, and waits for nobody. From here on, until the listener is dropped or
+    /// its process dead and reaped, others enter each change into the change feed.
+    ///
+    /// Whatever was changed before, and may not have been seen, is said to be
+    /// [lost](crate::Notification::Lost) by the first [`drain`](ChangeListener::drain); every
+    /// change that comes after this is reported, or a loss is.
+    ///
+    /// # Errors
+    /// This is a forked child, or the barrier is refused.
+    pub fn listen(&self) -> Result<ChangeListener, SlotError> {
+        ChangeListener::of(&self.store)
+    }
+
+    /// Ends the sleep of all listeners to this store, in all processes.
+    pub fn wake_listeners(&self) {
+        self.store.feed.bell().ring();
+    }
+
     /// Begins to drain the store's change feed. Of all openings in all processes one at a time
     /// does, until it drops the [`ChangeFeed`] or dies. Costs a system call and never waits.
     ///
@@ -289,16 +309,14 @@ impl LogStore {
     /// ([`Builder::change_feed`]). Costs no look at the store.
     #[must_use]
     pub fn has_change_feed(&self) -> bool {
-        self.store.feed.is_some()
+        self.store.feed.kept().is_some()
     }
 
     /// From now on the changes of this opening are entered into the change feed. Does nothing
     /// unless it was opened for [loading](Builder::loading). No other thread uses the store
     /// meanwhile. What was loaded is in no entry, nor is it said which root a database has.
     pub fn end_loading(&self) {
-        if let Some(feed) = &self.store.feed {
-            feed.set_enters(true);
-        }
+        self.store.feed.set_enters(true);
     }
 
     /// Brackets the changes that `changes` makes, for what reads the change feed: if the machine
@@ -334,18 +352,15 @@ impl LogStore {
     /// before it ends them.
     #[must_use]
     pub fn is_feeding_together(&self) -> bool {
-        let (feed, slot) = (self.store.feed.as_ref(), self.store.writer());
-        feed.zip(slot.ok())
-            .is_some_and(|(feed, slot)| feed.has_opened(slot.id()))
+        let slot = self.store.writer();
+        slot.is_ok_and(|slot| self.store.feed.has_opened(slot.id()))
     }
 
     /// Whether the maintainer of this opening leaves records that have expired where they are, and
     /// evicts none: each takes space in the change feed when it goes, and in whatever keeps the
     /// feed. What has expired is absent all the same.
     pub fn rest_expiry(&self, rests: bool) {
-        if let Some(feed) = &self.store.feed {
-            feed.set_rests(rests);
-        }
+        self.store.feed.set_rests(rests);
     }
 
     /// Whether a quarter of the change feed is free; true without a feed. A change that begins then

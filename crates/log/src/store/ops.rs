@@ -10,6 +10,7 @@ use mneme_arena::Class;
 use mneme_sync::{Holding, Pin, Slot};
 
 use crate::error::{Corrupt, WriteError};
+use crate::index::intent::IndexIntent;
 use crate::index::lookup::{FoundEntry, Lookup};
 use crate::index::root::Root;
 use crate::index::shape::Place;
@@ -17,7 +18,6 @@ use crate::reclaim::free_space::SpaceSearch;
 use crate::records::elements::Elements;
 use crate::records::expiry::{Before, Expiry, RecordLife, Stored};
 use crate::records::in_place::CopyOut;
-use crate::records::notify::NotifyKind;
 use crate::records::publish::{Expect, KeyChange, Published};
 use crate::region::kind::{ValueKind, WrongKind};
 use crate::region::mem::Loc;
@@ -274,8 +274,7 @@ impl Store {
         loop {
             {
                 let (_pin, space) = self.enter(&slot, database)?;
-                let cut_off = || self.drop_root(&slot, space);
-                if self.announce_and_notify(&slot, NotifyKind::Cleared, [database; 2], cut_off)? {
+                if IndexIntent::replace_databases(&slot, || self.drop_root(&slot, space))? {
                     return Ok(());
                 }
             }

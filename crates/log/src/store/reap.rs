@@ -48,7 +48,6 @@ impl Store {
     /// Repairs what dead threads left and frees their slots. Returns how many slots.
     pub(crate) fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         let reaped = self.participants.reap(|dead| self.repair_slot(slot, dead));
-        self.end_dead_listening();
         match reaped {
             Ok(reaped) => Ok(reaped.slots as usize),
             Err(ReapError::Repair { source, .. }) => Err(source),
@@ -58,10 +57,7 @@ impl Store {
 
     fn repair_slot(&self, slot: &Slot<'_>, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
         mneme_sys::fault!("log.reap.begin");
-        let has_bound = |binds| {
-            let feed = self.feed.as_ref();
-            feed.is_some_and(|feed| feed.has_bound(binds, dead.id()))
-        };
+        let has_bound = |binds| self.feed.has_bound(binds, dead.id());
         // Another thread may have taken the lock over, and not have settled all of it yet.
         let in_swap = has_bound(Binds::Swapping);
         if in_swap || self.tables.header().swap.owner() == Some(dead.id()) {
@@ -84,7 +80,6 @@ impl Store {
         // What has happened is whole by now.
         self.settle_change_of(dead, false)?;
         self.end_feeding_of(slot, dead)?;
-        self.lose_notifications_of(dead);
         mneme_sys::fault!("log.reap.operation");
         self.repair_segments(slot, dead.id())?;
         self.release_heads(slot, dead.id());

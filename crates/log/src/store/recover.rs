@@ -31,8 +31,6 @@ impl Store {
             return Err(OpenError::NotClean(what));
         }
         mneme_sys::fault!("log.recover.begin");
-        // Notifications that were entered before the reboot are dropped.
-        self.notifications.clear();
         self.arena
             .recover_around(|| self.settle_all().map_err(unrecovered))
     }
@@ -80,9 +78,13 @@ impl Store {
             self.with_shard(&slot, shard, |_| Ok(()))?;
             mneme_sys::fault!("log.recover.shard");
         }
-        if let Some(feed) = &self.feed {
-            feed.void_all()?;
-            feed.end_all(&slot)?;
+        match self.feed.kept() {
+            Some(feed) => {
+                feed.void_all()?;
+                feed.end_all(&slot)?;
+            }
+            // Its followers are gone.
+            None => self.feed.clear(),
         }
         self.settle_heads(&slot)?;
         mneme_sys::fault!("log.recover.heads");

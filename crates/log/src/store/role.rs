@@ -16,12 +16,11 @@ use crate::store::components::Store;
 ///
 /// Dropping it releases the role at once, and so does the death of the process. Until then the
 /// opening stays attached. `Send` and `Sync`. A forked child does not have it.
-///
-/// Its holder may [listen](Self::listen) to what the others change.
 #[must_use = "dropping it gives the role back at once"]
 pub struct ServerRole {
     lease: Lease,
-    pub(crate) store: Arc<Store>,
+    /// Keeps the opening attached.
+    _store: Arc<Store>,
 }
 
 impl std::fmt::Debug for ServerRole {
@@ -59,8 +58,8 @@ impl ServerRole {
         // The holder may release the role before it is identified.
         for _ in 0..8 {
             if let Some(lease) = participants.try_lease(SERVER_LEASE)? {
-                let store = Arc::clone(store);
-                return Ok(ServerRole { lease, store });
+                let _store = Arc::clone(store);
+                return Ok(ServerRole { lease, _store });
             }
             if let Some(pid) = participants.lease_holder(SERVER_LEASE)? {
                 return Err(RoleError::Taken { pid });

@@ -23,7 +23,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mneme_sync::WatchRegistration;
+use mneme_sync::{Interest, WatchRegistration};
 
 use crate::error::{ReadError, WriteError};
 use crate::records::watched::Watched;
@@ -45,7 +45,7 @@ pub struct Watch {
 impl Watch {
     pub(crate) fn new(store: Arc<Store>) -> Result<Watch, ReadError> {
         Ok(Watch {
-            _watch: store.participants.register_watch()?,
+            _watch: store.participants.register_watch(Interest::Keys)?,
             keys: HashMap::new(),
             store,
         })

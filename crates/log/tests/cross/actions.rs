@@ -480,11 +480,10 @@ impl Step {
             Step::ReapTo(_) => {}
             Step::Pass(ms) => clock.pass(*ms),
             Step::Follow => {
-                if let Ok(role) = store.take_server_role() {
-                    let mut listener = role.listen();
-                    let drained = listener.drain(100, |_| {});
-                    drained.map_err(WriteError::from)?;
-                }
+                drop(store.take_server_role());
+                let mut listener = store.listen()?;
+                listener.drain(100, |_| {})?;
+                drop(listener.sleep());
             }
             Step::Lend => rent(store, clock)?,
         }

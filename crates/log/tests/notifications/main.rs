@@ -15,11 +15,11 @@ use std::borrow::Cow;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use memory::{NOW, POLICIES, two};
+use memory::{NOW, POLICIES, two, two_of};
 use mirror::{Mirror, Received};
 use mneme_log::{Decision, Evict, Expiry, LogStore, Part, Patch, UpdatePolicy, WriteError};
 
-/// Changes that the store holds for a listener.
+/// Fewer changes of short keys than the store holds for a listener.
 const CAPACITY: usize = 4096;
 
 fn fill(store: &LogStore) {
@@ -147,13 +147,9 @@ fn every_kind_of_change_is_published() {
         let clear = |s: &LogStore| s.database(5).unwrap().clear().unwrap();
         check("clear", &clear, &["5 cleared"]);
         check("nothing", &|_| {}, &[]);
-        let whole = "w".repeat(112);
-        let put = |s: &LogStore| s.put(whole.as_bytes(), b"v").unwrap();
-        check("a long key", &put, &[&format!("0 stored {whole}")]);
-        let longer = "h".repeat(113);
-        let hash = mirror.hash_of(longer.as_bytes());
-        theirs.put(longer.as_bytes(), b"v").unwrap();
-        assert_eq!(names(&mirror.drain()), [format!("0 stored #{hash:x}")]);
+        let long = "w".repeat(1000);
+        let put = |s: &LogStore| s.put(long.as_bytes(), &[7; 1 << 20]).unwrap();
+        check("a long key", &put, &[&format!("0 stored {long}")]);
         // A listener knows its own changes.
         ours.put(b"own", b"v").unwrap();
         ours.database(5).unwrap().clear().unwrap();
@@ -201,12 +197,13 @@ fn a_listener_that_is_too_slow_gets_a_loss() {
     let mut mirror = Mirror::listen(&ours);
     mirror.drain();
     for round in 0..3 {
-        for i in 0..CAPACITY + 500 {
+        for i in 0..5 * CAPACITY {
             theirs.put(&key(i), &[round; 9]).unwrap();
         }
         let received = mirror.drain();
         assert_eq!(received[0], Received::Lost);
-        assert_eq!(received.len(), CAPACITY + 1, "what the ring holds arrives");
+        assert!(!received[1..].contains(&Received::Lost));
+        assert!(received.len() > CAPACITY, "what the ring holds arrives");
         mirror.shows_the_store("after an overflow");
         theirs.put(b"next", &[round]).unwrap();
         assert_eq!(names(&mirror.drain()), ["0 stored next"]);
@@ -224,11 +221,20 @@ fn without_a_listener_or_by_a_read_only_opening_nothing_is_entered() {
     assert!(reader.swap_databases(0, 1).is_err());
     assert!(reader.get(b"k").unwrap().is_none());
     assert_eq!(names(&mirror.drain()), [""; 0]);
-    let role = mirror.stop();
+    drop(mirror);
     theirs.put(b"unseen", b"v").unwrap();
-    let mut mirror = Mirror::of(&ours, role.listen());
+    let mut mirror = Mirror::listen(&ours);
     assert_eq!(names(&mirror.drain()), ["lost"], "and nothing of before");
     mirror.shows_the_store("followed again");
+    // An opening that may only read may listen.
+    let mut other = reader.listen().unwrap();
+    theirs.put(b"seen", b"v").unwrap();
+    let mut received = Vec::new();
+    other
+        .drain(10, |report| received.push(Received::of(report)))
+        .unwrap();
+    assert_eq!(names(&received), ["lost", "0 stored seen"]);
+    assert_eq!(names(&mirror.drain()), ["0 stored seen"]);
 }
 
 /// The next holder of the role listens at once. It begins with a loss, and what was entered for its
@@ -251,7 +257,121 @@ fn a_dead_listener_is_replaced() {
     second.reap().unwrap();
     theirs.put(b"newer", b"v").unwrap();
     assert_eq!(names(&next.drain()), ["0 stored newer"]);
-    assert_eq!(next.stop().listen().drain(10, |_| {}).unwrap(), 0);
+    drop(next);
+    assert_eq!(second.listen().unwrap().drain(10, |_| {}).unwrap(), 0);
+}
+
+/// Each has a position of its own, and none knows of the others. A journal loses nothing beside
+/// them.
+#[test]
+fn several_followers_receive_every_change_of_other_openings() {
+    use mneme_log::feed::{Item, entries};
+    for kept in [false, true] {
+        let builder = LogStore::builder().capacity(64 << 20).change_feed(kept);
+        let (_memory, first, second, _) = two_of(builder);
+        let mut journal = kept.then(|| first.change_feed().unwrap());
+        let (mut one, mut two) = (Mirror::listen(&first), Mirror::listen(&second));
+        assert_eq!(names(&one.drain()), ["lost"]);
+        let (mut kept_puts, mut bytes) = (0, Vec::new());
+        for round in 0..50 {
+            first
+                .database(9)
+                .unwrap()
+                .put(b"by-first", &[round])
+                .unwrap();
+            second.put(b"by-second", &[round]).unwrap();
+            // Far more than stays in the ring behind a journal.
+            let own = first.database(9).unwrap();
+            for i in 0..1_000 {
+                own.put(&key(i), &[round; 400]).unwrap();
+            }
+            // In pieces, if it is kept.
+            second.put(b"long", &[round; 100_000]).unwrap();
+            second.remove(b"by-second").unwrap();
+            let expected = ["0 stored by-second", "0 stored long", "0 removed by-second"];
+            if let Some(journal) = &mut journal {
+                bytes.clear();
+                let drained = journal.drain(usize::MAX, &mut bytes).unwrap();
+                for entry in entries(drained.start, &bytes) {
+                    let puts = entry
+                        .unwrap()
+                        .items()
+                        .filter(|i| matches!(i, Ok(Item::Put { .. })));
+                    kept_puts += puts.count();
+                }
+                // What the first listener has to receive may be overwritten by now.
+                if round % 2 == 0 {
+                    assert_eq!(names(&one.drain()), expected, "{round}");
+                    journal.set_durable(drained.end).unwrap();
+                } else {
+                    journal.set_durable(drained.end).unwrap();
+                    let received = names(&one.drain());
+                    assert!(
+                        received[0] == "lost" || received == expected,
+                        "{received:?}"
+                    );
+                }
+            } else {
+                let received = names(&one.drain());
+                assert_eq!(received, expected, "{round}");
+            }
+            one.shows_the_store("the first");
+            // A slow one, which others do not wait for.
+            if round % 10 == 9 {
+                assert_eq!(names(&two.drain())[0], "lost");
+                two.shows_the_store("the second");
+            }
+        }
+        assert_eq!(kept_puts, if kept { 50 * 1_002 } else { 0 });
+        // Its own changes alone cost a listener nothing, however many.
+        one.drain();
+        for i in 0..20_000 {
+            let own = first.database(9).unwrap();
+            own.put(&key(i % 1_000), &[1; 400]).unwrap();
+            if i % 1_000 == 999
+                && let Some(journal) = &mut journal
+            {
+                let drained = journal.drain(usize::MAX, &mut Vec::new()).unwrap();
+                journal.set_durable(drained.end).unwrap();
+            }
+        }
+        assert_eq!(names(&one.drain()), [""; 0]);
+        assert!(one.may_sleep());
+    }
+}
+
+#[test]
+fn a_change_wakes_a_listener_that_sleeps() {
+    let (_memory, ours, theirs, _) = two(UpdatePolicy::Append);
+    let mut listener = ours.listen().unwrap();
+    let (sleeps, asleep) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let follower = scope.spawn(move || {
+            let mut seen = Vec::new();
+            while seen.len() < 201 {
+                let receive = |report: mneme_log::Notification<'_>| seen.push(Received::of(report));
+                listener.drain(usize::MAX, receive).unwrap();
+                if seen.len() < 201
+                    && let Some(sleep) = listener.sleep()
+                {
+                    sleeps.send(()).unwrap();
+                    // A missed wake would show as a time-out of the channel below.
+                    sleep.at_most(std::time::Duration::from_secs(3600));
+                }
+            }
+            drop(sleeps);
+            assert_eq!(
+                seen.iter().filter(|seen| **seen == Received::Lost).count(),
+                1
+            );
+        });
+        for i in 0..200 {
+            // It sleeps, or is about to.
+            let _ = asleep.recv();
+            theirs.put(&key(i), b"v").unwrap();
+        }
+        follower.join().unwrap();
+    });
 }
 
 #[test]

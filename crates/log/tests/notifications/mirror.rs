@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mneme_log::{
-    ChangeKind, ChangeListener, ChangedKey, Cursor, Expiry, LogStore, Notification, ServerRole,
-};
+use mneme_log::{ChangeKind, ChangeListener, Cursor, Expiry, LogStore, Notification};
 
 /// The databases that the tests use.
 const DATABASES: [usize; 3] = [0, 5, 7];
@@ -16,18 +14,16 @@ pub enum Received {
     /// A key, and what became of it.
     Key(usize, &'static str, Vec<u8>),
     /// One by its hash.
-    Hash(usize, &'static str, u64),
     Cleared(usize),
     Swapped(usize, usize),
 }
 
 impl Received {
-    fn of(report: Notification<'_>) -> Received {
+    pub fn of(report: Notification<'_>) -> Received {
         let change = match report {
             Notification::Lost => return Received::Lost,
             Notification::Change(change) => change,
         };
-        assert_eq!(change.process, std::process::id());
         let (kind, key) = match change.kind {
             ChangeKind::Stored(key) => ("stored", key),
             ChangeKind::Retimed(key) => ("retimed", key),
@@ -38,17 +34,13 @@ impl Received {
             ChangeKind::Swapped(with) => return Received::Swapped(change.database, with),
             other => panic!("{other:?}"),
         };
-        match key {
-            ChangedKey::Whole(key) => Received::Key(change.database, kind, key.to_vec()),
-            ChangedKey::Hash(hash) => Received::Hash(change.database, kind, hash),
-        }
+        Received::Key(change.database, kind, key.to_vec())
     }
 
     pub fn name(&self) -> String {
         match self {
             Received::Lost => "lost".to_owned(),
             Received::Key(db, kind, key) => format!("{db} {kind} {}", key.escape_ascii()),
-            Received::Hash(db, kind, hash) => format!("{db} {kind} #{hash:x}"),
             Received::Cleared(db) => format!("{db} cleared"),
             Received::Swapped(db, with) => format!("{db} swapped {with}"),
         }
@@ -66,7 +58,7 @@ pub struct Mirror<'s> {
 
 impl<'s> Mirror<'s> {
     pub fn listen(store: &'s LogStore) -> Mirror<'s> {
-        Mirror::of(store, store.take_server_role().unwrap().listen())
+        Mirror::of(store, store.listen().unwrap())
     }
 
     pub fn of(store: &'s LogStore, listener: ChangeListener) -> Mirror<'s> {
@@ -84,7 +76,7 @@ impl<'s> Mirror<'s> {
             .listener
             .drain(100, |report| received.push(Received::of(report)))
             .unwrap()
-            == 100
+            >= 100
         {}
         for report in &received {
             self.take_in(report);
@@ -95,7 +87,6 @@ impl<'s> Mirror<'s> {
     fn take_in(&mut self, report: &Received) {
         match report {
             Received::Lost => DATABASES.iter().for_each(|db| self.look_at(*db)),
-            Received::Hash(..) => {}
             Received::Key(db, _, key) => {
                 let now = entry(self.store, *db, key);
                 let content = self.content.entry(*db).or_default();
@@ -125,12 +116,9 @@ impl<'s> Mirror<'s> {
         }
     }
 
-    pub fn hash_of(&self, key: &[u8]) -> u64 {
-        self.listener.hash_of(key)
-    }
-
-    pub fn stop(self) -> ServerRole {
-        self.listener.stop()
+    /// Whether it may sleep, because it has received everything.
+    pub fn may_sleep(&self) -> bool {
+        self.listener.sleep().is_some()
     }
 }
 

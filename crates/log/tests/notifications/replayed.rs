@@ -62,7 +62,7 @@ impl Replayed {
                     *present = expiry;
                 }
             }
-            Item::Remove { root, key } => drop(self.content(root).remove(key)),
+            Item::Remove { root, key, .. } => drop(self.content(root).remove(key)),
             Item::Bind { databases, dead } => {
                 for (database, root) in databases.iter().copied().map(bound) {
                     self.databases.insert(database, root);

@@ -29,12 +29,12 @@ use super::rounds::Part;
 /// with the reason, or where it is died at.
 const SPARED: [(&str, &str); 26] = [
     (
-        "log.notify.",
+        "log.listen.",
         "nobody listens here; `notifications::deaths`",
     ),
     (
         "log.feed.",
-        "this store has no feed; `notifications::feed_deaths`",
+        "nobody follows here; `notifications::deaths` and `notifications::feed_deaths`",
     ),
     ("log.recover.", "only after a reboot; `reboot`"),
     ("arena.recover.", "only after a reboot; `arena::deaths`"),

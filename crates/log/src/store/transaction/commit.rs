@@ -28,8 +28,7 @@ use mneme_arena::Class;
 use mneme_sync::Holding;
 
 use crate::error::{Corrupt, WriteError};
-use crate::feed::area::FeedArea;
-use crate::feed::item::{Item, MAX_ITEMS};
+use crate::feed::item::{Item, MAX_ITEMS, RemovalCause};
 use crate::feed::ring::Reserved;
 use crate::index::bucket::Entry;
 use crate::index::counts::{self, RecordCounts};
@@ -38,7 +37,6 @@ use crate::index::resize::Why;
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::records::expiry::Expiry;
-use crate::records::notify::NotifyKind;
 use crate::records::watched::Watched;
 use crate::region::mem::Loc;
 use crate::region::space::DATABASES;
@@ -126,11 +124,9 @@ impl<'a> Transaction<'a> {
         self.settle()?;
         self.send_ahead()?;
         let outcome = self.commit_writes();
-        if self.sent_ahead
-            && let Some(feed) = &self.store.feed
-        {
+        if self.sent_ahead {
             // It fails only for damage, which the check reports.
-            let _ = feed.forget(self.slot, self.slot.id());
+            let _ = self.store.feed.forget(self.slot, self.slot.id());
         }
         if outcome
             .as_ref()
@@ -494,15 +490,6 @@ impl<'a> Transaction<'a> {
             mneme_sys::fault!("txn.counted");
         }
         self.store.complete_change(fed);
-        for (write, note) in self.writes.iter().zip(noted) {
-            intent::count_progress(self.slot);
-            let kind = match write.new {
-                Some(_) => NotifyKind::Stored,
-                None if note.old.is_empty() => continue,
-                None => NotifyKind::Removed,
-            };
-            (self.store).notify(self.slot, write.root.space(), kind, &write.key);
-        }
         for note in noted.iter().filter(|note| !note.old.is_empty()) {
             if let Ok(old) = self.store.mem.record(note.old.loc()) {
                 let _ = self.store.mark_dead(note.old.loc(), old.header().size());
@@ -514,7 +501,7 @@ impl<'a> Transaction<'a> {
     /// Sends the changes ahead, if there is a change feed and they are too long for an entry. Locks
     /// that were taken ahead are kept if that finds space at once.
     fn send_ahead(&mut self) -> Result<(), WriteError> {
-        let Some(feed) = self.store.feed.as_ref().filter(|feed| feed.enters()) else {
+        let Some(feed) = self.store.feed.kept().filter(|feed| feed.enters()) else {
             return Ok(());
         };
         // More than their items take.
@@ -529,7 +516,7 @@ impl<'a> Transaction<'a> {
             .iter()
             .map(|write| self.item_of(write, &counters));
         let items = items.collect::<Result<Vec<Item<'_>>, Corrupt>>()?;
-        if !FeedArea::is_too_long(&items) {
+        if !feed.is_too_long(&items) {
             return Ok(());
         }
         let wait = || match self.ahead.is_some() {
@@ -562,19 +549,21 @@ impl<'a> Transaction<'a> {
             None => Ok(Item::Remove {
                 root,
                 key: &write.key,
+                cause: RemovalCause::Asked,
             }),
         }
     }
 
-    /// Enters all changes as one entry of the change feed, if there is one.
+    /// Enters all changes as one entry of the change feed, if somebody follows.
     fn enter(
         &self,
         noted: &[Noted],
         counters: &[(Root, u64)],
     ) -> Result<Option<Reserved>, WriteError> {
-        let Some(feed) = &self.store.feed else {
+        let feed = &self.store.feed;
+        if !feed.is_followed() {
             return Ok(None);
-        };
+        }
         if self.sent_ahead {
             return feed.enter_sent(self.slot).map(Some);
         }

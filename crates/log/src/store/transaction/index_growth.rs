@@ -289,7 +289,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::feed::ring::State;
+    use crate::feed::ring::{Author, State};
     use crate::reclaim::evict::Evict;
     use crate::store::{LogStore, MIN_CAPACITY};
 
@@ -311,8 +311,12 @@ mod tests {
         }
         let inner = store.inner();
         let slot = inner.writer().unwrap();
-        let ring = inner.feed.as_ref().unwrap().ring();
-        while let Ok(entry) = ring.reserve(slot.id(), 8) {
+        let ring = inner.feed.ring();
+        let by = Author {
+            slot: slot.id(),
+            process: 1,
+        };
+        while let Ok(entry) = ring.reserve(by, 8) {
             ring.complete(entry, State::Void);
         }
         let root = inner.root(inner.entered_space(0)).unwrap().unwrap();

@@ -304,7 +304,6 @@ impl Store {
             }
             mneme_sys::fault!("txn.repair.unlocked");
         }
-        self.lose_notifications_of(dead);
         // The arena takes the notes back next: a later reaper must not read them.
         dead.clear_intent(LANE);
         Ok(())
