@@ -283,8 +283,8 @@ fn print_table(ledger: &Ledger) {
     println!("\n{table}");
 }
 
-/// That huge pages are worth asking for; on a machine where they are not, the page policy should be
-/// thought over.
+/// The goal: huge pages are worth asking for. On a machine where they are not, the page policy
+/// should be reconsidered.
 fn goals(ledger: &Ledger) -> Vec<Goal> {
     let gain = |case: &str| ledger.ratios((HUGE, case), (SMALL, case));
     vec![

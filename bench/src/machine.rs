@@ -132,7 +132,7 @@ pub fn resident_bytes() -> u64 {
     resident_bytes_of("self")
 }
 
-/// That of another process, by its id.
+/// The resident bytes of another process, by its id.
 pub fn resident_bytes_of(process: &str) -> u64 {
     let status = read(&format!("/proc/{process}/status"));
     let lines = status

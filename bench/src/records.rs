@@ -123,7 +123,7 @@ impl Records {
         (refused > 0).then(|| format!("{refused} operations were refused: {why}"))
     }
 
-    /// That no operation was refused.
+    /// Checks that no operation was refused.
     ///
     /// # Errors
     /// [`BenchError::Wrong`] otherwise.

@@ -40,6 +40,29 @@ const PHRASES: &[(&str, &str)] = &[
     ("tells of", "names, reports, describes"),
     ("that are all", "all of which are"),
     ("for they", "because they"),
+    ("comes to nothing", "fails, has no effect"),
+    ("come to nothing", "fail, have no effect"),
+    ("came to nothing", "failed, had no effect"),
+];
+
+/// Beginnings of docs that are clauses without a main sentence.
+const CLAUSES: &[&str] = &[
+    "That ",
+    "What cannot ",
+    "What may not ",
+    "What must not ",
+    "What is not ",
+];
+
+/// Beginnings and ends of a first sentence that together make it such a clause.
+const BRACKETED: &[(&str, &[&str])] = &[
+    ("Where ", &["lies", "lie", "stands", "stand"]),
+    ("What ", &["comes to", "come to", "came to"]),
+];
+
+/// Words after "Has" at the beginning of docs that make it mean "causes".
+const CAUSED: &[&str] = &[
+    "a", "all", "an", "another", "each", "every", "it", "its", "that", "the", "them", "this",
 ];
 
 /// What is not repeated here although it breaks a rule: these files name the forms.
@@ -59,6 +82,10 @@ pub enum Rule {
     TheSame,
     /// A doc comment that begins with "Whose".
     Whose,
+    /// A doc comment that begins with a clause and no sentence: "That it holds", "Where it lies".
+    Clause,
+    /// A doc comment that begins with "Has" in the sense of "causes".
+    Has,
     /// One of `WORDS`.
     Word,
     /// One of `PHRASES`.
@@ -177,6 +204,10 @@ pub fn check(file: &Path, text: &str) -> Vec<Finding> {
             for (phrase, instead) in phrase.filter(|(phrase, _)| has_phrase(text, phrase)) {
                 found(number, Rule::Phrase, format!("`{phrase}`: {instead}"));
             }
+            if is_negated_start(text) {
+                let advice = "`from here on` with `not`: write `no longer`";
+                found(number, Rule::Phrase, advice.to_owned());
+            }
             paragraph.push(Line {
                 number,
                 text,
@@ -212,6 +243,20 @@ fn sentences(paragraph: &[Line<'_>], found: &mut impl FnMut(usize, Rule, String)
             let advice = "begins with `Whose`: name the owner".to_owned();
             found(line.number, Rule::Whose, advice);
         }
+        if line.begins_docs {
+            let rest = paragraph[place..].iter().map(|line| line.text.trim());
+            let text = rest.collect::<Vec<_>>().join(" ");
+            let sentence = text.split(". ").next().unwrap_or_default();
+            let sentence = sentence.trim_end_matches('.');
+            if is_clause(sentence) {
+                let advice = "begins with a clause: name what it is, or say what it does";
+                found(line.number, Rule::Clause, advice.to_owned());
+            }
+            if is_causing(sentence) {
+                let advice = "begins with `Has`: makes, lets, requests";
+                found(line.number, Rule::Has, advice.to_owned());
+            }
+        }
         for (at, word) in words_at(line.text) {
             let begins = is_beginning(&before, &line.text[..at]);
             if begins && ["Who", "Whoever"].contains(&word) {
@@ -225,6 +270,30 @@ fn sentences(paragraph: &[Line<'_>], found: &mut impl FnMut(usize, Rule, String)
         }
         before = line.text.trim_end().to_owned();
     }
+}
+
+/// Whether the first sentence of docs is only a clause.
+fn is_clause(sentence: &str) -> bool {
+    let is_bracketed = |(first, last): &(&str, &[&str])| {
+        let mut last = last.iter().map(|last| format!(" {last}"));
+        sentence.starts_with(first) && last.any(|last| sentence.ends_with(&last))
+    };
+    CLAUSES.iter().any(|first| sentence.starts_with(first)) || BRACKETED.iter().any(is_bracketed)
+}
+
+/// Whether the first sentence of docs begins with "Has" in the sense of "causes".
+fn is_causing(sentence: &str) -> bool {
+    let mut words = sentence.split(' ');
+    words.next() == Some("Has") && words.next().is_some_and(|word| CAUSED.contains(&word))
+}
+
+/// Whether a sentence on this line says that from here on something is not so.
+fn is_negated_start(text: &str) -> bool {
+    let mut sentences = text.split_inclusive(['.', ';', ':']);
+    sentences.any(|sentence| {
+        let start = sentence.to_lowercase().find("from here on ");
+        start.is_some_and(|at| has_phrase(&sentence[at..], "not"))
+    })
 }
 
 /// Whether a sentence begins behind these two lines' text.

@@ -41,7 +41,7 @@ const WITH_SERVERS: &[&str] = &["unit/acl", "unit/acl-v2", "unit/auth", "unit/pu
 /// Starts `mneme serve` as those units start `redis-server`.
 const STAND_IN: &str = include_str!("redis_suite/redis-server.sh");
 
-/// What is not run, and how many tests are expected to pass.
+/// The tests that are not run, and the number of tests expected to pass.
 const SKIPPED: &str = include_str!("redis_suite/skipped.txt");
 
 /// Before the number of tests that pass at least.

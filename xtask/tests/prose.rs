@@ -40,6 +40,16 @@ fn planted_violations_are_found_with_their_lines() {
             vec![(1, Rule::Whose)],
         ),
         ("// No frame is to be had.\n", vec![(1, Rule::Phrase)]),
+        ("/// That it was done.\n", vec![(1, Rule::Clause)]),
+        ("/// What cannot be\n/// read.\n", vec![(1, Rule::Clause)]),
+        (
+            "/// Where in\n/// it that lies. So.\n",
+            vec![(1, Rule::Clause)],
+        ),
+        ("/// What a step comes to.\n", vec![(1, Rule::Clause)]),
+        ("/// Has the thread wait.\n", vec![(1, Rule::Has)]),
+        ("// It came to nothing.\n", vec![(1, Rule::Phrase)]),
+        ("// From here on it is not read.\n", vec![(1, Rule::Phrase)]),
         (
             "// It waits, for they\n// read. A record tells of it.\n",
             vec![(1, Rule::Phrase), (2, Rule::Phrase)],
@@ -69,6 +79,15 @@ fn what_only_looks_alike_is_left_alone() {
             "a.rs",
             "// what for? they wait to be hadal\nlet to_be_had = 1;\n",
         ),
+        (
+            "a.rs",
+            "/// Where it lies: in a frame.\nfn a() {}\n/// Has 1,024 slots.\nfn b() {}\n",
+        ),
+        (
+            "a.rs",
+            "// That is so. What is not so is\n// left. Has the thread ended?\n",
+        ),
+        ("a.rs", "// From here on it is free. It is not read.\n"),
         ("a.rs", "// this headroom, mushroom\nlet shift = 1;\n"),
         ("CHANGELOG.md", "- `Registry::room` is `free`.\n"),
         ("a.md", "## Who can read my data?\n"),

@@ -244,7 +244,7 @@ impl Subject {
     }
 }
 
-/// Has a closed loop store records, one at a time on each connection.
+/// Runs a closed loop that stores records, one at a time on each connection.
 fn sets(
     load: &mut Generator,
     server: u32,
@@ -322,7 +322,7 @@ fn proportional(id: u32) -> Result<u64, BenchError> {
     Ok(kib.unwrap_or(0) << 10)
 }
 
-/// That of a process and of its children.
+/// The peak memory of a process and of its children.
 fn with_children(id: u32) -> Result<u64, BenchError> {
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
     let children = children.unwrap_or_default();

@@ -365,7 +365,7 @@ pub fn disk_used(directory: &Path) -> Result<u64, BenchError> {
     Ok(used)
 }
 
-/// Has the files of a directory read from the disk the next time.
+/// Drops the files of a directory from the page cache, so that the next reads go to the disk.
 ///
 /// # Errors
 /// One cannot be written.

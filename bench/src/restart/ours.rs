@@ -189,7 +189,7 @@ impl Ours {
         Ok(bereft)
     }
 
-    /// Has a new process attach the store.
+    /// Makes a new process attach the store.
     ///
     /// # Errors
     /// It cannot.

@@ -128,14 +128,14 @@ impl Scale {
     }
 }
 
-/// Has a thread that is kept on the last CPU do something.
+/// Runs `work` in a thread that is kept on the last CPU.
 pub fn on_load_cpu<T: Send>(
     work: impl FnOnce() -> Result<T, BenchError> + Send,
 ) -> Result<T, BenchError> {
     on_cpu(cpus() - 1, work)
 }
 
-/// Has a thread that is kept on a CPU do something.
+/// Runs `work` in a thread that is kept on a CPU.
 fn on_cpu<T: Send>(
     cpu: usize,
     work: impl FnOnce() -> Result<T, BenchError> + Send,

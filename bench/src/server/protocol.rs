@@ -85,7 +85,7 @@ enum Behind {
 /// What a reply must be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// That it was done.
+    /// The number 1: it was done.
     One,
     /// A number that is not below zero, or -1: there is no time to live.
     Number,

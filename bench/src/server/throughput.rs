@@ -120,7 +120,7 @@ pub struct Asks {
     pub records: u32,
 }
 
-/// Has a closed loop ask for `span`; `cpu` tells the server's CPU time until now.
+/// Runs a closed loop of requests for `span`; `cpu` returns the server's CPU time so far.
 ///
 /// # Errors
 /// The server answers wrongly, or the kernel does not tell CPU times.

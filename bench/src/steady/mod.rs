@@ -120,22 +120,22 @@ fn resident(case: Case, moment: Moment) -> String {
     format!("{case}, {moment}")
 }
 
-/// That of the CPU time of a write.
+/// The ledger's case of the CPU time of a write.
 fn cpu(case: Case) -> String {
     format!("{case}, CPU a write")
 }
 
-/// That of CPU time while nobody asks for anything.
+/// The ledger's case of the CPU time while there are no requests.
 fn idle_cpu(case: Case) -> String {
     format!("{case}, CPU while idle")
 }
 
-/// That of bytes moved.
+/// The ledger's case of the bytes moved.
 fn moved(case: Case) -> String {
     format!("{case}, moved")
 }
 
-/// That of what is resident over live records and index, in the end.
+/// The ledger's case of the resident bytes over live records and index, at the end.
 fn over_live(case: Case) -> String {
     format!("{case}, over live and index")
 }

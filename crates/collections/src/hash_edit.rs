@@ -122,7 +122,7 @@ impl HashEdit {
         Ok((result, decision))
     }
 
-    /// Has it keep what is changed from here on, for [`say_in`](Self::say_in).
+    /// Starts recording the changes, for [`say_in`](Self::say_in).
     fn keep_changes(&mut self) {
         self.changes = Some(Changes::default());
     }

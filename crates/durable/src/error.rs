@@ -217,7 +217,7 @@ pub enum DurableError {
     Unknown {
         /// What it is.
         what: &'static str,
-        /// Where it stands.
+        /// Its position in the journal.
         position: u64,
     },
     /// Writes no longer become durable.

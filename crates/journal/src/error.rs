@@ -162,7 +162,7 @@ pub enum Flaw {
     /// A valid frame is at the place of another one.
     #[error("the frame there begins at position {found}")]
     Order {
-        /// That frame's position.
+        /// The position in the frame found there.
         found: Position,
     },
     /// Positions up to this one are missing: a file, or the end of one.

@@ -630,7 +630,7 @@ impl Shared {
     /// successful before.
     pub fn end(&self) {
         if !self.has_retired() {
-            // From here on connections are refused, not left to wait.
+            // New connections are refused from here on; they do not wait.
             self.lock_listeners().clear();
         }
         // SYNC: pairs with the Acquire load in `stopping`.

@@ -150,7 +150,7 @@ pub fn measure(
     })
 }
 
-/// That ours is not below the best other by more than 5 %, with many updates.
+/// The goals: with many updates, ours is at most 5 % below the best of the others.
 fn goals(options: &Common, ledger: &Ledger) -> Vec<Goal> {
     let mut goals = Vec::new();
     for shape in [SHAPES[0], SHAPES[2]] {

@@ -174,7 +174,7 @@ fn measure(
     Ok(())
 }
 
-/// That there was something.
+/// The value of a lookup that must find one.
 fn found<T>(got: Result<Option<T>, StoreError>) -> Result<T, BenchError> {
     let got = got.map_err(failed)?;
     got.ok_or_else(|| tree::engines::wrong("get", "keys are missing"))

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 const SMALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.sam");
 
-/// What cannot be read or answered; what is wrong with the segment; what was left half changed.
+/// Errors: a file or a query that is not valid, a damaged segment, a change that was left
+/// unfinished.
 const ASKED: i32 = 1;
 const SEGMENT: i32 = 3;
 const POISONED: i32 = 4;

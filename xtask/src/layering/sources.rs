@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// A file that is not for tests only, and what it names.
 pub struct Source {
-    /// Where it lies.
+    /// Its path.
     pub file: PathBuf,
     /// What it names.
     pub named: Named,
@@ -121,7 +121,7 @@ fn matches(path: &[String], rule: &[&str]) -> bool {
     whole || glob_above
 }
 
-/// Where the files of modules declared in `file` lie.
+/// The directory with the files of modules declared in `file`.
 fn home_of_modules(file: &Path) -> PathBuf {
     let stem = file.file_stem().unwrap_or_default();
     if ["lib", "main", "mod"].iter().any(|name| stem == *name) {

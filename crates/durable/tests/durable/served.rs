@@ -417,7 +417,7 @@ fn salvaged(mode: DurabilityMode, open: impl Fn(&Place) -> (Arc<Served>, Durabil
     durability.close().unwrap();
 }
 
-/// Has the next start set the segment aside.
+/// Makes the next start set the segment aside.
 pub fn damage(registry: &Registry, data: &std::path::Path) {
     lose_indexes(data);
     registry.set_note("s", "starts", Some("3\n")).unwrap();

@@ -119,7 +119,7 @@ pub enum Item<'e> {
     Piece {
         /// What it is a part of.
         id: u64,
-        /// Where in that it lies. The pieces of an id come in order, the first at 0.
+        /// The part's offset in the change. The pieces of an id come in order, the first at 0.
         offset: u64,
         /// The part.
         bytes: &'e [u8],

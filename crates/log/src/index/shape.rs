@@ -136,13 +136,13 @@ impl SegmentRef {
         (below * self.buckets()) >> TAG_BITS
     }
 
-    /// Where bucket `i` lies.
+    /// The place of bucket `i`.
     #[inline]
     pub fn bucket_at(self, i: u64) -> Loc {
         self.loc().add_words(i * BUCKET_WORDS)
     }
 
-    /// Where the home bucket of `tag` lies.
+    /// The place of the home bucket of `tag`.
     #[inline]
     pub fn home_at(self, tag: u32) -> Loc {
         self.bucket_at(self.home(tag))

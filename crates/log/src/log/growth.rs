@@ -29,7 +29,7 @@ impl Log {
         self.tables.header().extra.load(Relaxed)
     }
 
-    /// Has a store that is loaded use at least `bytes` bytes more than its capacity, until
+    /// Lets a store that is loaded use at least `bytes` bytes more than its capacity, until
     /// [`end_extension`](Self::end_extension). No other opening has it.
     pub(crate) fn extend(&self, slot: &Slot<'_>, bytes: u64) -> Result<(), GrowError> {
         let before = self.region_frames();

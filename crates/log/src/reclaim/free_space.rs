@@ -260,7 +260,7 @@ impl Reclaim {
         })
     }
 
-    /// Has a bulk record take the place of dead ones, if need be once a few others have moved.
+    /// Makes a bulk record take the place of dead ones, if necessary after a few others have moved.
     fn reuse_gap_for_bulk(
         &self,
         slot: &Slot<'_>,

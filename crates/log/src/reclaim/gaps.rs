@@ -91,8 +91,8 @@ impl Reclaim {
         Ok(Reuse::NoGap)
     }
 
-    /// Has the head for bulk records append to a gap for the copy of a record of `bytes` bytes.
-    /// False: there is none. The caller is not pinned.
+    /// Makes the head for bulk records append to a gap, for the copy of a record of `bytes` bytes.
+    /// Returns false if there is no gap. The caller is not pinned.
     pub(crate) fn make_way_for_copy(
         &self,
         slot: &Slot<'_>,

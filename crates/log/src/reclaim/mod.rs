@@ -31,7 +31,7 @@ pub(crate) struct Reclaim {
     records: Records,
     /// Compaction victims that this process has selected, by node.
     candidates: Vec<Mutex<Candidates>>,
-    /// Where the search for records with an expiry to evict stands.
+    /// The position of the search for records with an expiry to evict.
     expiring_walk: Mutex<ExpiringWalk>,
     /// Condemned segments that wait for sweeps.
     named: Mutex<Option<Named>>,

@@ -44,7 +44,7 @@ pub struct Draw {
     is_whole: bool,
 }
 
-/// What a step of a draw comes to.
+/// The result of one step of a draw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drawn {
     /// This key.

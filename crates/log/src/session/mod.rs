@@ -116,7 +116,7 @@ impl Session {
         }
     }
 
-    /// Where in the region a word of the tables lies.
+    /// The offset in the region of a word of the tables.
     pub fn loc_of(&self, word: &AtomicU64) -> Loc {
         let base = self.mem.base() as usize;
         Loc::of_byte((std::ptr::from_ref(word) as usize - base) as u64)

@@ -272,7 +272,8 @@ pub(crate) struct Wait {
     began: Option<Waited>,
     /// What that holder was doing then.
     progress: Option<Progress>,
-    /// That holder, and the lock's word if the word counts how often the lock was released.
+    /// The holder waited for, and the lock's word if the word counts how often the lock was
+    /// released.
     held: Option<(SlotId, Option<u64>)>,
     /// The wait for pins. It is kept over a change of the pinning thread, for that changes all the
     /// time.

@@ -119,7 +119,7 @@ impl Builder {
         self
     }
 
-    /// Has the store that is created lend the frames that it does not use to a
+    /// Makes the new store lend its unused frames to a
     /// [cache](LogStore::discardable) of copies, its reserve included; it lends nothing by default.
     /// The store takes them back as it needs them, at once. The cache's index lies in the store's
     /// capacity: 11 bytes for each of [`LendingOptions::records`], at most an eighth of it. The

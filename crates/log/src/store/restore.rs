@@ -72,7 +72,7 @@ impl LogStore {
         }
     }
 
-    /// Has a store that is being rebuilt take at least `bytes` bytes more than its
+    /// Lets a store that is being rebuilt take at least `bytes` bytes more than its
     /// [capacity](Self::capacity), which stays what it is: on the way the store may need more than
     /// it has at the end. It must [return](Self::return_to_capacity) afterwards. No other opening
     /// has it.

@@ -268,7 +268,7 @@ fn batches() -> Vec<Step> {
     ]
 }
 
-/// Has the index grow and shrink.
+/// Makes the index grow and shrink.
 fn many_keys() -> Vec<Step> {
     let keys = || (0..3000).map(|i| key(50_000 + i).1);
     vec![

@@ -119,7 +119,7 @@ struct Progress {
     refused: Option<WriteError>,
 }
 
-/// What a scenario has come to.
+/// The result of running a scenario.
 struct Run {
     /// What is there if X's step under way does not take place.
     before: Model,

@@ -57,7 +57,7 @@ pub fn sound(store: &LogStore, context: &str) {
 }
 
 impl Memory {
-    /// Has a thread of `process` run `work` and die at `name`, and the process with it.
+    /// Runs `work` in a thread of `process`, which dies at `name`, and the process with it.
     #[track_caller]
     pub fn abandon<T: Send + 'static>(
         &self,

@@ -60,7 +60,7 @@ impl<T: Send + 'static> Stopped<T> {
         self.thread.join().unwrap()
     }
 
-    /// Has it panic there, and waits for the result of what catches that.
+    /// Makes it panic there, and waits for the result of the code that catches the panic.
     pub fn panic(self) -> T {
         self.go_on.send(GoOn::Panics).unwrap();
         self.thread.join().unwrap()

@@ -45,7 +45,7 @@ fn turns(diaries: &Region, lanes: &Range<usize>) -> impl Iterator<Item = u64> {
     lanes.map(|lane| Diary::of(diaries, lane).turn())
 }
 
-/// What it came to.
+/// The counts of a storm's events.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub kills: u64,

@@ -138,7 +138,8 @@ fn writers_without_pause_starve_no_transaction() {
     }
 }
 
-/// What is not locked ahead is read without locks: no two transactions wait for each other.
+/// Keys that are not locked ahead are read without locks, so no two transactions wait for each
+/// other.
 #[test]
 fn a_body_that_reads_other_keys_than_before_gives_its_locks_up() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
@@ -365,7 +366,8 @@ fn one_whose_keys_are_named_runs_once_beside_writers_without_pause() {
     }
 }
 
-/// That a key was absent is no less true once the transaction has made a bucket for it.
+/// A transaction that makes a bucket for a key which it has read as absent does not conflict with
+/// itself.
 #[test]
 fn one_that_makes_the_first_bucket_of_what_it_has_read_runs_once() {
     let store = LogStore::builder().capacity(64 << 20).open_private();

@@ -60,7 +60,7 @@ pub(crate) struct Client {
     pub yields: bool,
     /// Whether that waits until the change feed has space.
     pub awaits_space: bool,
-    /// What its command has come to whose time slice was over.
+    /// The state of a command whose time slice was over.
     pub unfinished: Option<Box<Unfinished>>,
     /// The time that its command has taken in earlier slices: nanoseconds.
     pub unfinished_ns: u64,
@@ -258,7 +258,7 @@ impl Client {
         self.authenticated = self.is_known || users.is_open();
     }
 
-    /// Has its commands judged by the rules of `user`, as which it has authenticated.
+    /// Makes the rules of `user`, as which the client has authenticated, apply to its commands.
     pub fn become_user(&mut self, user: Arc<User>) {
         self.entry.state().user = Arc::clone(user.name());
         self.user = user;

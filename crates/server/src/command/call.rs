@@ -104,8 +104,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Has the messages that were published for the client by now come before what is replied from
-    /// here on.
+    /// Puts the messages that have been published for the client so far before the replies that
+    /// follow.
     pub fn drain_pushes(&mut self) {
         if !self.client.is_pushed_to {
             return;

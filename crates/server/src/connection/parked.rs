@@ -35,7 +35,7 @@ impl Parked {
         self.marks.front().map(|mark| mark.position)
     }
 
-    /// Has the output wait for `position` that follows `unsent` bytes which have not left.
+    /// Makes the output after `unsent` more bytes, which have not left yet, wait for `position`.
     pub fn wait(&mut self, unsent: usize, position: u64) {
         let from = self.left + unsent as u64;
         let is_full = self.marks.len() >= MARKS;

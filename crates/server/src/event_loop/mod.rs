@@ -295,7 +295,7 @@ impl EventLoop {
         }
     }
 
-    /// Has the connections served whose clients are to get messages.
+    /// Serves the connections whose clients have messages to receive.
     fn take_messages(&mut self) {
         let shared = Arc::clone(&self.shared);
         shared.pubsub.dispatch(self.index);

@@ -226,8 +226,8 @@ impl<'a> Executor<'a> {
         done
     }
 
-    /// Has the messages that were published for the client before the command that is done took
-    /// effect come before its reply, which begins at `position`. Subscribing and publishing do that
+    /// Puts the messages that were published for the client before the finished command took effect
+    /// before its reply, which begins at `position`. Subscribing and publishing commands do that
     /// themselves.
     #[cold]
     fn insert_pushes(&mut self, command: Option<&'static Command>, position: usize) {

@@ -78,7 +78,7 @@ fn word(placed: &Placed) -> &AtomicU64 {
     unsafe { &*std::ptr::with_exposed_provenance::<AtomicU64>(address) }
 }
 
-/// That word, in a segment that stays mapped.
+/// The word of the second segment, which stays mapped.
 fn second_word(mapping: &Mapping) -> u64 {
     // SAFETY: nobody is in a section of it.
     unsafe { mapping.region() }.load_u64(WORD as u64).unwrap()

@@ -98,7 +98,7 @@ pub enum SpaceChangeError {
     /// The space, or the segment to be added, cannot be opened.
     #[error(transparent)]
     Open(#[from] SpaceOpenError),
-    /// That segment, or one of that name, is already a member.
+    /// The segment, or one of the same name, is already a member.
     #[error("segment {name:?} is a member already")]
     Twice {
         /// The segment's name.

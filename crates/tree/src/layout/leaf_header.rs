@@ -17,7 +17,7 @@ const IN_EXTENT: u16 = u16::MAX;
 /// Bytes of the header that refer to fences in an extent: its place and both lengths.
 const OUTSIDE: usize = 16;
 
-/// Where the fences of a leaf lie.
+/// The places of a leaf's fences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FencesIn {
     Header,

@@ -32,7 +32,7 @@ pub struct Pass {
     pub workers: u32,
 }
 
-/// What it came to.
+/// The result of the passes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outcome {
     /// Bytes of survivors copied for a byte of frames won.

@@ -156,7 +156,7 @@ fn most_threads(scale: &Scale) -> u32 {
     scale.threads.iter().copied().max().unwrap_or(1)
 }
 
-/// That the design's choice is no worse than what it was chosen over.
+/// The goals: each choice of the design is no worse than its alternatives.
 fn goals(scale: &Scale, ledger: &Ledger) -> Vec<Goal> {
     let threads = most_threads(scale);
     let get = epoch::case(Work::Get, threads);

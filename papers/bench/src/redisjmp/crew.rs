@@ -157,7 +157,8 @@ impl Crew {
         crew.try_for_each(|client| keep_on_first(1, client.id()))
     }
 
-    /// Has the first `clients` of them do the same at once; requests a second of all together.
+    /// Makes the first `clients` of them do the same work at once; returns the requests a second of
+    /// all together.
     ///
     /// # Errors
     /// One of them failed.

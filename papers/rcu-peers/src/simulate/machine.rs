@@ -128,7 +128,7 @@ pub fn abort_here() {
 /// Runs `body` as a transaction of the calling thread's, which a simulated machine runs.
 ///
 /// # Errors
-/// Why it came to nothing.
+/// The reason for which the transaction was aborted.
 pub fn transact_here(body: &mut dyn FnMut() -> bool) -> Result<(), TransactionAborted> {
     // A thread that no machine runs has no transactions.
     here(|machine, me| machine.transact(me, body)).unwrap_or(Err(TransactionAborted::Capacity))
@@ -303,7 +303,7 @@ impl Machine {
     /// `body` returns false.
     ///
     /// # Errors
-    /// Why it came to nothing.
+    /// The reason for which the transaction was aborted.
     pub fn transact(
         &self,
         me: usize,

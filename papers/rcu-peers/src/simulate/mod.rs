@@ -111,8 +111,8 @@ struct Node {
     mark: CostedWord,
 }
 
-/// Transactions that came to nothing, but for those that gave up themselves: what they had found
-/// had changed, or a lane was busy.
+/// The numbers of transactions that were aborted because their reads had changed or a lane was
+/// busy. Those that aborted themselves are not counted.
 #[derive(Default)]
 struct Aborts {
     all: AtomicU64,
@@ -143,7 +143,7 @@ struct Lists {
     changes: AtomicU64,
 }
 
-/// Runs one; the same setting comes to the same outcome.
+/// Runs one simulation; the same setting always has the same outcome.
 ///
 /// # Panics
 /// If an update was lost: the mechanism does not exclude.

@@ -100,7 +100,7 @@ pub struct Transaction<'a> {
     awaits_feed: bool,
     /// Whether its changes, which are too long for an entry of the feed, were sent ahead.
     sent_ahead: bool,
-    /// What must not have changed.
+    /// Keys that must not have changed since they were watched.
     watch: Option<&'a Watch>,
     /// What is locked before the body runs.
     ahead: Option<Ahead<'a>>,

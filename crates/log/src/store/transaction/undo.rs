@@ -63,7 +63,7 @@ pub(super) struct Noted {
     pub old: Entry,
     /// `Entry(0)`: a removal.
     pub new: Entry,
-    /// Where `old` stands.
+    /// The place of `old`.
     pub at: Loc,
 }
 

@@ -162,7 +162,7 @@ impl Scenario {
         })
     }
 
-    /// Has a reaper die, if one is to.
+    /// Makes a reaper die, if the scenario says so.
     fn kill_reaper(&self, second: Second, memory: &Memory) -> Result<(), String> {
         let Some(place) = second.reaper else {
             return Ok(());
