@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_neither_met_nor_missed() {
+    fn a_goal_that_was_not_measured_is_neither_met_nor_missed() {
         assert_eq!(Goal::at_least("absent", 1.0, Vec::new()).met(), None);
     }
 }

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_copied_in_comes_out() {
+    fn bytes_copied_in_are_copied_out_unchanged() {
         let bare = Bare::new(1 << 20, PagePolicy::Small).unwrap();
         let record: Vec<u8> = (0..100).collect();
         let mut out = vec![0; 100];

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_counts_as_an_error_is_one() {
+    fn a_line_of_errors_is_recognised() {
         let well =
             "READ - Takes(s): 1.0\nRun finished, takes 2s\nREAD   - Takes(s): 2.0, Count: 9\n";
         assert_eq!(summary(well), ["READ   - Takes(s): 2.0, Count: 9"]);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_what_is_not_there_is_broken() {
+    fn a_link_to_a_missing_target_is_broken() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let document = here.join("src/links.rs");
         let why = |target: &str| why_broken(&document, "# One\n", target);

@@ -229,7 +229,7 @@ fn circle(files: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn files_that_need_one_another_are_a_circle_however_they_say_it() {
+fn files_that_depend_on_each_other_are_a_circle_in_any_notation() {
     for back in [
         "use crate::a::A;",
         "use crate::{a as first};",

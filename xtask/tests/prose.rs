@@ -63,7 +63,7 @@ fn planted_violations_are_found_with_their_lines() {
 }
 
 #[test]
-fn what_only_looks_alike_is_left_alone() {
+fn similar_text_is_left_alone() {
     for (file, text) in [
         (
             "a.rs",

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_refused_ends_the_run() {
+    fn a_missing_record_or_a_refusal_ends_the_run() {
         let get = Request {
             id: 7,
             kind: Kind::Get,

@@ -196,7 +196,7 @@ mod tests {
 
     /// A handle that depends on one that is closed meanwhile keeps nothing open.
     #[test]
-    fn nothing_is_entered_beside_what_is_removed_meanwhile() {
+    fn nothing_is_entered_beside_an_object_removed_meanwhile() {
         static STORES: Table<(char, u8)> = Table::new(1, "store");
         let same = |a: &(char, u8), b: &(char, u8)| a == b;
         let beside = |a: &(char, u8), b: &(char, u8)| a.0 == b.0;

@@ -139,7 +139,7 @@ fn clones_are_distinguished_at_the_second_level() {
 
 /// At every level the same lines, and no others.
 #[test]
-fn the_compiler_warns_of_what_is_certainly_wrong() {
+fn the_compiler_warns_of_certain_errors() {
     if is_skipped() {
         return;
     }

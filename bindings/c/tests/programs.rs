@@ -43,7 +43,7 @@ fn a_list_is_there_in_the_next_run() {
 }
 
 #[test]
-fn what_is_passed_in_the_wrong_place_is_an_error() {
+fn an_argument_in_the_wrong_place_is_an_error() {
     let Some(cc) = compiler("") else { return };
     let scene = Scene::new();
     let misuse = scene.build(&cc, &home().join("tests/c/misuse.c"), Link::Shared);

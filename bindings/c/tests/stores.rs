@@ -57,7 +57,7 @@ fn memory_in_reserve_is_a_cache_until_it_is_claimed() {
 
 /// The memory that a store does not need is a cache of all processes that attach it.
 #[test]
-fn what_an_attached_store_does_not_need_is_a_cache() {
+fn the_unused_memory_of_an_attached_store_is_a_cache() {
     let Some(cc) = compiler("") else { return };
     let scene = Scene::new();
     let program = scene.build(&cc, &home().join("tests/c/lent.c"), Link::Shared);

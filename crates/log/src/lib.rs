@@ -78,7 +78,7 @@ mod store;
 #[cfg(feature = "fault")]
 #[doc(hidden)]
 pub mod within {
-    pub use crate::index::pool::passage::a_frame_that_another_shard_has_since_is_left_to_it;
+    pub use crate::index::pool::passage::a_frame_that_another_shard_owns_by_now_is_left_to_it;
     pub use crate::records::change_set::deaths::{
         a_change_set_over_several_records_is_made_whole_or_not_at_all,
         a_redo_that_fits_no_record_is_damage, its_repairer_dies_too,

@@ -130,7 +130,7 @@ fn no_words_make_a_call_panic_or_leave_the_region_or_go_on_for_ever() {
 }
 
 #[test]
-fn what_no_reader_needs_costs_no_record() {
+fn damage_that_no_reader_needs_costs_no_record() {
     let contents = contents();
     let areas = Area::ALL.into_iter().filter(|area| !area.is_read());
     for (i, area) in areas.cycle().take(16).enumerate() {
@@ -147,7 +147,7 @@ fn what_no_reader_needs_costs_no_record() {
 
 /// Damage of one word at a time, of words that say where something is, is not overlooked.
 #[test]
-fn the_check_names_what_is_overwritten() {
+fn the_check_names_overwritten_data() {
     const ANY: fn(u64, u64) -> u64 = |_, drawn| drawn | 1;
     const ONES: fn(u64, u64) -> u64 = |_, _| u64::MAX;
     /// One of the bits that hold a location, or a length.
@@ -516,7 +516,7 @@ fn a_refused_write_leaves_nothing_behind_that_counts_as_live() {
 
 /// A sweep says what is damaged, and goes on behind it.
 #[test]
-fn what_is_damaged_keeps_no_other_record_from_expiring() {
+fn a_damaged_record_keeps_no_other_from_expiring() {
     // Entries that lead nowhere, and buckets that no index segment has.
     for (area, word) in [(Area::Entries, (1 << 42) - 8), (Area::Partitions, u64::MAX)] {
         let (memory, store, places) = scene();

@@ -79,7 +79,7 @@ fn a_database_that_is_cleared_again_after_a_death_is_swept_once() {
 
 /// A segment is not freed while a dropped index still names its records.
 #[test]
-fn what_a_cleared_database_names_stays_until_it_is_swept() {
+fn records_of_a_cleared_database_stay_until_it_is_swept() {
     let (memory, store) = Memory::new();
     for i in 0..20_000 {
         store.put(&key(i), &[1; 1000]).unwrap();
@@ -99,7 +99,7 @@ fn what_a_cleared_database_names_stays_until_it_is_swept() {
 
 /// Nor does the end of a sweep free what an index names that was dropped meanwhile.
 #[test]
-fn what_a_database_names_that_is_cleared_during_a_sweep_stays() {
+fn records_of_a_database_cleared_during_a_sweep_stay() {
     let (memory, store) = Memory::new();
     for i in (0..20_000).chain((0..20_000).step_by(2)) {
         store.put(&key(i), &[1; 1000]).unwrap();
@@ -214,7 +214,7 @@ fn large_records_of_the_dead_are_given_back_though_a_head_goes_on_behind_them() 
 
 /// A writer that needs their space waits for what is pinned before them.
 #[test]
-fn what_only_the_large_record_of_the_dead_takes_is_not_refused() {
+fn space_that_only_a_dead_threads_large_record_takes_is_not_refused() {
     let (memory, store) = Memory::new();
     store.put(b"read", &vec![1; 1 << 20]).unwrap();
     let theirs = memory.open_to_read(3);
@@ -334,7 +334,7 @@ fn large_records_of_the_dead_are_looked_for_again() {
 
 /// A record with an expiry whose writer died before it could say so is found by the sweep.
 #[test]
-fn what_the_dead_let_expire_is_swept() {
+fn expired_records_of_the_dead_are_swept() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
         let (memory, store) = Memory::with_policy(memory::CAPACITY, policy);
         memory.abandon(1, "log.published", move || {
@@ -479,7 +479,7 @@ fn deaths_while_compacting_lose_no_space() {
 
 /// What those have written that died before they published it is space again.
 #[test]
-fn what_the_dead_have_not_published_is_space_again() {
+fn unpublished_records_of_the_dead_are_freed() {
     let value = vec![7; 400 << 10];
     for (point, passage) in [
         ("log.body.after", 40),
@@ -508,7 +508,7 @@ fn what_the_dead_have_not_published_is_space_again() {
 
 /// Also what lies behind large records of others that live on.
 #[test]
-fn what_the_dead_have_not_published_behind_large_records_is_space_again() {
+fn unpublished_records_of_the_dead_behind_large_ones_are_freed() {
     let (memory, store) = Memory::new();
     let (dying, beside) = (memory.open(2), memory.open(3));
     let (small, large) = (vec![7; 400 << 10], vec![9; 600 << 10]);
@@ -575,7 +575,7 @@ impl Clock for Hasty {
 /// A thread that panics in the middle of a change is repaired as if it had died: at once if its
 /// process goes on, and by others.
 #[test]
-fn what_a_panicking_thread_held_is_repaired() {
+fn a_panicking_threads_changes_are_repaired() {
     let work = |store: &LogStore| {
         store.put(b"k", b"w").unwrap();
         store.put(b"new", b"w").unwrap();
@@ -854,7 +854,7 @@ fn a_destructor_works_while_its_thread_unwinds() {
 
 /// A destructor that runs because of a panic catches another one, which has ended an operation.
 #[test]
-fn what_a_second_panic_left_is_repaired_while_the_thread_lives() {
+fn changes_left_by_a_second_panic_are_repaired_while_the_thread_lives() {
     struct Late<'a>(&'a LogStore);
     impl Drop for Late<'_> {
         fn drop(&mut self) {
@@ -917,6 +917,6 @@ fn a_redo_that_fits_no_record_is_damage() {
 }
 
 #[test]
-fn a_frame_that_another_shard_has_since_is_left_to_it() {
-    mneme_log::within::a_frame_that_another_shard_has_since_is_left_to_it();
+fn a_frame_that_another_shard_owns_by_now_is_left_to_it() {
+    mneme_log::within::a_frame_that_another_shard_owns_by_now_is_left_to_it();
 }

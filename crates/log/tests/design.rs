@@ -42,7 +42,7 @@ fn read_sources(folder: &Path, text: &mut String) {
 }
 
 #[test]
-fn the_page_tells_of_the_present_format() {
+fn the_page_describes_the_present_format() {
     let page = page();
     for said in [
         format!("Format of a store's region: **{FORMAT}**"),

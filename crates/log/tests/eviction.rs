@@ -64,7 +64,7 @@ fn flood(store: &LogStore, read: impl Fn(u32)) -> (u32, u32) {
 }
 
 #[test]
-fn what_is_read_stays() {
+fn records_that_are_read_are_kept() {
     for (evict, policy, maintainer) in [
         (Evict::Lru, UpdatePolicy::Append, false),
         (Evict::Lru, UpdatePolicy::InPlace, true),
@@ -82,7 +82,7 @@ fn what_is_read_stays() {
 }
 
 #[test]
-fn what_is_read_in_batches_stays_too() {
+fn records_read_in_batches_are_kept_too() {
     let store = open(Evict::Lru);
     let (hot, _) = flood(&store, |i| {
         if i % 32 == 0 {
@@ -94,7 +94,7 @@ fn what_is_read_in_batches_stays_too() {
 }
 
 #[test]
-fn what_is_read_in_transactions_stays_too() {
+fn records_read_in_transactions_are_kept_too() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
         let store = open_with(Evict::Lru, policy, false);
         let (hot, _) = flood(&store, |i| {
@@ -109,7 +109,7 @@ fn what_is_read_in_transactions_stays_too() {
 
 /// The uses are an update that changes nothing, and setting an expiry.
 #[test]
-fn what_is_looked_at_to_be_changed_stays_too() {
+fn records_read_to_be_changed_are_kept_too() {
     for update in [false, true] {
         let name = if update { "update" } else { "set_expiry" };
         let store = open(Evict::Lru);
@@ -127,7 +127,7 @@ fn what_is_looked_at_to_be_changed_stays_too() {
 
 /// A record that is overwritten where it lies is no younger for it.
 #[test]
-fn what_is_overwritten_stays_too() {
+fn overwritten_records_are_kept_too() {
     for evict in [Evict::Lru, Evict::Lfu] {
         let store = open_with(evict, UpdatePolicy::InPlace, false);
         let (hot, _) = flood(&store, |i| {
@@ -156,7 +156,7 @@ fn a_large_value_makes_way_for_another() {
 
 /// The twin: without reads the oldest go, and they are the first.
 #[test]
-fn what_is_not_read_goes_oldest_first() {
+fn unread_records_are_evicted_oldest_first() {
     let store = open(Evict::Lru);
     let (hot, _) = flood(&store, |_| ());
     assert_eq!(hot, 0);
@@ -169,7 +169,7 @@ fn what_is_not_read_goes_oldest_first() {
 }
 
 #[test]
-fn a_burst_of_once_read_keys_does_not_drive_out_what_is_read_often() {
+fn a_burst_of_once_read_keys_does_not_evict_keys_read_often() {
     let store = open(Evict::Lfu);
     let (hot, _) = flood(&store, |i| {
         // Each key is read once when it is new; the hot ones hundreds of times.
@@ -248,7 +248,7 @@ fn a_thread_that_seldom_runs_evicts_before_it_gives_up() {
 
 /// Only records with an expiry may go: the others stay to the last, and then the store is full.
 #[test]
-fn what_does_not_expire_is_kept() {
+fn records_that_do_not_expire_are_kept() {
     for evict in [
         Evict::ExpiringLru,
         Evict::ExpiringLfu,

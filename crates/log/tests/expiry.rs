@@ -20,7 +20,7 @@ fn open(maintainer: bool) -> (LogStore, Arc<ManualClock>) {
 }
 
 #[test]
-fn what_has_expired_is_absent_to_every_operation() {
+fn an_expired_record_is_absent_to_every_operation() {
     let (store, clock) = open(false);
     let keys: Vec<Vec<u8>> = (0..40u8).map(|i| vec![i]).collect();
     for key in &keys {
@@ -168,7 +168,7 @@ fn a_closure_that_panics_leaves_nothing_locked() {
 /// What expires is counted exactly, whatever becomes of it, and its mean time is found by the
 /// sweep.
 #[test]
-fn what_is_to_expire_is_counted_through_every_kind_of_change() {
+fn records_with_an_expiry_are_counted_through_every_kind_of_change() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
         let clock = Arc::new(ManualClock::new(1, 1_000));
         let store = LogStore::builder()

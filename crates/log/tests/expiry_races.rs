@@ -122,7 +122,7 @@ fn stays_absent(
 }
 
 #[test]
-fn what_others_found_absent_does_not_live_again() {
+fn a_record_found_expired_does_not_live_again() {
     for policy in POLICIES {
         for changes in [retimes, updates] {
             let looks = (1..)
@@ -134,7 +134,7 @@ fn what_others_found_absent_does_not_live_again() {
 }
 
 #[test]
-fn what_others_found_absent_stays_absent_after_a_death() {
+fn a_record_found_expired_stays_absent_after_a_death() {
     use UpdatePolicy::{Append, InPlace};
     let (expected, announced) = (("log.expected", 1), ("log.change.announced", 1));
     for dies in [false, true] {

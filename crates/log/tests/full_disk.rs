@@ -176,7 +176,7 @@ fn nothing_is_forgotten_for_what_the_file_system_cannot_hold() {
 /// A full store refuses nothing because memory was given back; and where another has taken the
 /// space meanwhile, it says so, and uses the rest.
 #[test]
-fn what_was_given_back_is_had_again_as_far_as_there_is_space() {
+fn returned_frames_are_claimed_again_while_the_disk_has_space() {
     let Some(place) = Place::new("64m") else {
         return;
     };

@@ -94,7 +94,7 @@ fn no_reader_sees_a_torn_value() {
 }
 
 #[test]
-fn what_fits_is_overwritten_and_costs_nothing() {
+fn a_value_that_fits_is_overwritten_and_costs_nothing() {
     let store = open();
     for i in 0..1_000u32 {
         store.put(&i.to_be_bytes(), &[1; 900]).unwrap();
@@ -120,7 +120,7 @@ fn what_fits_is_overwritten_and_costs_nothing() {
 }
 
 #[test]
-fn what_does_not_fit_is_appended() {
+fn a_value_that_does_not_fit_is_appended() {
     let store = open();
     for len in [
         0, 7, 8, 9, 100, 4096, 4097, 100_000, 3, 4096, 64, 5_000_000, 1,
@@ -184,7 +184,7 @@ fn a_long_value_is_read_beside_busy_neighbours() {
 
 /// An update is decided anew only if its own key has changed, whatever goes on beside it.
 #[test]
-fn what_others_do_in_the_bucket_makes_no_update_begin_anew() {
+fn other_changes_in_the_bucket_do_not_restart_an_update() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
         let store = LogStore::builder()
             .capacity(64 << 20)

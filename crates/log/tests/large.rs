@@ -44,7 +44,7 @@ fn fill(store: &LogStore) -> u64 {
 }
 
 #[test]
-fn what_a_large_record_leaves_of_its_extent_serves_small_ones() {
+fn the_rest_of_a_large_records_extent_holds_small_records() {
     let store = open();
     let rounds = fill(&store);
     // 60 MB may be had, in frames of 2 MiB; a frame a round, where it was two or nearly so.
@@ -123,7 +123,7 @@ fn a_large_record_outlives_the_small_ones_behind_it() {
 
 /// As long as a head goes on behind a large record, its segment is nobody's victim: it must leave.
 #[test]
-fn a_large_record_that_is_gone_is_free_though_a_head_went_on_behind_it() {
+fn a_removed_large_record_is_freed_although_a_head_continued_behind_it() {
     for maintainer in [false, true] {
         let store = LogStore::builder()
             .capacity(64 << 20)

@@ -37,7 +37,7 @@ fn a_long_transaction_runs_few_times() {
 
 /// Keys that are there need no new space in the index, however many they are.
 #[test]
-fn a_long_transaction_over_what_is_there_leaves_the_index_as_it_is() {
+fn a_long_transaction_over_present_keys_leaves_the_index_as_it_is() {
     const KEYS: u32 = 100_000;
     let builder = LogStore::builder().capacity(256 << 20).maintainer(false);
     let store = builder.open_private().unwrap();
@@ -244,7 +244,7 @@ fn a_transaction_that_a_reader_keeps_from_space_names_the_reader() {
 
 /// What others remove beside it is given back when it has happened.
 #[test]
-fn what_is_removed_beside_a_long_transaction_leaves_the_index_small() {
+fn removals_beside_a_long_transaction_leave_the_index_small() {
     const KEYS: u32 = 200_000;
     let used = |beside: bool| {
         let builder = LogStore::builder().capacity(256 << 20).maintainer(false);

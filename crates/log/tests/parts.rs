@@ -116,7 +116,7 @@ fn a_value_that_grows_is_copied_as_often_as_it_doubles() {
 /// The reported size of a record is the amount by which the store's accounts grow. It includes the
 /// slack of a growing value. To ask for it does not seal the value.
 #[test]
-fn a_record_takes_what_the_store_counts_for_it() {
+fn a_record_takes_the_bytes_that_the_store_counts_for_it() {
     for policy in POLICIES {
         let (_memory, store) = Memory::with_policy(CAPACITY, policy);
         let takes = |key: &[u8]| store.record_bytes(key).unwrap();
@@ -206,7 +206,7 @@ fn a_lent_value_does_not_change() {
 }
 
 #[test]
-fn what_lies_between_is_zero_and_what_is_too_long_is_refused() {
+fn a_gap_before_a_patch_is_zero_and_an_excessive_length_is_refused() {
     for policy in POLICIES {
         let (memory, store) = Memory::with_policy(CAPACITY, policy);
         // No memory is as new: slack holds other bytes than zeros before it is used.
@@ -363,7 +363,7 @@ fn one_that_may_only_read_sees_no_half_change_either() {
 
 /// Outside of a store as within it.
 #[test]
-fn what_a_patch_makes_too_long_is_refused() {
+fn a_patch_that_makes_a_value_too_long_is_refused() {
     for at in [mneme_log::MAX_VALUE, usize::MAX] {
         let patch = Patch::Write {
             at,

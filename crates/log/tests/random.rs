@@ -76,7 +76,7 @@ fn no_key_of_another_database_none_that_has_expired_and_none_of_none() {
 }
 
 #[test]
-fn what_is_left_of_many_is_found() {
+fn the_few_keys_left_of_many_are_found() {
     let store = store();
     let key = |i: u32| format!("key {i}").into_bytes();
     for i in 0..20_000 {
@@ -124,7 +124,7 @@ fn a_draw_of_few_among_many_empty_buckets_takes_short_steps() {
 
 /// What is added while a draw is under way neither holds it up nor fills its memory.
 #[test]
-fn a_draw_ends_beside_what_is_added_meanwhile() {
+fn a_draw_ends_although_keys_are_added_meanwhile() {
     let store = store();
     store.put(b"first", b"").unwrap();
     let mut draw = Draw::default();

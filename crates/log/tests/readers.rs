@@ -70,7 +70,7 @@ fn read_all(store: &LogStore) -> u32 {
 }
 
 #[test]
-fn it_reads_beside_a_writer_and_stores_nothing() {
+fn a_reader_reads_beside_a_writer_and_stores_nothing() {
     for policy in POLICIES {
         let (memory, writer) = Memory::growing(CAPACITY, 2 * CAPACITY, policy);
         for i in 0..100 {
@@ -137,7 +137,7 @@ fn it_reads_beside_a_writer_and_stores_nothing() {
 }
 
 #[test]
-fn whatever_would_change_something_is_refused() {
+fn every_change_through_a_reader_is_refused() {
     fn refused<T: std::fmt::Debug>(result: Result<T, WriteError>) {
         assert!(matches!(result, Err(WriteError::ReadOnly)), "{result:?}");
     }
@@ -180,7 +180,7 @@ fn whatever_would_change_something_is_refused() {
 
 /// Copies are what lies there, for keys and values of all lengths, in both policies.
 #[test]
-fn what_is_copied_is_what_is_lent() {
+fn a_copied_value_equals_the_lent_one() {
     for policy in POLICIES {
         let (memory, writer) = Memory::with_policy(CAPACITY, policy);
         let mut keys: Vec<Vec<u8>> = Vec::new();

@@ -45,7 +45,7 @@ fn filled(store: &LogStore, context: &str) {
 }
 
 #[test]
-fn what_all_have_left_is_there_after_a_reboot() {
+fn a_store_that_all_have_left_is_whole_after_a_reboot() {
     let (memory, store) = Memory::new();
     fill(&store);
     drop((memory.open(2), store));
@@ -134,7 +134,7 @@ mod deaths {
     }
 
     #[test]
-    fn what_only_an_intent_could_end_is_refused_and_not_touched() {
+    fn a_store_that_only_an_intent_could_complete_is_refused_untouched() {
         for name in REFUSED {
             let memory = died_storing(name);
             memory.reboot();
@@ -145,7 +145,7 @@ mod deaths {
     }
 
     #[test]
-    fn what_says_itself_how_it_ends_is_ended() {
+    fn a_change_that_records_how_it_ends_is_completed() {
         for name in ENDED {
             let memory = died_storing(name);
             memory.reboot();
@@ -163,7 +163,7 @@ mod deaths {
     /// Also of segments whose grace period only the dead thread held up: nobody knows after the
     /// reboot that it was pinned.
     #[test]
-    fn what_was_not_published_before_a_reboot_is_space_again() {
+    fn records_not_published_before_a_reboot_are_freed() {
         let (memory, store) = Memory::new();
         drop(store);
         let value = vec![7; 400 << 10];
@@ -230,7 +230,7 @@ mod deaths {
     /// An opening that dies while it recovers the store is followed by one that begins again, in
     /// this boot or in the next.
     #[test]
-    fn recovery_begins_anew_after_a_death_in_it() {
+    fn an_interrupted_recovery_is_repeated() {
         let points = [
             "sync.rebuild.cleared",
             "sync.attach.claimed",
@@ -265,7 +265,7 @@ mod deaths {
 
     /// A log segment that was about to be given back is.
     #[test]
-    fn what_was_being_freed_is_freed() {
+    fn frames_that_were_being_freed_are_freed() {
         for name in ["log.free.marked", "log.free.released"] {
             let (memory, store) = Memory::new();
             fill(&store);

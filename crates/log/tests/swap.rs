@@ -222,7 +222,7 @@ fn sum(db: Database<'_>) -> u64 {
 /// One database is worked on, the other is prepared to take its place: nothing that began on the
 /// first before a swap ends in it after the swap, when it is the other.
 #[test]
-fn what_is_taken_out_of_service_changes_no_more() {
+fn a_database_taken_out_of_service_does_not_change() {
     let store = &open(UpdatePolicy::Append);
     for space in 0..2 {
         let db = store.database(space as usize).unwrap();
@@ -296,7 +296,7 @@ fn prefetching_goes_on_beside_swaps_clearings_and_growth() {
 /// What is looked up after a prefetch is looked up anew: a page that was replaced, a record that
 /// was replaced or removed since, and another index altogether make no difference.
 #[test]
-fn what_changes_after_a_prefetch_is_seen() {
+fn changes_after_a_prefetch_are_seen() {
     let store = &open(UpdatePolicy::Append);
     let all: Vec<_> = (0..4000).map(u64::to_le_bytes).collect();
     let (old, new) = all.split_at(all.len() / 2);

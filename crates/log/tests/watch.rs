@@ -90,7 +90,7 @@ const CHANGES: [Change; 22] = [
 ];
 
 #[test]
-fn a_watch_tells_of_every_change_by_any_process() {
+fn a_watch_reports_every_change_by_any_process() {
     for policy in POLICIES {
         for (what, changes, change) in CHANGES {
             for by_other in [false, true] {
@@ -117,7 +117,7 @@ fn a_watch_tells_of_every_change_by_any_process() {
 
 /// What is changed where it lies has changed, and so has what a reader seals.
 #[test]
-fn a_watch_tells_of_every_patch() {
+fn a_watch_reports_every_patch() {
     for policy in POLICIES {
         let (_memory, one, other, _clock) = two(policy);
         one.put(b"k", &[7; 6000]).unwrap();
@@ -167,7 +167,7 @@ fn a_key_that_is_absent_is_watched_too() {
 }
 
 #[test]
-fn what_expires_while_it_is_watched_has_changed() {
+fn a_record_that_expires_while_watched_has_changed() {
     for policy in POLICIES {
         let (_memory, one, other, clock) = two(policy);
         let end = Expiry::At(NOW + 10);

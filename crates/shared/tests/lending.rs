@@ -57,7 +57,7 @@ fn an_attached_process_copies_unless_it_asks_for_loans() {
 /// All that attach a store that lends share what it lends, including openings that may only read;
 /// after an upgrade it lends as before.
 #[test]
-fn a_store_lends_what_it_does_not_use_to_all_who_attach_it() {
+fn a_store_lends_its_unused_memory_to_all_openings() {
     let place = TestDir::new("lent");
     let registry = registry(&place);
     let options = small().lend_idle(LendingOptions {

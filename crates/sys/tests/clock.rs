@@ -29,7 +29,7 @@ fn conforms(clock: &dyn Clock) {
 // Miri's isolation has no wall clock.
 #[cfg(not(miri))]
 #[test]
-fn the_system_s_clock_conforms_and_moves() {
+fn the_systems_clock_conforms_and_moves() {
     conforms(&SystemClock);
     let before = SystemClock.now_ns();
     std::thread::sleep(std::time::Duration::from_millis(1));

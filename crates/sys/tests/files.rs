@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 #[test]
-fn of_two_renames_to_one_name_the_second_changes_nothing() {
+fn the_second_of_two_renames_to_one_name_changes_nothing() {
     let here = std::env::temp_dir().join(format!("mneme-files-{}", std::process::id()));
     for name in ["one", "two"] {
         fs::create_dir_all(here.join(name)).unwrap();
@@ -26,7 +26,7 @@ fn of_two_renames_to_one_name_the_second_changes_nothing() {
 }
 
 #[test]
-fn shared_memory_is_memory_and_the_kernel_s_tables_are_not() {
+fn shared_memory_is_memory_and_the_kernels_tables_are_not() {
     let shared = files::fs_kind(Path::new(files::SHARED_MEMORY));
     assert_eq!(shared.unwrap(), files::FsKind::Memory);
     assert_eq!(

@@ -96,7 +96,7 @@ fn an_impossible_committed_size_is_damage() {
 }
 
 #[test]
-fn the_tenant_s_words_live_in_the_region_and_do_not_touch_the_checksum() {
+fn the_tenants_words_are_in_the_region_and_not_in_the_checksum() {
     let (region, _) = written();
     let words = RegionHeader::client(&region).unwrap();
     for (i, word) in words.iter().enumerate() {
@@ -106,7 +106,7 @@ fn the_tenant_s_words_live_in_the_region_and_do_not_touch_the_checksum() {
 }
 
 #[test]
-fn a_region_works_the_same_on_miri_s_heap() {
+fn a_region_works_the_same_on_miris_heap() {
     let region = region();
     let word = region.at::<AtomicU8>(FRAME as u64 - 1).unwrap();
     word.store(1, Ordering::Relaxed);

@@ -353,7 +353,7 @@ fn ofd_liveness_conforms_over_real_processes() {
 }
 
 #[test]
-fn trap_1_a_forked_child_neither_keeps_its_parent_alive_nor_is_it() {
+fn trap_1_a_forked_child_neither_keeps_its_parent_alive_nor_counts_as_it() {
     let file = LockFile::new("fork");
     let (mut parent, mut other) = (Real::start(&file.0), Real::start(&file.0));
     assert_eq!(parent.claim(5), "ok");
@@ -420,7 +420,7 @@ fn trap_3_two_openings_in_one_process_exclude_one_another() {
 }
 
 #[test]
-fn trap_3_of_many_threads_one_gets_the_index() {
+fn trap_3_only_one_of_many_threads_gets_the_index() {
     let file = LockFile::new("threads");
     let liveness = Arc::new(OfdLiveness::open(&file.0, BASE).unwrap());
     for index in 0..50 {
@@ -443,7 +443,7 @@ fn trap_3_of_many_threads_one_gets_the_index() {
 }
 
 #[test]
-fn what_was_taken_is_given_back_when_dropped() {
+fn a_taken_index_is_released_when_dropped() {
     let file = LockFile::new("drop");
     let liveness = OfdLiveness::open(&file.0, BASE).unwrap();
     let taken = liveness.try_take(3).unwrap().unwrap();
@@ -533,7 +533,7 @@ fn openings_come_and_go_while_the_process_forks() {
 }
 
 #[test]
-fn of_many_indices_one_question_tells_what_each_would() {
+fn one_query_for_many_indices_equals_a_query_for_each() {
     fn agree(one: &dyn Liveness, two: &dyn Liveness) {
         for held in [0, 1, 7, 255] {
             one.claim(held).unwrap();

@@ -84,7 +84,7 @@ fn waited() -> i64 {
 
 #[cfg(not(miri))]
 #[test]
-fn what_was_read_ahead_is_not_waited_for_page_by_page() {
+fn pages_that_were_read_ahead_are_not_waited_for() {
     use mneme_sys::Access;
     use mneme_sys::medium::FileMedium;
     const PAGES: usize = 1024;
@@ -256,7 +256,7 @@ fn pages_that_a_failed_sync_lost_stay_lost() {
 }
 
 #[test]
-fn samples_are_within_what_is_possible() {
+fn samples_are_among_the_possible_states() {
     let medium = RecordingMedium::new(1 << 20).unwrap();
     medium.grow(4096).unwrap();
     medium.sync().unwrap();
@@ -391,7 +391,7 @@ fn a_directory_of_files_conforms_and_is_opened_once() {
 /// more than reading.
 #[cfg(not(miri))]
 #[test]
-fn a_reader_of_a_directory_does_not_hold_it() {
+fn a_reader_of_a_directory_cannot_hold_its_lock() {
     use mneme_sys::medium::{DirectoryError, FileDirectory};
     use std::fs::{File, Permissions};
     use std::os::unix::fs::PermissionsExt;
@@ -486,7 +486,7 @@ fn a_file_is_replaced_whole_and_every_sync_is_needed() {
 }
 
 #[test]
-fn what_a_failed_sync_lost_is_gone_when_the_cache_is_dropped() {
+fn pages_lost_by_a_failed_sync_are_gone_when_the_cache_is_dropped() {
     let directory = RecordingDirectory::with_files([("a".to_owned(), vec![1; 8192])]);
     let file = directory.open("a").unwrap();
     file.write(0, &[2; 8]).unwrap();

@@ -113,7 +113,7 @@ fn two_regions_have_one_place_in_turns() {
 }
 
 #[test]
-fn what_grew_in_steps_moves_in_one_piece() {
+fn a_region_that_grew_in_steps_moves_in_one_piece() {
     for window in [
         window(2),
         Window::reserve_units(0x21a0_0000_0000, 4 * GIB, GIB).unwrap(),
@@ -164,7 +164,7 @@ fn a_parked_region_may_become_writable_and_may_be_dropped() {
 }
 
 #[test]
-fn only_what_lies_in_a_window_can_be_parked() {
+fn only_a_region_in_a_window_can_be_parked() {
     let region = memory(1, PagePolicy::Small);
     // SAFETY: nobody uses the region.
     let refused = unsafe { region.park() };

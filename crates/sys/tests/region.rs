@@ -533,7 +533,7 @@ fn a_region_can_be_withheld_from_children_also_where_it_grows_later() {
 }
 
 #[test]
-fn what_is_dropped_is_unmapped() {
+fn a_dropped_region_is_unmapped() {
     let region = Region::memfd("mneme-test-drop", FRAME, 64 * FRAME, PagePolicy::Thp).unwrap();
     let mapped = |text: &str| text.contains("mneme-test-drop");
     assert!(mapped(&std::fs::read_to_string("/proc/self/maps").unwrap()));

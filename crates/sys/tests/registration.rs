@@ -118,7 +118,7 @@ fn membarrier(command: libc::c_int) {
 /// The twin: what the kernel does of its own accord.
 #[test]
 #[ignore = "a demonstration: shows a flaw of the kernel, in most runs, if nothing else runs"]
-fn the_kernel_alone_misses_it() {
+fn the_kernels_registration_alone_misses_an_idle_cpu() {
     let counted = interruptions(
         || membarrier(libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED),
         || membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED),

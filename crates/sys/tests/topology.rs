@@ -141,7 +141,7 @@ mod described {
     }
 
     #[test]
-    fn what_is_missing_or_nonsense_is_one_node_with_all_cpus() {
+    fn a_missing_or_invalid_description_is_one_node_with_all_cpus() {
         for files in [
             &[][..],
             &[("cpu/possible", "0-3\n")],

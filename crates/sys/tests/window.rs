@@ -47,7 +47,7 @@ fn a_region_lies_where_the_caller_says_and_grows_there() {
 }
 
 #[test]
-fn what_leaves_the_window_leaves_the_reservation_behind() {
+fn a_region_that_leaves_the_window_leaves_its_reservation() {
     let window = window(1);
     let (start, end) = (window.base(), window.base() + window.len());
     assert!(mapped(start, end).iter().all(|kind| kind == "---p"));
@@ -103,7 +103,7 @@ fn places_are_refused_that_overlap_or_leave_the_window() {
 }
 
 #[test]
-fn user_space_has_what_is_free_and_what_is_taken() {
+fn a_window_is_in_user_space() {
     let window = window(5);
     assert!(Window::is_in_user_space(window.base()));
     assert!(Window::is_in_user_space(window.base() + window.len()));

@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "never so")]
-    fn what_fails_to_the_end_of_the_limit_is_said() {
+    fn a_failure_that_lasts_to_the_limit_is_reported() {
         retry_within(Duration::ZERO, || Err::<(), _>("never so"));
     }
 }

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_into_a_frame_shares_a_run() {
+    fn an_extent_of_any_length_lies_in_a_run_of_its_own_frames() {
         for len in [1, 508 * 4096, 508 * 4096 + 1, 2 << 20, 100 << 20, 1 << 30] {
             let run = TreeExtent::least_run(len);
             let mut space = FreeSpace::default();

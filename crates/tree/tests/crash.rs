@@ -171,7 +171,7 @@ fn every_flush_is_needed() {
 /// A writer is killed after any of its stores. What the next one finds and believes in must be
 /// durable then, though the killed one has flushed or synced nothing of it: power is lost later.
 #[test]
-fn what_a_killed_writer_left_is_durable_before_it_is_believed() {
+fn a_killed_writers_commit_is_made_durable_before_it_is_used() {
     for mode in BOTH {
         let (trace, history) = one_leaf(mode.1);
         let stores = trace.positions(|op| matches!(op, Operation::Store { .. }));

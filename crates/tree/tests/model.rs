@@ -330,7 +330,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_is_a_map_with_versions(steps in proptest::collection::vec(step(), 1..120)) {
+    fn a_store_is_a_map_with_versions(steps in proptest::collection::vec(step(), 1..120)) {
         let cache = small();
         let medium = Arc::new(RecordingMedium::new(MAX).unwrap());
         let db = open_with(&medium, &cache);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn an_invalid_region_is_refused() {
         let of = |text: &str| parse(text).unwrap_err();
         for text in ["x", "x:1-2", "C"] {
             assert_eq!(of(text), RegionError::Unknown(text.into()));

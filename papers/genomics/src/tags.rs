@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn an_unreadable_field_is_named() {
         for text in [
             "XX",
             "XX:i:",

@@ -80,7 +80,7 @@ fn loading(scene: &Scene) -> Child {
 }
 
 #[test]
-fn what_one_process_loads_others_ask_sort_and_index() {
+fn data_that_one_process_loads_is_queried_sorted_and_indexed_by_others() {
     let scene = Scene::new();
     load(&scene);
     let small = std::fs::read_to_string(SMALL).unwrap();
@@ -123,7 +123,7 @@ fn what_one_process_loads_others_ask_sort_and_index() {
 }
 
 #[test]
-fn what_is_wrong_with_a_segment_is_said() {
+fn errors_of_a_segment_are_named() {
     struct Other;
     impl Schema for Other {
         type Root<'s> = u64;
@@ -232,7 +232,7 @@ fn a_reader_waits_for_a_loader_and_names_it() {
 }
 
 #[test]
-fn a_loader_that_is_killed_leaves_a_segment_that_says_so_and_can_be_replaced() {
+fn a_killed_loader_leaves_a_segment_marked_as_such_that_can_be_replaced() {
     let scene = Scene::new();
     let mut loader = loading(&scene);
     loader.kill().unwrap();

@@ -49,7 +49,7 @@ fn in_region(store: &Store<Global>, region: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_was_read_is_given_back_byte_for_byte() {
+fn records_that_were_read_are_written_byte_for_byte() {
     assert_eq!(text(&load(SMALL)), SMALL);
     assert_eq!(text(&load(&SMALL.replace('\n', "\r\n"))), SMALL);
     assert_eq!(text(&load(SMALL.trim_end())), SMALL);
@@ -128,7 +128,7 @@ fn orders_are_those_of_samtools() {
 }
 
 #[test]
-fn a_region_holds_what_overlaps_it() {
+fn a_region_has_the_alignments_that_overlap_it() {
     let mut store = load(SMALL);
     store.sort(Order::Coordinate, 1).unwrap();
     store.index().unwrap();

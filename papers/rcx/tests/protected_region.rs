@@ -57,7 +57,7 @@ fn a_write_makes_its_chunk_dirty_and_taking_makes_it_clean() {
 }
 
 #[test]
-fn what_is_beyond_the_region_or_no_chunk_is_refused() {
+fn a_range_outside_the_region_or_of_no_chunk_is_refused() {
     let Some(region) = region(2) else { return };
     let len = region.len();
     let is_refused = |result| matches!(result, Err(ProtectedError::Beyond { .. }));

@@ -441,7 +441,7 @@ mod interrupted {
     /// A boundary that moves between the search and the locks: what was the neighbour behind the
     /// range is none any more.
     #[test]
-    fn what_moves_before_it_is_locked_is_found_out() {
+    fn a_range_that_moves_before_it_is_locked_is_detected() {
         for to in [15, 18, 25] {
             let map = Arc::new(tens(LONG));
             let moved = Arc::clone(&map);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_is_kept_and_any_part_of_the_rest_is_lost() {
+    fn flushed_writes_are_kept_and_any_part_of_the_rest_is_lost() {
         let dir = TestDir::new("power-cut-writes");
         let (path, image) = (dir.path().join("log"), dir.path().join("image"));
         let entries = [

@@ -104,7 +104,7 @@ fn freed(tag: u16) -> Status {
 }
 
 #[test]
-fn a_frame_whose_memory_was_being_given_back_is_bare_whoever_frees_it() {
+fn a_frame_whose_memory_was_being_returned_is_bare_after_any_free() {
     let bare = freed(TAG_BARE);
     assert!(bare.is_bare() && !bare.is_spare() && bare.generation == 2);
 }

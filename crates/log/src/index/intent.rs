@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_is_decoded() {
+    fn an_announced_intent_is_decoded() {
         let store = LogStore::builder().maintainer(false);
         let store = store.capacity(64 << 20).open_private().unwrap();
         store.put(b"key", b"value").unwrap();

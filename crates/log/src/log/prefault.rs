@@ -248,7 +248,7 @@ mod tests {
     use crate::store::LogStore;
 
     #[test]
-    fn what_is_claimed_next_is_resident_and_no_more() {
+    fn only_the_frames_claimed_next_are_made_resident() {
         let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
         let store = builder.open_private().unwrap();
         let inner = store.inner();

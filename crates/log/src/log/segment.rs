@@ -761,7 +761,7 @@ mod tests {
 
     /// This also holds if the clock of this boot is behind that of the previous boot.
     #[test]
-    fn what_was_closed_earlier_stays_older() {
+    fn a_segment_closed_earlier_stays_older() {
         let hour = 3_600 << 30;
         let infos: [LogSegmentInfo; 3] = std::array::from_fn(|_| LogSegmentInfo::default());
         for (info, hours) in infos.iter().zip(1..) {

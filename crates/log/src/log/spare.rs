@@ -154,7 +154,7 @@ mod tests {
     use crate::{LogStore, control_bytes};
 
     #[test]
-    fn what_is_freed_goes_back_within_two_seconds_and_a_half_whatever_was_spare_before() {
+    fn freed_frames_go_back_within_two_seconds_and_a_half() {
         let clock = Arc::new(ManualClock::new(1, 1_000));
         let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
         let store = builder.clock(clock.clone()).open_private().unwrap();

@@ -167,7 +167,7 @@ fn a_change_set_of_the_dead_is_made_whole_or_not_at_all() {
 }
 
 #[test]
-fn what_is_not_written_down_first_is_made_of_nothing() {
+fn a_change_that_is_not_recorded_first_is_made_from_nothing() {
     fails(
         "half",
         dies::<Sound>(&ANNOUNCED_FIRST[..1], again, Value::read, false),
@@ -175,7 +175,7 @@ fn what_is_not_written_down_first_is_made_of_nothing() {
 }
 
 #[test]
-fn what_is_not_announced_first_stays_half() {
+fn a_change_that_is_not_announced_first_stays_half_done() {
     fails(
         "half",
         dies::<Sound>(&BEGUN_FIRST[..3], again, Value::read, false),
@@ -183,7 +183,7 @@ fn what_is_not_announced_first_stays_half() {
 }
 
 #[test]
-fn a_repairer_that_does_not_ask_the_guard_changes_what_is_lent() {
+fn a_repairer_that_ignores_the_guard_changes_a_lent_value() {
     fails(
         "lent",
         dies::<Sound>(&STEPS[..2], blindly, Value::lend, true),

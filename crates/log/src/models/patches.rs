@@ -136,7 +136,7 @@ fn no_reader_of_a_part_sees_half_a_patch() {
 }
 
 #[test]
-fn what_is_sealed_is_whole_and_stays_so() {
+fn a_sealed_value_is_whole_and_stays_so() {
     holds(seal_beside::<Sound>(begin, seal));
     fails("", seal_beside::<Sound>(begin_blindly, seal));
     fails("", seal_beside::<Sound>(begin, seal_blindly));

@@ -142,13 +142,13 @@ fn an_operation_is_before_a_swap_or_after_it() {
 }
 
 #[test]
-fn who_overlooks_the_mark_uses_what_is_taken_out() {
+fn a_thread_that_ignores_the_mark_uses_a_database_taken_out() {
     let overlooking: Enter = |store| Some(store.table().space_as_pinned(0));
     fails("Causality violation", swap(overlooking, exchange));
 }
 
 #[test]
-fn a_swap_that_does_not_wait_takes_out_what_is_used() {
+fn a_swap_that_does_not_wait_takes_out_a_database_in_use() {
     let hasty: Exchange = |store| {
         let swap = store.table().mark([0, 1]);
         store.table().exchange(swap);

@@ -236,7 +236,7 @@ fn without_a_fence_a_miss_sees_half_a_transaction() {
 }
 
 #[test]
-fn what_is_taken_back_was_never_seen() {
+fn an_undone_change_was_never_seen() {
     holds(taken_back::<Sound>(Transaction, look));
     holds(taken_back::<Sound>(Transaction, look_fast));
 }
@@ -267,7 +267,7 @@ fn if_readers_wait_only_once_it_publishes_they_see_half() {
 }
 
 #[test]
-fn without_ordering_it_sees_what_is_not_written() {
+fn without_ordering_a_reader_sees_unwritten_bytes() {
     let unwritten = "Causality violation";
     fails(unwritten, replaced::<LooseStores>());
     fails(unwritten, replaced::<LooseLoads>());
@@ -276,7 +276,7 @@ fn without_ordering_it_sees_what_is_not_written() {
 /// A writer of one of the keys waits for the transaction, and is not overwritten by what it takes
 /// back.
 #[test]
-fn a_writer_beside_what_is_taken_back_is_not_lost() {
+fn a_write_beside_an_undone_change_is_not_lost() {
     holds(|| {
         let space = scene::<Sound>();
         let other = space.clone();

@@ -182,7 +182,7 @@ fn a_writer_that_asks_before_it_locks_is_missed() {
 }
 
 #[test]
-fn who_does_not_wait_for_the_home_misses_its_holder() {
+fn a_watcher_that_does_not_wait_for_the_home_bucket_misses_its_holder() {
     let hasty = |scene: &Scene<Sound>| {
         scene.watched.store(1, Relaxed);
         scene.barrier();
@@ -192,7 +192,7 @@ fn who_does_not_wait_for_the_home_misses_its_holder() {
 }
 
 #[test]
-fn a_watcher_that_notes_after_it_has_waited_misses_what_is_under_way() {
+fn a_watcher_that_notes_after_waiting_misses_a_change_under_way() {
     let late = |scene: &Scene<Sound>| {
         scene.watched.store(1, Relaxed);
         scene.barrier();
@@ -203,6 +203,6 @@ fn a_watcher_that_notes_after_it_has_waited_misses_what_is_under_way() {
 }
 
 #[test]
-fn loads_that_order_nothing_miss_it() {
+fn relaxed_loads_miss_a_change() {
     fails("", watch::<LooseLoads>(write, Scene::begin, false));
 }

@@ -139,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn a_store_with_space_to_spare_does_not_come_to_all_of_it() {
+    fn a_store_with_spare_space_does_not_use_all_of_it() {
         assert!(frames_in_use(false) > 90);
         assert!(frames_in_use(true) <= 2 * FEW);
     }
 
     #[test]
-    fn what_lives_in_an_eighth_or_more_stays_where_it_is() {
+    fn a_segment_with_an_eighth_of_live_bytes_is_left_alone() {
         let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
         let store = builder.open_private().unwrap();
         let inner = store.inner();

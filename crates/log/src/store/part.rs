@@ -399,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_what_there_is_of_it() {
+    fn a_part_is_cut_to_the_value() {
         assert_eq!(within(&|_| 2..5, 10), 2..5);
         assert_eq!(within(&|_| 2..5, 4), 2..4);
         assert_eq!(within(&|_| 2..5, 1), 1..1);

@@ -54,7 +54,7 @@ fn nothing_is_lost_and_nothing_comes_back() {
 }
 
 #[test]
-fn what_is_forgotten_stays_away_and_the_rest_is_as_written() {
+fn evicted_records_stay_away_and_the_rest_is_as_written() {
     let policies = [
         Evict::Lru,
         Evict::ExpiringLru,

@@ -57,7 +57,7 @@ fn a_split_that_finds_the_arena_held_up_gives_its_buckets_back() {
 
 /// A segment whose extent could not be given back is given back later.
 #[test]
-fn what_could_not_be_freed_is_freed_later() {
+fn frames_that_could_not_be_freed_are_freed_later() {
     let (memory, store) = Memory::new();
     let (reader, holder) = (memory.open(2), memory.open(3));
     store.put(b"small", b"v").unwrap();
@@ -113,7 +113,7 @@ fn a_reader_that_stays_stalls_the_growth_of_the_index_and_says_so() {
 
 /// What has taken place is not reported as refused because the index could not be tidied after it.
 #[test]
-fn what_has_taken_place_is_not_reported_as_refused() {
+fn a_change_that_took_place_is_not_reported_as_refused() {
     let (memory, store) = Memory::new();
     for i in 0..2000 {
         store.put(&key(i), b"v").unwrap();
@@ -295,7 +295,7 @@ fn a_swap_that_waits_for_a_value_to_be_dropped_touches_no_database() {
 
 /// A transaction that happened is not said to have failed because its notes cannot be given back.
 #[test]
-fn what_is_committed_stays_though_the_arena_is_held_up() {
+fn a_committed_change_stays_although_the_arena_is_blocked() {
     let (memory, store) = Memory::new();
     let (theirs, holder) = (memory.open(2), memory.open(3));
     store.put(b"long", &[1; 1 << 20]).unwrap();
@@ -468,7 +468,7 @@ fn a_reader_that_looks_and_stands_still_holds_up_nobody() {
 
 /// A batch of removals that fails half-way says how many it has removed.
 #[test]
-fn what_a_batch_has_removed_before_it_fails_is_counted() {
+fn removals_of_a_batch_before_its_failure_are_counted() {
     let (memory, store) = Memory::new();
     let keys: Vec<[u8; 4]> = (0..10_000).map(key).collect();
     for some in keys.iter().step_by(2) {
@@ -598,7 +598,7 @@ fn a_thread_stopped_between_a_change_and_its_count_is_named_and_is_no_damage() {
 /// Copies that compaction has made and cannot lead the index to, for somebody stands still, are
 /// dead, and counted so.
 #[test]
-fn what_compaction_has_copied_in_vain_does_not_count_as_live() {
+fn vain_copies_of_compaction_do_not_count_as_live() {
     let (memory, store) = Memory::new();
     let value = [7; 4000];
     for i in 0..4000 {

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_may_be_gone_afterwards_and_not_before() {
+    fn a_record_may_be_absent_after_its_expiry_and_not_before() {
         let state = |until| State { until, ..is(1) };
         let seen = |until| Some(state(until));
         assert!(!state(0).allows(None, AT));

@@ -58,7 +58,7 @@ fn fails(twin: Twin) -> String {
 }
 
 #[test]
-fn what_is_acknowledged_too_early_is_found_lost() {
+fn a_change_acknowledged_too_early_is_found_lost() {
     let wrong = fails(Twin::Early);
     assert!(wrong.contains("acknowledged Some"), "{wrong}");
 }

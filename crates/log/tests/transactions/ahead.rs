@@ -174,7 +174,7 @@ fn a_body_that_reads_other_keys_than_before_gives_its_locks_up() {
 /// Its locks are gone by then, which were its own: that it had them is no reason to begin anew, or
 /// it would for ever.
 #[test]
-fn what_was_read_under_locks_that_were_given_up_counts() {
+fn reads_under_locks_that_were_released_count() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
         let store = &hot(policy);
         let expiry = Expiry::At(u64::MAX >> 1);

@@ -365,7 +365,7 @@ fn a_bucket_that_was_replaced_is_not_taken_for_the_old_one() {
 /// What is read as absent was absent at the instant of all other reads, even if other threads added
 /// and removed it meanwhile.
 #[test]
-fn what_moves_to_and_fro_is_never_seen_to_be_nowhere() {
+fn a_record_that_moves_to_and_fro_is_always_found() {
     let store = open();
     store.put(b"here", b"v").unwrap();
     for i in 0..ACCOUNTS {
@@ -467,7 +467,7 @@ fn a_value_that_is_kept_is_in_the_way_of_a_long_transaction() {
 
 /// What a transaction stores with an expiry that is over is absent to itself too.
 #[test]
-fn what_it_stores_with_an_expiry_that_is_over_it_does_not_see() {
+fn a_transaction_does_not_see_a_record_that_it_stores_expired() {
     let store = open();
     store.put(b"k", b"old").unwrap();
     let removed = store.transaction(|t| {

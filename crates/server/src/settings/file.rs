@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_can_be_read() {
+    fn printed_settings_can_be_read_back() {
         let settings = Settings::default();
         for (key, text) in [(Key::Port, "0"), (Key::SlowerThan, "-1"), (Key::Bind, "*")] {
             settings.say(key, text, Source::Said).unwrap();

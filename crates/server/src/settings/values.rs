@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_changes_nothing() {
+    fn a_refused_value_changes_nothing() {
         let settings = Settings::default();
         let refused = settings.say(Key::Port, "70000", Source::Said);
         assert_eq!(refused, Err(Refused::OutOfRange(0, 65_535)));

@@ -477,7 +477,7 @@ fn client_list_shows_every_client_as_it_is() {
 }
 
 #[test]
-fn of_twenty_thousand_connections_the_allowed_number_is_served() {
+fn the_allowed_number_of_twenty_thousand_connections_is_served() {
     let most = 500;
     let path = std::env::temp_dir().join(format!("mneme-clients-{}.sock", std::process::id()));
     // Over a unix socket: loopback ports are few, and other tests need some.

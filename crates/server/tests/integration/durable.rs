@@ -95,7 +95,7 @@ fn clients_get_an_error_while_the_data_is_loading() {
 /// `DEBUG RELOAD`, which clients' tests use: the data is loaded from the files, and is compared
 /// with the data served.
 #[test]
-fn the_data_is_loaded_beside_what_is_served() {
+fn a_reload_gives_the_data_that_is_served() {
     let directory = Directory::new("reloaded");
     let server = directory.server().set(Key::EnableDebug, "yes").unwrap();
     let (running, address) = start(server);

@@ -156,7 +156,7 @@ fn another_kind_format_or_layout_is_refused_and_both_are_named() {
 }
 
 #[test]
-fn operations_on_heaps_do_not_touch_it() {
+fn heap_operations_refuse_a_segment_of_another_kind() {
     let scene = Scene::new();
     let segment = toy(&scene);
     let heap = scene.create("heap");
@@ -421,7 +421,7 @@ fn a_failed_layout_leaves_nothing() {
 }
 
 #[test]
-fn only_one_of_two_concurrent_creators_creates_it() {
+fn only_one_of_two_concurrent_creators_creates_the_segment() {
     let scene = Scene::new();
     let both_are_inside = Barrier::new(2);
     let make = || {

@@ -158,7 +158,7 @@ fn a_death_while_changing_poisons_and_one_while_reading_does_not() {
 /// Otherwise a segment would let nobody in after a thousand deaths, and writers would read the
 /// slots of all the dead.
 #[test]
-fn what_dead_processes_hold_is_released() {
+fn the_holds_of_dead_processes_are_released() {
     let scene = Scene::new();
     let segment = scene.create("s");
     // By the process that maps the segment next,

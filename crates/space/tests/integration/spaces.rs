@@ -82,7 +82,7 @@ fn a_space_is_created_filled_attached_cloned_and_removed() {
 }
 
 #[test]
-fn what_cannot_be_a_member_is_refused_and_changes_nothing() {
+fn an_invalid_member_is_refused_and_changes_nothing() {
     let scene = Scene::new();
     let space = scene.registry.space("w").create().unwrap();
     let a = scene.create("a");

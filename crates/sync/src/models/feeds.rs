@@ -117,7 +117,7 @@ fn if_the_next_writer_lowers_the_reservation_a_follower_reads_overwritten_entrie
 }
 
 #[test]
-fn data_published_before_their_entry_are_seen_without_it() {
+fn data_published_before_its_entry_is_seen_without_the_entry() {
     fails(together(
         |shared| {
             for number in 0..2 {

@@ -129,7 +129,7 @@ pub fn a_restored_file_is_another() {
 
 /// A writer and readers with openings of their own, in one cache: a get that begins after a commit
 /// has returned shows that commit or a later one.
-pub fn no_get_is_older_than_a_commit_before_it() {
+pub fn no_get_is_older_than_an_earlier_commit() {
     const KEYS: u64 = 24;
     let here = TestDir::new("tree-cached");
     let path = here.path().join("db");

@@ -26,8 +26,8 @@ fn a_restored_file_is_another() {
 }
 
 #[test]
-fn no_get_is_older_than_a_commit_before_it() {
-    cached::no_get_is_older_than_a_commit_before_it();
+fn no_get_is_older_than_an_earlier_commit() {
+    cached::no_get_is_older_than_an_earlier_commit();
 }
 
 #[test]

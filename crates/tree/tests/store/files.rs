@@ -145,7 +145,7 @@ fn a_store_that_flushes_lines_opens_in_memory_and_is_refused_on_a_disk() {
 }
 
 #[test]
-fn what_is_no_store_is_refused() {
+fn a_file_that_is_not_a_store_is_refused() {
     let path = file("foreign");
     std::fs::write(&path.0, vec![7; 10_000]).unwrap();
     assert!(matches!(
@@ -168,7 +168,7 @@ fn what_is_no_store_is_refused() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_and_what_fits_is_not() {
+fn keys_and_values_that_are_too_long_are_refused() {
     let (db, _) = open();
     let too_long = db.put(&[1; MAX_KEY + 1], b"");
     assert!(matches!(too_long, Err(StoreError::KeyTooLong { .. })));

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_wins_what_is_dead() {
+    fn a_pass_frees_the_dead_bytes() {
         let pass = Pass {
             value: 1024,
             live: 0.5,

@@ -249,7 +249,7 @@ mod tests {
 
     /// All ways lead to the same words: the same updates twice, by two ways, leave nothing.
     #[test]
-    fn what_one_way_changes_another_finds() {
+    fn a_change_made_in_one_way_is_found_in_another() {
         let scratch = Scratch::new("gups-test", 8 * MIB).unwrap();
         let segments = Segments::new(&scratch, "w", 3, MIB, None).unwrap();
         let at = Segments::new(&scratch, "first", 1, MIB, None)

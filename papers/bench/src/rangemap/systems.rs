@@ -146,7 +146,7 @@ mod tests {
     use mneme_bench::generate::random::Random;
 
     #[test]
-    fn all_range_maps_answer_alike() {
+    fn all_range_maps_give_the_same_answers() {
         let systems: Vec<_> = (0..SYSTEMS.len()).map(|n| make(n).unwrap()).collect();
         let mut random = Random::new(7);
         for _ in 0..2_000 {

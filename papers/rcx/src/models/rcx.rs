@@ -507,11 +507,11 @@ fn reserved_in_vain(looks: u32) -> impl Fn() + Send + Sync + 'static {
 }
 
 #[test]
-fn an_item_reserved_for_a_node_that_does_not_come_is_had_by_another() {
+fn an_item_reserved_for_an_absent_node_is_taken_by_another() {
     holds(reserved_in_vain(1));
 }
 
 #[test]
-fn an_item_reserved_without_a_bound_is_never_had_by_another_node() {
+fn an_item_reserved_without_a_bound_is_never_taken_by_another_node() {
     fails(reserved_in_vain(FOREVER));
 }

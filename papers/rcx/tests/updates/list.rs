@@ -173,7 +173,7 @@ fn a_sorted_list_loses_nothing_and_keeps_its_order() {
 
 /// Why the links are read again: what was found may be gone when its lock is had.
 #[test]
-fn what_was_removed_before_its_lock_was_had_is_found_out() {
+fn a_node_removed_before_it_is_locked_is_detected() {
     let p = participants();
     let rcx = Rcx::new(&p, topology());
     let list = List::new(&p);

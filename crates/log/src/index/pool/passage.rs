@@ -48,7 +48,7 @@ fn dies_in_trim(world: &World, store: LogStore) -> Frame {
 }
 
 /// At every step of giving it back.
-pub fn a_frame_that_another_shard_has_since_is_left_to_it() {
+pub fn a_frame_that_another_shard_owns_by_now_is_left_to_it() {
     for place in [
         "index.pool.frame-noted",
         "index.pool.frame-linked",

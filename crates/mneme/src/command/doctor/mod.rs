@@ -290,7 +290,7 @@ mod tests {
     );
 
     #[test]
-    fn a_container_s_small_shared_memory_is_a_problem() {
+    fn small_shared_memory_in_a_container_is_a_problem() {
         let mounts = "30 1 0:25 / /dev/shm rw - tmpfs shm rw,size=65536k\n";
         let machine = Machine::new("container", 0, &[MEMORY, ("/proc/self/mountinfo", mounts)]);
         let finding = machine.finding("shared memory").unwrap();
