@@ -26,6 +26,7 @@ use crate::listen::{Accepted, Bound, Listener, Listeners};
 use crate::loading::Loading;
 use crate::local_changes::LocalListener;
 use crate::log_limiter::LogLimiter;
+use crate::notify::NotedEvents;
 use crate::pause::Pauses;
 use crate::pubsub::PubSub;
 use crate::purge::Purge;
@@ -142,6 +143,8 @@ impl DroppedRecords {
 pub(crate) struct ThreadSide {
     /// Its counters.
     pub counters: Counters,
+    /// Events of the command that it executes.
+    pub events: NotedEvents,
     /// Its counts by command.
     pub statistics: Statistics,
     /// Bytes that its clients take.
@@ -200,6 +203,7 @@ impl Shared {
     ) -> Self {
         let thread = |waker| ThreadSide {
             counters: Counters::default(),
+            events: NotedEvents::default(),
             statistics: Statistics::new(commands),
             client_memory: Gauge::default(),
             load: AtomicUsize::new(0),

@@ -155,6 +155,7 @@ fn value_name(kind: Kind) -> &'static str {
         Kind::Endpoint => "ADDRESS:PORT",
         Kind::SavePoints => "SECONDS CHANGES",
         Kind::OutputLimit => "LIMITS",
+        Kind::Events => "LETTERS",
     }
 }
 

@@ -86,6 +86,8 @@ pub(crate) struct State {
     pub is_held: bool,
     /// How many subscriptions it has.
     pub subscriptions: SubscriptionCounts,
+    /// Whether it is shown all commands.
+    pub is_monitor: bool,
 }
 
 /// Bytes of a connection's own buffers, and of what it keeps for its client. An idle connection has
@@ -150,6 +152,7 @@ impl State {
             is_closing: false,
             is_held: false,
             subscriptions: SubscriptionCounts::default(),
+            is_monitor: false,
         }
     }
 }
@@ -285,6 +288,7 @@ impl Line<'_> {
     fn flags(&self) -> String {
         let Self { entry, state, .. } = self;
         let flags: String = [
+            (state.is_monitor, 'O'),
             (state.subscriptions.any(), 'P'),
             (state.queued.is_some(), 'x'),
             (state.is_held, 'b'),

@@ -79,9 +79,15 @@ pub(crate) struct Client {
     /// Whether it may get messages that it has not asked for just now: it has subscribed to
     /// something since it came.
     pub is_pushed_to: bool,
+    /// Whether it is shown all commands: it has sent `MONITOR`.
+    pub is_monitor: bool,
+    /// Whether there are clients that are shown its commands.
+    pub is_monitored: bool,
     /// Messages to it, encoded, that the current command would send amid replies that the client
     /// does not want.
     pub unsilenced: Vec<u8>,
+    /// Which events are reported.
+    pub event_flags: u32,
     /// Threads that are to dispatch their inboxes, for what this client has published.
     pub wakes: Vec<usize>,
     /// Its entry in [`Clients`].
@@ -200,7 +206,10 @@ impl Client {
             watched_bytes: 0,
             subscriptions: Subscriptions::default(),
             is_pushed_to: false,
+            is_monitor: false,
+            is_monitored: false,
             unsilenced: Vec::new(),
+            event_flags: 0,
             wakes: Vec::new(),
             entry,
         }
@@ -221,6 +230,7 @@ impl Client {
         state.is_closing = self.closing;
         state.is_held = self.held.is_some();
         state.subscriptions = self.subscriptions.counts();
+        state.is_monitor = self.is_monitor;
         let buffers = &self.entry.buffers;
         buffers
             .queue
@@ -295,12 +305,23 @@ impl Client {
         }
     }
 
-    /// Ends all its subscriptions.
+    /// Shows it all commands from now on.
+    pub fn begin_monitoring(&mut self, pubsub: &PubSub) {
+        pubsub.begin_monitoring(&self.entry);
+        (self.is_monitor, self.is_pushed_to) = (true, true);
+        // What it has sent already behind this, too.
+        self.is_monitored = true;
+    }
+
+    /// Ends all its subscriptions, and has it shown no more commands.
     pub fn unsubscribe_all(&mut self, pubsub: &PubSub) {
         for topic in [Topic::Channel, Topic::Pattern, Topic::Shard] {
             for name in self.subscriptions.names(topic) {
                 self.unsubscribe(pubsub, topic, &name);
             }
+        }
+        if std::mem::take(&mut self.is_monitor) {
+            pubsub.end_monitoring(&self.entry);
         }
     }
 
@@ -312,7 +333,7 @@ impl Client {
 
     /// Notes whether it may still get messages. Those that were published for it have been taken.
     pub fn settle_pushes(&mut self) {
-        self.is_pushed_to = self.subscriptions.counts().any();
+        self.is_pushed_to = self.is_monitor || self.subscriptions.counts().any();
     }
 
     /// The class of its output limit.

@@ -27,6 +27,8 @@ pub(crate) enum PushHead {
     ShardMessage,
     /// Likewise, of a channel that matches this pattern.
     PatternMessage(Arc<[u8]>),
+    /// The body is all there is.
+    Nothing,
 }
 
 /// Bytes that the beginning of a message takes at most beside the pattern.
@@ -37,7 +39,7 @@ impl Push {
     pub fn bytes(&self) -> usize {
         let pattern = match &self.head {
             PushHead::PatternMessage(pattern) => pattern.len(),
-            PushHead::Message | PushHead::ShardMessage => 0,
+            PushHead::Message | PushHead::ShardMessage | PushHead::Nothing => 0,
         };
         HEAD + pattern + self.body.len()
     }
@@ -58,6 +60,7 @@ impl Push {
                 reply.bulk(b"pmessage");
                 reply.bulk(pattern);
             }
+            PushHead::Nothing => {}
         }
         reply.raw(&self.body);
     }

@@ -5,6 +5,7 @@ use super::Failure;
 use crate::client::{Awaits, Client, Purpose, Topic};
 use crate::counters::Counters;
 use crate::keyspace::{Keyspace, RecordOperations};
+use crate::notify::EventNotes;
 use crate::resp::{Arguments, Reply, parse_i64};
 use crate::settings::Key;
 use crate::shared::Shared;
@@ -59,7 +60,13 @@ impl<'a> Call<'a> {
         transaction: Option<&'a mut (dyn RecordOperations + 'a)>,
     ) -> Self {
         Self {
-            keyspace: Keyspace::new(&server.store, counters, client.database, transaction),
+            keyspace: Keyspace::new(
+                &server.store,
+                counters,
+                EventNotes::new(client.event_flags, &server.threads[client.thread].events),
+                client.database,
+                transaction,
+            ),
             args,
             reply,
             client,
@@ -162,7 +169,7 @@ impl<'a> Call<'a> {
     ) -> Result<bool, Failure> {
         let (key, reply) = (self.args.at(1), &mut self.reply);
         let position = reply.position();
-        let mut found = false;
+        let (mut found, noted) = (false, self.keyspace.noted_events());
         self.keyspace.update(key, |old| {
             found = old.is_some();
             reply.truncate(position);
@@ -170,6 +177,10 @@ impl<'a> Call<'a> {
             decide(old)
         })?;
         self.keyspace.count(found);
+        if !found {
+            // As in Redis, which looks it up before it changes it.
+            self.keyspace.notify_miss(key, noted);
+        }
         Ok(found)
     }
 

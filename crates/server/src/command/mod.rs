@@ -10,6 +10,7 @@ mod keys;
 mod table;
 mod vocabulary;
 
+pub(crate) use crate::notify::EventClass;
 pub(crate) use call::{Call, Outcome};
 pub(crate) use definition::{Argument, Batching, Channels, Command, PART, Reach};
 pub(crate) use failure::{FEED_IS_FULL, Failure};

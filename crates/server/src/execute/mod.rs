@@ -17,7 +17,9 @@ use crate::commands::TABLE;
 use crate::counters::Counters;
 use crate::denial;
 use crate::exclusive::{ExclusiveSection, SharedSection};
+use crate::monitor;
 use crate::pause::Pause;
+use crate::report_events::report_events;
 use crate::resp::{Arguments, Batch, Protocol, Reply};
 use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
@@ -151,6 +153,8 @@ impl<'a> Executor<'a> {
         self.section = Some(server.sections.shared(self.client.thread));
         self.pause = server.pauses.now(|| server.now_ms());
         self.refusal = Refusal::of(server);
+        self.client.is_monitored = server.pubsub.is_monitored();
+        self.client.event_flags = server.settings.number(Key::NotifyEvents) as u32;
         if self.client.has_old_rules(&server.users) {
             self.client.renew_rules(&server.users);
         }
@@ -236,6 +240,11 @@ impl<'a> Executor<'a> {
         if pushes.is_empty() || command.is_some_and(|command| command.group == Group::PubSub) {
             return;
         }
+        if self.client.is_monitor {
+            // As in Redis: among them is the command itself, behind its reply.
+            pushes.take(self.out, self.client.protocol, usize::MAX);
+            return;
+        }
         let replies = self.out.split_off(position);
         pushes.take(self.out, self.client.protocol, usize::MAX);
         self.out.extend_from_slice(&replies);
@@ -256,6 +265,8 @@ impl<'a> Executor<'a> {
     fn may_batch(&self, command: &'static Command, args: Arguments<'_>) -> bool {
         self.client.authenticated
             && !self.client.is_pushed_to
+            && self.client.event_flags == 0
+            && !self.client.is_monitored
             && self.client.queue.is_none()
             && self.pause.is_none()
             && self.refusal.is_none()
@@ -495,6 +506,12 @@ impl<'a> Executor<'a> {
             {
                 return Err(Failure::Subscribed(command.name));
             }
+            if self.client.is_monitor && (command.may_change_data() || command.has(Flag::Readonly))
+            {
+                return Err(Failure::other(
+                    "ERR Replica can't interact with the keyspace",
+                ));
+            }
             if let Some(refusal) = self.refusal
                 && let Some(failure) = refusal.failure(command, self.client.queue.as_ref())
             {
@@ -600,6 +617,9 @@ impl<'a> Executor<'a> {
             server,
             self.slice_end_ns,
         ));
+        if self.client.event_flags != 0 {
+            report_events(server, self.client, outcome.is_ok());
+        }
         if self.section.is_none() {
             drop(guard);
             self.enter_section();
@@ -641,6 +661,10 @@ impl<'a> Executor<'a> {
     /// the clock once more for each would cost 20 ns.
     #[inline]
     fn note(&mut self, command: &'static Command, args: Arguments<'_>, calls: u64, failed: u64) {
+        if self.client.is_monitored {
+            let database = self.client.database;
+            monitor::show(self.server, self.client, database, command, args);
+        }
         let now_ns = self.server.now_ns();
         let earlier_ns = std::mem::take(&mut self.client.unfinished_ns);
         let nanoseconds = earlier_ns + now_ns.saturating_sub(self.marked_ns);

@@ -13,12 +13,14 @@ use mneme_log::{Decision, Elements, Expiry, LogStore, Part, Patch, Stored, Updat
 
 use crate::command::Failure;
 use crate::counters::Counters;
+use crate::notify::{EventClass, EventNotes};
 pub(crate) use records::RecordOperations;
 
 /// One database, for one call.
 pub(crate) struct Keyspace<'a> {
     store: &'a LogStore,
     counters: &'a Counters,
+    events: Option<EventNotes<'a>>,
     database: usize,
     transaction: Option<&'a mut (dyn RecordOperations + 'a)>,
 }
@@ -28,12 +30,14 @@ impl<'a> Keyspace<'a> {
     pub fn new(
         store: &'a LogStore,
         counters: &'a Counters,
+        events: Option<EventNotes<'a>>,
         database: usize,
         transaction: Option<&'a mut (dyn RecordOperations + 'a)>,
     ) -> Self {
         Self {
             store,
             counters,
+            events,
             database,
             transaction,
         }
@@ -64,6 +68,7 @@ impl<'a> Keyspace<'a> {
         Keyspace {
             store: self.store,
             counters: self.counters,
+            events: self.events,
             database: self.database,
             transaction: match &mut self.transaction {
                 Some(transaction) => Some(&mut **transaction),
@@ -105,7 +110,7 @@ impl<'a> Keyspace<'a> {
             visit(value)
         });
         if result.is_ok() || matches!(result, Err(Failure::WrongType)) {
-            self.count(found || result.is_err());
+            self.count_of(key, found || result.is_err());
         }
         result
     }
@@ -198,7 +203,7 @@ impl<'a> Keyspace<'a> {
         });
         let result = result.map_err(Failure::from);
         if result.is_ok() || matches!(result, Err(Failure::WrongType)) {
-            self.count(found || result.is_err());
+            self.count_of(key, found || result.is_err());
         }
         result
     }
@@ -209,7 +214,7 @@ impl<'a> Keyspace<'a> {
             Some(_) => self.expiry(key)?.is_some(),
             None => self.store.database(self.database)?.contains(key)?,
         };
-        self.count(found);
+        self.count_of(key, found);
         Ok(found)
     }
 
@@ -242,6 +247,7 @@ impl<'a> Keyspace<'a> {
     /// removes the key.
     #[inline]
     pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), Failure> {
+        let is_new = self.is_worth_noting(key)?;
         match &mut self.transaction {
             Some(transaction) => {
                 transaction.put(self.database, key, value, (ValueKind::STRING, expiry))?;
@@ -252,6 +258,9 @@ impl<'a> Keyspace<'a> {
                 .put_until(key, value, expiry)?,
         }
         self.counters.changes.add(1);
+        if is_new {
+            self.notify(EventClass::New, "new", key);
+        }
         Ok(())
     }
 
@@ -263,6 +272,7 @@ impl<'a> Keyspace<'a> {
         kind: ValueKind,
         expiry: Expiry,
     ) -> Result<(), Failure> {
+        let is_new = self.is_worth_noting(key)?;
         match &mut self.transaction {
             Some(transaction) => transaction.put(self.database, key, value, (kind, expiry))?,
             None => {
@@ -271,7 +281,19 @@ impl<'a> Keyspace<'a> {
             }
         }
         self.counters.changes.add(1);
+        if is_new {
+            self.notify(EventClass::New, "new", key);
+        }
         Ok(())
+    }
+
+    /// Whether an event reports that `key` is new if it is stored now: it is absent.
+    #[inline]
+    fn is_worth_noting(&mut self, key: &[u8]) -> Result<bool, Failure> {
+        match self.events {
+            Some(events) if events.wants(EventClass::New) => Ok(self.expiry(key)?.is_none()),
+            _ => Ok(false),
+        }
     }
 
     /// Removes `key`; returns whether it existed.
@@ -333,7 +355,7 @@ impl<'a> Keyspace<'a> {
                 decide(stored, Some(elements))
             };
             let updated = database.update_elements(key, HASH, decide)?;
-            self.changed(updated);
+            self.changed(key, updated);
         }
         result
     }
@@ -352,7 +374,7 @@ impl<'a> Keyspace<'a> {
                 Some(kind) => database.update_kind(key, kind, decide),
                 None => database.update_any(key, decide),
             };
-            return Ok(self.changed(updated?));
+            return Ok(self.changed(key, updated?));
         };
         let (mut old, mut decision, mut is_other) = (None, Decision::Keep, false);
         transaction.read(self.database, key, &mut |stored| {
@@ -371,7 +393,7 @@ impl<'a> Keyspace<'a> {
             Decision::Remove => {
                 let removed = transaction.remove(self.database, key)?;
                 return Ok(match removed {
-                    true => self.changed(Updated::Removed),
+                    true => self.changed(key, Updated::Removed),
                     false => Updated::Absent,
                 });
             }
@@ -380,10 +402,11 @@ impl<'a> Keyspace<'a> {
         };
         let kind = kind.unwrap_or_default();
         transaction.put(self.database, key, &value, (kind, expiry))?;
-        Ok(self.changed(match old {
+        let updated = match old {
             Some(_) => Updated::Replaced,
             None => Updated::Inserted,
-        }))
+        };
+        Ok(self.changed(key, updated))
     }
 
     /// Changes a part of the value of `key`, which `range` chooses from its length; its expiry is
@@ -397,10 +420,10 @@ impl<'a> Keyspace<'a> {
     ) -> Result<Updated, Failure> {
         if let Some(transaction) = &mut self.transaction {
             let updated = transaction.update_part(self.database, key, &range, &mut decide)?;
-            return Ok(self.changed(updated));
+            return Ok(self.changed(key, updated));
         }
         let database = self.store.database(self.database)?;
-        Ok(self.changed(database.update_part(key, range, decide)?))
+        Ok(self.changed(key, database.update_part(key, range, decide)?))
     }
 
     /// Sets when `key` expires, depending on its current expiry; `None` leaves it. `decide` may be
@@ -417,7 +440,7 @@ impl<'a> Keyspace<'a> {
                 transaction.update_expiry(self.database, key, &mut decide)?
             }
         };
-        Ok(self.changed(updated))
+        Ok(self.changed(key, updated))
     }
 
     /// Sets when `key` expires and calls `visit` with its value at that instant; returns whether it
@@ -446,7 +469,7 @@ impl<'a> Keyspace<'a> {
         if is_other {
             return Err(Failure::WrongType);
         }
-        if self.changed(updated) == Updated::Absent {
+        if self.changed(key, updated) == Updated::Absent {
             visit(None);
         }
         Ok(updated != Updated::Absent)
@@ -475,16 +498,22 @@ impl<'a> Keyspace<'a> {
         let Self {
             store,
             counters,
+            events,
             database,
             ..
         } = *self;
         let mut counted = Counters::default();
+        let noted = events.map_or(0, |events| events.noted().len());
         let result = store.transaction_on(keys, |transaction| {
             // The counts of an attempt that others have undone are discarded.
             counted = Counters::default();
+            if let Some(events) = events {
+                events.noted().truncate(noted);
+            }
             body(&mut Keyspace::new(
                 store,
                 &counted,
+                events,
                 database,
                 Some(transaction),
             ))
@@ -508,10 +537,48 @@ impl<'a> Keyspace<'a> {
     }
 
     /// Counts a key that was changed.
-    fn changed(&self, updated: Updated) -> Updated {
+    fn changed(&self, key: &[u8], updated: Updated) -> Updated {
+        if updated == Updated::Inserted {
+            self.notify(EventClass::New, "new", key);
+        }
         let is_change = !matches!(updated, Updated::Kept | Updated::Absent);
         self.counters.changes.add(u64::from(is_change));
         updated
+    }
+
+    /// Notes that something has happened to a key, if that is reported.
+    #[inline]
+    pub fn notify(&self, class: EventClass, name: &'static str, key: &[u8]) {
+        if let Some(events) = self.events {
+            events.note(class, name, self.database, key);
+        }
+    }
+
+    /// Forgets what was noted by an attempt that has failed.
+    pub fn forget_events(&self) {
+        if let Some(events) = self.events {
+            events.noted().truncate(0);
+        }
+    }
+
+    /// How many events are noted.
+    pub fn noted_events(&self) -> usize {
+        self.events.map_or(0, |events| events.noted().len())
+    }
+
+    /// Notes that `key` was looked up and is absent, before all but the first `place` events.
+    pub fn notify_miss(&self, key: &[u8], place: usize) {
+        if let Some(events) = self.events {
+            events.note_at(place, EventClass::KeyMiss, "keymiss", self.database, key);
+        }
+    }
+
+    /// As [`count`](Self::count), and notes a miss of `key`.
+    pub fn count_of(&self, key: &[u8], found: bool) {
+        self.count(found);
+        if !found {
+            self.notify(EventClass::KeyMiss, "keymiss", key);
+        }
     }
 
     /// Counts a hit or a miss, for a command that reads by [`update`](Self::update).

@@ -139,6 +139,26 @@ fn clients(page: &mut Exposition, server: &Shared) {
         "Clients whose next command waits for the end of a pause.",
     )
     .is(server.held());
+    let topics = server.pubsub.counts();
+    for (name, help, count) in [
+        (
+            "mneme_channels",
+            "Channels that somebody has subscribed to.",
+            topics.channels,
+        ),
+        (
+            "mneme_channel_patterns",
+            "Patterns of channels that somebody has subscribed to.",
+            topics.patterns,
+        ),
+        (
+            "mneme_shard_channels",
+            "Shard channels that somebody has subscribed to.",
+            topics.shard_channels,
+        ),
+    ] {
+        page.gauge(name, help).is(count);
+    }
     if let Some(days) = server.certificate_days() {
         page.gauge(
             "mneme_tls_certificate_days",

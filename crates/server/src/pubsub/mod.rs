@@ -23,6 +23,7 @@ mod primitives {
     pub use std::sync::{Mutex, MutexGuard};
 }
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) use self::inbox::Fed;
@@ -38,6 +39,8 @@ use crate::resp::{Protocol, Reply};
 pub(crate) struct PubSub {
     tables: RwLock<TopicTables>,
     inboxes: Box<[Inbox]>,
+    /// Whether there are clients that are shown all commands.
+    is_monitored: AtomicBool,
 }
 
 /// How many channels and patterns somebody has subscribed to.
@@ -53,6 +56,7 @@ impl PubSub {
     pub fn new(threads: usize) -> Self {
         Self {
             tables: RwLock::default(),
+            is_monitored: AtomicBool::new(false),
             inboxes: (0..threads).map(|_| Inbox::new()).collect(),
         }
     }
@@ -63,6 +67,47 @@ impl PubSub {
 
     fn change(&self) -> RwLockWriteGuard<'_, TopicTables> {
         self.tables.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows a client all commands from now on.
+    pub fn begin_monitoring(&self, entry: &Arc<Entry>) {
+        let mut tables = self.change();
+        tables.monitors.add(entry);
+        // SYNC: pairs with nothing: a command that was sent after the client has its reply is seen
+        // by a thread that has seen what came before the reply.
+        self.is_monitored.store(true, Ordering::Relaxed);
+    }
+
+    /// Shows a client no more commands.
+    pub fn end_monitoring(&self, entry: &Entry) {
+        let mut tables = self.change();
+        tables.monitors.remove(entry);
+        // SYNC: as above, under the same lock.
+        self.is_monitored
+            .store(tables.monitors.len() > 0, Ordering::Relaxed);
+    }
+
+    /// Whether there are clients that are shown all commands.
+    #[inline]
+    pub fn is_monitored(&self) -> bool {
+        // SYNC: as in `begin_monitoring`.
+        self.is_monitored.load(Ordering::Relaxed)
+    }
+
+    /// Sends `push` to the clients that are shown all commands. `wake` as in
+    /// [`publish`](Self::publish).
+    pub fn show(&self, push: Push, wake: impl FnMut(usize)) {
+        let tables = self.tables();
+        let monitors = tables.monitors.by_thread().iter();
+        let deliveries = monitors.map(|(thread, to)| {
+            let (push, to) = (push.clone(), Arc::clone(to));
+            (*thread, Delivery { push, to })
+        });
+        Posted::post(
+            |thread| &self.inboxes[thread].posted,
+            deliveries.collect(),
+            wake,
+        );
     }
 
     /// Adds a subscription that there is not. Returns its name, which all subscribers share.

@@ -15,6 +15,8 @@ pub(super) struct TopicTables {
     channels: BTreeMap<Arc<[u8]>, Subscribers>,
     patterns: BTreeMap<Arc<[u8]>, Subscribers>,
     shard_channels: BTreeMap<Arc<[u8]>, Subscribers>,
+    /// Those that are shown all commands.
+    pub monitors: Subscribers,
 }
 
 /// The subscribers of one topic.
@@ -36,7 +38,7 @@ impl Subscribers {
         &self.lists
     }
 
-    fn add(&mut self, entry: &Arc<Entry>) {
+    pub fn add(&mut self, entry: &Arc<Entry>) {
         let thread = entry.thread;
         let place = match self.lists.binary_search_by_key(&thread, |(one, _)| *one) {
             Ok(place) => place,
@@ -52,7 +54,7 @@ impl Subscribers {
         }
     }
 
-    fn remove(&mut self, entry: &Entry) {
+    pub fn remove(&mut self, entry: &Entry) {
         let found = self
             .lists
             .binary_search_by_key(&entry.thread, |(one, _)| *one);

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::notify;
+
 use super::address::{addresses, endpoint, words};
 use super::output_limit;
 use super::size::{SizeError, parse_size};
@@ -52,6 +54,8 @@ pub enum Kind {
     Endpoint,
     /// Redis' `class hard soft seconds`; the only class is `normal`.
     OutputLimit,
+    /// Letters of classes of events, as Redis has them.
+    Events,
     /// Pairs of seconds and changes, as in `900 1 300 10`, or empty for none.
     SavePoints,
 }
@@ -116,6 +120,9 @@ pub enum Refused {
     /// Not a limit.
     #[error("Error in hard, soft or soft_seconds setting in buffer limit configuration.")]
     NotALimit,
+    /// A letter that stands for no class of events.
+    #[error("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")]
+    NotEvents,
     /// Not pairs of seconds, at least 1, and changes.
     #[error("Invalid save parameters")]
     NotSavePoints,
@@ -196,6 +203,7 @@ impl Kind {
                         false => Err(Refused::NotAnEndpoint(text.to_owned())),
                     };
                 }
+                Kind::Events => i64::from(notify::parse(text).ok_or(Refused::NotEvents)?),
                 Kind::OutputLimit => return output_limit::normalised(text).map(Value::text),
                 Kind::SavePoints => {
                     let points = save_points(text).ok_or(Refused::NotSavePoints)?;
@@ -251,6 +259,7 @@ impl Value {
             Kind::SizeOrPercent if self.number < 0 => format!("{}%", -self.number),
             Kind::SizeOrPercent => self.number.to_string(),
             Kind::Permissions => format!("{:o}", self.number),
+            Kind::Events => notify::show(u32::try_from(self.number).unwrap_or(0)),
             Kind::Word(words) => usize::try_from(self.number)
                 .ok()
                 .and_then(|place| words.get(place))
@@ -303,6 +312,7 @@ impl fmt::Display for Kind {
             Kind::Addresses => f.write_str("addresses"),
             Kind::Endpoint => f.write_str("an address and a port"),
             Kind::SavePoints => f.write_str("pairs of seconds and changes"),
+            Kind::Events => f.write_str("letters of Ag$lshzxeKEtmdn"),
             Kind::OutputLimit => f.write_str("classes, each with two sizes and seconds"),
         }
     }

@@ -219,6 +219,11 @@ settings! {
     /// port, as in 127.0.0.1:9121. Not at all if empty. They contain counts, but no keys and no
     /// values, and need no password.
     Metrics: "metrics-listen", Kind::Endpoint, "", AtStart;
+    /// Which changes of keys are reported on channels, by letters: K on __keyspace@DB__:KEY, E on
+    /// __keyevent@DB__:EVENT; g any key, $ strings, h hashes, n new keys, m keys that were looked
+    /// up and are absent; A all but n and m. Nothing if empty. Letters of what there is not yet
+    /// are accepted: l, s, z, t, d; and x and e, for records that the store removes by itself.
+    NotifyEvents: "notify-keyspace-events", Kind::Events, "", Live;
     /// The TCP port; 0 lets the system choose a free one, which CONFIG GET shows and CONFIG REWRITE
     /// does not write. No TCP at all is an empty `bind`.
     Port: "port", Kind::Number { least: 0, most: 65_535 }, "6379", AtStart;

@@ -17,7 +17,7 @@ pub(crate) use finished::Finished;
 pub(crate) use latency::{Latency, Series};
 pub(crate) use pages::Pages;
 pub(crate) use rate::Rate;
-pub(crate) use slowlog::Slowlog;
+pub(crate) use slowlog::{Slowlog, is_secret};
 
 use crate::command::{Command, CommandTable};
 use crate::counters::Count;

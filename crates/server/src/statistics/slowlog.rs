@@ -109,7 +109,7 @@ const SECRETS: [&[u8]; 5] = [
 ];
 
 /// Whether argument `index` is a password.
-fn is_secret(args: Arguments<'_>, index: usize) -> bool {
+pub(crate) fn is_secret(args: Arguments<'_>, index: usize) -> bool {
     let is = |index: usize, word: &[u8]| args.at(index).eq_ignore_ascii_case(word);
     if is(0, b"AUTH") {
         return index > 0;

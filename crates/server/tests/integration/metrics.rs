@@ -117,6 +117,9 @@ fn metrics_equal_info() {
     let info = Info(client.line("INFO everything").text());
     for (series, name) in [
         ("mneme_connected_clients", "connected_clients"),
+        ("mneme_channels", "pubsub_channels"),
+        ("mneme_channel_patterns", "pubsub_patterns"),
+        ("mneme_shard_channels", "pubsubshard_channels"),
         ("mneme_max_clients", "maxclients"),
         ("mneme_blocked_clients", "blocked_clients"),
         (

@@ -114,6 +114,15 @@ pub fn page(place: &str, now: &Sample, before: Option<&Sample>) -> String {
         info.number("maxclients"),
         info.number("rejected_connections"),
     );
+    let topics = ["pubsub_channels", "pubsub_patterns", "pubsubshard_channels"];
+    if let topics @ [channels, patterns, shard] = topics.map(|field| info.number(field))
+        && topics.iter().sum::<u64>() > 0
+    {
+        let _ = writeln!(
+            page,
+            "channels    {channels}, {patterns} patterns, {shard} shard channels"
+        );
+    }
     let keys: Vec<String> = info
         .beginning("db")
         .filter(|(_, list)| list.starts_with("keys="))

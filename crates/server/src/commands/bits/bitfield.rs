@@ -8,7 +8,7 @@ use super::field::{Field, Overflow};
 use super::span::bytes_of;
 use crate::command::*;
 use crate::resp::{Arguments, Reply};
-use mneme_log::{Decision, Patch};
+use mneme_log::{Decision, Patch, Updated};
 
 pub(super) static BITFIELD: Command = Command {
     name: "bitfield",
@@ -228,7 +228,7 @@ fn change(
     let (key, reply) = (call.args.at(1), &mut call.reply);
     let (first, position) = (piece.start, reply.position());
     let range = |_| piece.clone();
-    call.keyspace.update_part(key, range, |old| {
+    let updated = call.keyspace.update_part(key, range, |old| {
         let (old, len) = old.map_or((&[][..], 0), |old| (old.bytes, old.len));
         let mut part = Cow::Borrowed(old);
         if len < end {
@@ -244,6 +244,9 @@ fn change(
             },
         }
     })?;
+    if !matches!(updated, Updated::Kept | Updated::Absent) {
+        call.keyspace.notify(EventClass::String, "setbit", key);
+    }
     Ok(())
 }
 
@@ -252,7 +255,7 @@ fn change(
 fn change_far(call: &mut Call<'_>, operations: &[Operation], end: usize) -> Outcome {
     let (key, reply) = (call.args.at(1), &mut call.reply);
     let position = reply.position();
-    call.keyspace.update(key, |old| {
+    let updated = call.keyspace.update(key, |old| {
         let old = old.map_or(&[][..], |old| old.value);
         let mut value = Cow::Borrowed(old);
         if old.len() < end {
@@ -269,6 +272,9 @@ fn change_far(call: &mut Call<'_>, operations: &[Operation], end: usize) -> Outc
             Cow::Owned(value) => Decision::Replace(value),
         }
     })?;
+    if !matches!(updated, Updated::Kept | Updated::Absent) {
+        call.keyspace.notify(EventClass::String, "setbit", key);
+    }
     Ok(())
 }
 

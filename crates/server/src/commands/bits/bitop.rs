@@ -58,9 +58,12 @@ fn run(call: &mut Call<'_>) -> Outcome {
             result.iter_mut().for_each(|byte| *byte = !*byte);
         }
         if result.is_empty() {
-            keyspace.remove(target)?;
+            if keyspace.remove(target)? {
+                keyspace.notify(EventClass::Generic, "del", target);
+            }
         } else {
             keyspace.put(target, &result, Expiry::Never)?;
+            keyspace.notify(EventClass::String, "set", target);
         }
         Ok(result.len())
     })?;

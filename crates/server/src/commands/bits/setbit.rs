@@ -3,7 +3,7 @@
 use super::getbit::mask;
 use crate::command::*;
 use crate::resp::parse_i64;
-use mneme_log::Patch;
+use mneme_log::{Patch, Updated};
 
 pub(super) static SETBIT: Command = Command {
     name: "setbit",
@@ -36,7 +36,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let (index, mask) = (offset / 8, mask(offset));
     let mut was = false;
     let (key, byte) = (call.args.at(1), |_| index..index + 1);
-    call.keyspace.update_part(key, byte, |part| {
+    let updated = call.keyspace.update_part(key, byte, |part| {
         let byte = part.and_then(|part| part.bytes.first().copied());
         was = byte.is_some_and(|byte| byte & mask != 0);
         if byte.is_some() && was == bit {
@@ -48,6 +48,9 @@ fn run(call: &mut Call<'_>) -> Outcome {
             bytes: vec![byte.unwrap_or(0) ^ flipped].into(),
         }
     })?;
+    if !matches!(updated, Updated::Kept | Updated::Absent) {
+        call.keyspace.notify(EventClass::String, "setbit", key);
+    }
     call.reply.integer(i64::from(was));
     Ok(())
 }

@@ -23,5 +23,11 @@ pub(super) const COUNTED: Command = Command {
 
 /// Also used by `UNLINK`: removing a key never takes longer for a larger value.
 pub(super) fn remove(call: &mut Call<'_>) -> Outcome {
-    call.count_keys(|keyspace, key| keyspace.remove(key))
+    call.count_keys(|keyspace, key| {
+        let removed = keyspace.remove(key)?;
+        if removed {
+            keyspace.notify(EventClass::Generic, "del", key);
+        }
+        Ok(removed)
+    })
 }

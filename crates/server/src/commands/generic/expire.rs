@@ -137,7 +137,8 @@ fn expire(call: &mut Call<'_>, name: &str, notation: Notation) -> Outcome {
     // Times before 1970 are past, like 1970 itself.
     let unix_ms = unix_ms.max(1).unsigned_abs();
     let (key, mut holds) = (call.args.at(1), false);
-    if unix_ms <= call.wall_ms() {
+    let is_over = unix_ms <= call.wall_ms();
+    if is_over {
         call.keyspace.update_any(key, |old| {
             holds = old.is_some_and(|old| conditions.hold(old.expiry, unix_ms));
             if holds {
@@ -151,6 +152,10 @@ fn expire(call: &mut Call<'_>, name: &str, notation: Notation) -> Outcome {
             holds = conditions.hold(old, unix_ms);
             holds.then_some(Expiry::At(unix_ms))
         })?;
+    }
+    if holds {
+        let name = if is_over { "del" } else { "expire" };
+        call.keyspace.notify(EventClass::Generic, name, key);
     }
     call.reply.integer(i64::from(holds));
     Ok(())

@@ -18,7 +18,7 @@ pub(super) static TYPE: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let kind = call.keyspace.kind(call.args.at(1))?;
-    call.keyspace.count(kind.is_some());
+    call.keyspace.count_of(call.args.at(1), kind.is_some());
     call.reply.simple(kind.map_or("none", type_name));
     Ok(())
 }

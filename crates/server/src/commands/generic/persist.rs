@@ -21,6 +21,10 @@ fn run(call: &mut Call<'_>) -> Outcome {
         persisted = old != Expiry::Never;
         persisted.then_some(Expiry::Never)
     })?;
+    if persisted {
+        call.keyspace
+            .notify(EventClass::Generic, "persist", call.args.at(1));
+    }
     call.reply.integer(i64::from(persisted));
     Ok(())
 }

@@ -102,6 +102,12 @@ fn rename(call: &mut Call<'_>, replace: bool) -> Result<bool, Failure> {
             Ok(moved)
         })?
     };
+    if moved == Some(true) && key != new_key {
+        call.keyspace
+            .notify(EventClass::Generic, "rename_from", key);
+        call.keyspace
+            .notify(EventClass::Generic, "rename_to", new_key);
+    }
     moved.ok_or(Failure::other("ERR no such key"))
 }
 
@@ -127,7 +133,11 @@ fn copy(call: &mut Call<'_>) -> Outcome {
     let copied = call.keyspace.atomically_on(&keys, |keyspace| {
         transfer(keyspace, key, (database, new_key), replace)
     })?;
-    call.keyspace.count(copied.is_some());
+    call.keyspace.count_of(key, copied.is_some());
+    if copied == Some(true) {
+        let target = call.keyspace.other(database);
+        target.notify(EventClass::Generic, "copy_to", new_key);
+    }
     call.reply.integer(i64::from(copied == Some(true)));
     Ok(())
 }
@@ -145,6 +155,11 @@ fn move_to(call: &mut Call<'_>) -> Outcome {
         }
         Ok(moved)
     })?;
+    if moved == Some(true) {
+        call.keyspace.notify(EventClass::Generic, "move_from", key);
+        let target = call.keyspace.other(database);
+        target.notify(EventClass::Generic, "move_to", key);
+    }
     call.reply.integer(i64::from(moved == Some(true)));
     Ok(())
 }
@@ -162,12 +177,18 @@ fn transfer(
         return Ok(None);
     }
     let mut target = keyspace.other(to.0);
-    if !replace && target.expiry(to.1)?.is_some() {
+    let is_there = target.expiry(to.1)?.is_some();
+    if !replace && is_there {
         return Ok(Some(false));
     }
     let Some((value, kind, expiry)) = keyspace.read_stored(key, |old| old.map(copied))? else {
         return Ok(None);
     };
-    keyspace.other(to.0).put_kind(to.1, &value, kind, expiry)?;
+    let mut target = keyspace.other(to.0);
+    target.put_kind(to.1, &value, kind, expiry)?;
+    if is_there {
+        // As in Redis, which removes it first.
+        target.notify(EventClass::New, "new", to.1);
+    }
     Ok(Some(true))
 }

@@ -50,7 +50,7 @@ const ALL: Command = Command {
 /// 1970.
 fn time(call: &mut Call<'_>, say: fn(u64, u64) -> u64) -> Outcome {
     let expiry = call.keyspace.expiry(call.args.at(1))?;
-    call.keyspace.count(expiry.is_some());
+    call.keyspace.count_of(call.args.at(1), expiry.is_some());
     call.reply.integer(match expiry {
         None => -2,
         Some(Expiry::Never) => -1,

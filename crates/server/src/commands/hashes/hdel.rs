@@ -20,10 +20,18 @@ pub(super) static HDEL: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let fields: Vec<&[u8]> = call.args.from(2).iter().collect();
-    let removed = call.keyspace.update_hash(call.args.at(1), |hash| {
+    let (removed, is_gone) = call.keyspace.update_hash(call.args.at(1), |hash| {
         let removed = hash.remove_many(&fields)?;
-        Ok((removed, removed > 0))
+        Ok(((removed, hash.is_empty()?), removed > 0))
     })?;
+    if removed > 0 {
+        call.keyspace
+            .notify(EventClass::Hash, "hdel", call.args.at(1));
+        if is_gone {
+            call.keyspace
+                .notify(EventClass::Generic, "del", call.args.at(1));
+        }
+    }
     call.reply.integer(removed as i64);
     Ok(())
 }

@@ -49,6 +49,8 @@ fn increment(call: &mut Call<'_>) -> Outcome {
         hash.convert(limits)?;
         Ok((sum, true))
     })?;
+    call.keyspace
+        .notify(EventClass::Hash, "hincrby", call.args.at(1));
     call.reply.integer(sum);
     Ok(())
 }
@@ -74,6 +76,8 @@ fn increment_float(call: &mut Call<'_>) -> Outcome {
         hash.convert(limits)?;
         Ok((sum, true))
     })?;
+    call.keyspace
+        .notify(EventClass::Hash, "hincrbyfloat", call.args.at(1));
     call.reply.bulk(sum.as_bytes());
     Ok(())
 }

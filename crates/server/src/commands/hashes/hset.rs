@@ -8,6 +8,8 @@ pub(super) static HSET: Command = Command {
     summary: "Sets fields of a hash to values",
     run: |call| {
         let new = set(call, "hset")?;
+        call.keyspace
+            .notify(EventClass::Hash, "hset", call.args.at(1));
         call.reply.integer(new as i64);
         Ok(())
     },
@@ -19,6 +21,8 @@ pub(super) static HMSET: Command = Command {
     summary: "Sets fields of a hash to values, as HSET does",
     run: |call| {
         set(call, "hmset")?;
+        call.keyspace
+            .notify(EventClass::Hash, "hset", call.args.at(1));
         call.reply.ok();
         Ok(())
     },
@@ -48,6 +52,10 @@ pub(super) static HSETNX: Command = Command {
             hash.convert(limits)?;
             Ok((true, true))
         })?;
+        if is_new {
+            call.keyspace
+                .notify(EventClass::Hash, "hset", call.args.at(1));
+        }
         call.reply.integer(i64::from(is_new));
         Ok(())
     },

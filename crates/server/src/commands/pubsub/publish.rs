@@ -3,6 +3,7 @@
 use super::PLAIN;
 use crate::client::Topic;
 use crate::command::*;
+use crate::report_events::report_events;
 
 /// What both have in common.
 const BOTH: Command = Command {
@@ -40,6 +41,10 @@ pub(super) static SPUBLISH: Command = Command {
 };
 
 fn publish(call: &mut Call<'_>, topic: Topic) -> Outcome {
+    // A transaction with this command runs once, so that what was done before it stands.
+    if call.client.event_flags != 0 {
+        report_events(call.server, call.client, true);
+    }
     let receivers = call.publish(topic, call.args.at(1), call.args.at(2));
     // One that has subscribed to the channel itself gets the message first.
     call.drain_pushes();

@@ -4,7 +4,7 @@ use crate::command::*;
 use crate::commands::help;
 use crate::configure::{self, ChangeError, SettingChange};
 use crate::glob::Steps;
-use crate::settings::{SETTINGS, Setting};
+use crate::settings::{Key, SETTINGS, Setting};
 
 pub(super) static CONFIG: Command = Command {
     name: "config",
@@ -124,6 +124,8 @@ fn set(call: &mut Call<'_>) -> Outcome {
         ),
         refused => Failure::other(format!("ERR {refused}")),
     })?;
+    // What it has sent already behind this goes by it, too.
+    call.client.event_flags = call.server.settings.number(Key::NotifyEvents) as u32;
     call.reply.ok();
     Ok(())
 }

@@ -11,6 +11,7 @@ mod latency;
 mod lolwut;
 mod memory;
 mod mneme_command;
+mod monitor;
 mod save;
 mod shutdown;
 mod slowlog;
@@ -32,6 +33,7 @@ pub(super) const ALL: &[&Command] = &[
     &lolwut::LOLWUT,
     &memory::MEMORY,
     &mneme_command::MNEME,
+    &monitor::MONITOR,
     &save::BGREWRITEAOF,
     &save::BGSAVE,
     &save::LASTSAVE,

@@ -39,6 +39,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
     if len > longest {
         return Err(Failure::TooLong);
     }
+    call.keyspace
+        .notify(EventClass::String, "append", call.args.at(1));
     call.reply.integer(len as i64);
     Ok(())
 }

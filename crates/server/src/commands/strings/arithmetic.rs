@@ -29,6 +29,9 @@ pub(super) fn increment(call: &mut Call<'_>, delta: i64) -> Outcome {
             Err(_) => Decision::Keep,
         }
     })?;
-    call.reply.integer(sum?);
+    let sum = sum?;
+    call.keyspace
+        .notify(EventClass::String, "incrby", call.args.at(1));
+    call.reply.integer(sum);
     Ok(())
 }

@@ -20,6 +20,9 @@ pub(super) static GETDEL: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    call.update_returning(|_| Decision::Remove)?;
+    if call.update_returning(|_| Decision::Remove)? {
+        call.keyspace
+            .notify(EventClass::Generic, "del", call.args.at(1));
+    }
     Ok(())
 }

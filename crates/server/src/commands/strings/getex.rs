@@ -2,7 +2,7 @@
 
 use crate::command::*;
 use crate::commands::expiration::Notation;
-use mneme_log::{Decision, Expiry, ValueKind};
+use mneme_log::{Decision, Expiry, Stored, ValueKind};
 
 pub(super) static GETEX: Command = Command {
     name: "getex",
@@ -57,7 +57,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
             // If there is no key, an invalid time does not matter.
             let kind = call.keyspace.kind(call.args.at(1))?;
             let found = kind.is_some();
-            call.keyspace.count(found);
+            call.keyspace.count_of(call.args.at(1), found);
             if kind.is_some_and(|kind| kind != ValueKind::STRING) {
                 return Err(Failure::WrongType);
             }
@@ -65,10 +65,19 @@ fn run(call: &mut Call<'_>) -> Outcome {
             return if found { Err(failure) } else { Ok(()) };
         }
         Ok(Expiry::At(ms)) if ms <= now_ms => {
-            call.update_returning(|old| old.map_or(Decision::Keep, |_| Decision::Remove))?;
+            let removes =
+                |old: Option<Stored<'_>>| old.map_or(Decision::Keep, |_| Decision::Remove);
+            if call.update_returning(removes)? {
+                call.keyspace
+                    .notify(EventClass::Generic, "del", call.args.at(1));
+            }
             return Ok(());
         }
         Ok(expiry) => expiry,
+    };
+    let had_expiry = match expiry {
+        Expiry::Never => matches!(call.keyspace.expiry(call.args.at(1))?, Some(Expiry::At(_))),
+        Expiry::At(_) => true,
     };
     let (key, reply) = (call.args.at(1), &mut call.reply);
     let position = reply.position();
@@ -76,7 +85,14 @@ fn run(call: &mut Call<'_>) -> Outcome {
         reply.truncate(position);
         reply.value(value);
     })?;
-    call.keyspace.count(found);
+    call.keyspace.count_of(key, found);
+    if found && had_expiry {
+        let name = match expiry {
+            Expiry::Never => "persist",
+            Expiry::At(_) => "expire",
+        };
+        call.keyspace.notify(EventClass::Generic, name, key);
+    }
     Ok(())
 }
 

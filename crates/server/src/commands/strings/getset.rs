@@ -22,5 +22,7 @@ pub(super) static GETSET: Command = Command {
 fn run(call: &mut Call<'_>) -> Outcome {
     let value = call.args.at(2);
     call.update_returning(|_| Decision::ReplaceUntil(value.to_vec(), Expiry::Never))?;
+    call.keyspace
+        .notify(EventClass::String, "set", call.args.at(1));
     Ok(())
 }

@@ -36,6 +36,9 @@ fn run(call: &mut Call<'_>) -> Outcome {
             Err(_) => Decision::Keep,
         }
     })?;
-    call.reply.bulk(sum?.as_bytes());
+    let sum = sum?;
+    call.keyspace
+        .notify(EventClass::String, "incrbyfloat", call.args.at(1));
+    call.reply.bulk(sum.as_bytes());
     Ok(())
 }

@@ -82,7 +82,9 @@ fn pairs<'a>(call: &Call<'a>, name: &'static str) -> Result<Arguments<'a>, Failu
 }
 
 fn put_all(keyspace: &mut Keyspace<'_>, pairs: Arguments<'_>) -> Outcome {
-    (0..pairs.len())
-        .step_by(2)
-        .try_for_each(|key| keyspace.put(pairs.at(key), pairs.at(key + 1), Expiry::Never))
+    (0..pairs.len()).step_by(2).try_for_each(|key| {
+        keyspace.put(pairs.at(key), pairs.at(key + 1), Expiry::Never)?;
+        keyspace.notify(EventClass::String, "set", pairs.at(key));
+        Ok(())
+    })
 }

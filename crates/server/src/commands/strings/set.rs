@@ -92,23 +92,43 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let (key, value) = (call.args.at(1), call.args.at(2));
     if let (Condition::Always, false, Lifetime::New(expiry)) = (condition, return_old, expiry) {
         call.keyspace.put(key, value, expiry)?;
+        note(call, key, Lifetime::New(expiry));
         call.reply.ok();
         return Ok(());
     }
-    let decide = |old: Option<Stored<'_>>| match (condition, old, expiry) {
-        (Condition::IfAbsent, Some(_), _) | (Condition::IfPresent, None, _) => Decision::Keep,
-        (_, _, Lifetime::Kept) => Decision::Replace(value.to_vec()),
-        (_, _, Lifetime::New(expiry)) => Decision::ReplaceUntil(value.to_vec(), expiry),
+    let mut is_set = false;
+    let decide = |old: Option<Stored<'_>>| {
+        is_set = match condition {
+            Condition::Always => true,
+            Condition::IfAbsent => old.is_none(),
+            Condition::IfPresent => old.is_some(),
+        };
+        match expiry {
+            _ if !is_set => Decision::Keep,
+            Lifetime::Kept => Decision::Replace(value.to_vec()),
+            Lifetime::New(expiry) => Decision::ReplaceUntil(value.to_vec(), expiry),
+        }
     };
     if return_old {
         call.update_returning(decide)?;
-        return Ok(());
+    } else {
+        match call.keyspace.update_any(key, decide)? {
+            Updated::Kept | Updated::Absent if condition != Condition::Always => call.reply.null(),
+            _ => call.reply.ok(),
+        }
     }
-    match call.keyspace.update_any(key, decide)? {
-        Updated::Kept | Updated::Absent if condition != Condition::Always => call.reply.null(),
-        _ => call.reply.ok(),
+    if is_set {
+        note(call, key, expiry);
     }
     Ok(())
+}
+
+/// Notes that a key has been set.
+fn note(call: &Call<'_>, key: &[u8], expiry: Lifetime) {
+    call.keyspace.notify(EventClass::String, "set", key);
+    if matches!(expiry, Lifetime::New(Expiry::At(_))) {
+        call.keyspace.notify(EventClass::Generic, "expire", key);
+    }
 }
 
 fn options(call: &Call<'_>) -> Result<Options, Failure> {

@@ -40,6 +40,10 @@ fn set(call: &mut Call<'_>, name: &str, notation: Notation) -> Outcome {
     let expiry = call.expiry(2, notation, name)?;
     call.keyspace
         .put(call.args.at(1), call.args.at(3), expiry)?;
+    call.keyspace
+        .notify(EventClass::String, "set", call.args.at(1));
+    call.keyspace
+        .notify(EventClass::Generic, "expire", call.args.at(1));
     call.reply.ok();
     Ok(())
 }

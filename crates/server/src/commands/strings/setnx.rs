@@ -21,6 +21,10 @@ fn run(call: &mut Call<'_>) -> Outcome {
         Some(_) => Decision::Keep,
         None => Decision::Replace(value.to_vec()),
     })?;
+    if updated == Updated::Inserted {
+        call.keyspace
+            .notify(EventClass::String, "set", call.args.at(1));
+    }
     call.reply.integer(i64::from(updated == Updated::Inserted));
     Ok(())
 }

@@ -47,6 +47,10 @@ fn run(call: &mut Call<'_>) -> Outcome {
     if too_long {
         return Err(Failure::TooLong);
     }
+    if !part.is_empty() {
+        call.keyspace
+            .notify(EventClass::String, "setrange", call.args.at(1));
+    }
     call.reply.integer(len as i64);
     Ok(())
 }

@@ -16,6 +16,7 @@ use crate::command::*;
 use crate::counters::Counters;
 use crate::denial;
 use crate::keyspace::RecordOperations;
+use crate::monitor;
 use crate::statistics::Finished;
 use crate::transaction_queue::Queue;
 
@@ -42,6 +43,8 @@ pub(super) static EXEC: Command = Command {
 /// How long a command of the last attempt took, and why it failed if it did.
 struct Taken {
     nanoseconds: u64,
+    /// The database that was selected when it was done.
+    database: usize,
     failure: Option<Failure>,
     /// What the client's user was not permitted, and which user that was.
     denied: Option<(Denied, Arc<User>)>,
@@ -66,6 +69,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let mut attempt = |transaction: Option<&mut dyn RecordOperations>| {
         call.reply.truncate(position);
         call.client.database = database;
+        call.keyspace.forget_events();
         taken.clear();
         counted = Counters::default();
         carry_out(call, &queue, &counted, &mut taken, transaction)
@@ -112,6 +116,10 @@ fn run(call: &mut Call<'_>) -> Outcome {
                         args,
                     );
                 }
+                if call.client.is_monitored {
+                    let (command, args) = (queued.command, queued.args());
+                    monitor::show(call.server, call.client, taken.database, command, args);
+                }
                 Finished {
                     command: queued.command,
                     args: queued.args(),
@@ -157,6 +165,7 @@ fn carry_out(
         if call.reply.is_over() && queued.command.has(Flag::Readonly) {
             taken.push(Taken {
                 nanoseconds: 0,
+                database: call.client.database,
                 failure: None,
                 denied: None,
             });
@@ -219,6 +228,7 @@ fn carry_out(
         let now_ns = call.server.now_ns();
         taken.push(Taken {
             nanoseconds: now_ns.saturating_sub(marked_ns),
+            database: call.client.database,
             failure,
             denied,
         });

@@ -1,0 +1,198 @@
+//! Keyspace notifications: which changes of keys are reported on channels
+//! (`notify-keyspace-events`), as Redis names them.
+//!
+//! A command notes its events as it makes its changes; **they are published once the changes are
+//! made, in their order, and only if they are**: what an attempt of a transaction notes that is
+//! undone is forgotten with it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum EventClass {
+    /// A key, whatever it holds.
+    Generic = 1 << 2,
+    String = 1 << 3,
+    Hash = 1 << 6,
+    /// A key that was looked up and is absent.
+    KeyMiss = 1 << 11,
+    /// A key that was absent.
+    New = 1 << 14,
+}
+
+/// Messages on `__keyspace@db__:key`.
+const KEYSPACE: u32 = 1;
+/// Messages on `__keyevent@db__:event`.
+const KEYEVENT: u32 = 1 << 1;
+
+/// The letters of the classes, in the order in which they are shown.
+const LETTERS: [(char, u32); 14] = [
+    ('g', EventClass::Generic as u32),
+    ('$', EventClass::String as u32),
+    ('l', 1 << 4),
+    ('s', 1 << 5),
+    ('h', EventClass::Hash as u32),
+    ('z', 1 << 7),
+    ('x', 1 << 8),
+    ('e', 1 << 9),
+    ('t', 1 << 10),
+    ('d', 1 << 13),
+    ('n', EventClass::New as u32),
+    ('K', KEYSPACE),
+    ('E', KEYEVENT),
+    ('m', EventClass::KeyMiss as u32),
+];
+
+/// The classes that `A` stands for: all but the last two, which are frequent.
+const ALL: u32 = 0b10_0111_1111_1100;
+
+/// The flags of a text of such letters; `None` if it has another.
+pub(crate) fn parse(text: &str) -> Option<u32> {
+    text.chars().try_fold(0, |flags, letter| match letter {
+        'A' => Some(flags | ALL),
+        letter => {
+            let known = LETTERS.iter().find(|(one, _)| *one == letter);
+            known.map(|(_, flag)| flags | flag)
+        }
+    })
+}
+
+/// The text of flags.
+pub(crate) fn show(flags: u32) -> String {
+    let has_all = flags & ALL == ALL;
+    let all = has_all.then_some('A');
+    let letters = LETTERS
+        .iter()
+        .filter(|(_, flag)| flags & flag != 0 && !(has_all && ALL & flag != 0));
+    all.into_iter()
+        .chain(letters.map(|(letter, _)| *letter))
+        .collect()
+}
+
+/// Something that has happened to a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct KeyEvent {
+    pub name: &'static str,
+    pub database: usize,
+    pub key: Box<[u8]>,
+}
+
+impl KeyEvent {
+    /// Calls `publish` with the channels and the messages that report it.
+    pub fn report(&self, flags: u32, mut publish: impl FnMut(&[u8], &[u8])) {
+        let Self {
+            name,
+            database,
+            key,
+        } = self;
+        if flags & KEYSPACE != 0 {
+            let channel = [format!("__keyspace@{database}__:").as_bytes(), key].concat();
+            publish(&channel, name.as_bytes());
+        }
+        if flags & KEYEVENT != 0 {
+            let channel = format!("__keyevent@{database}__:{name}");
+            publish(channel.as_bytes(), key);
+        }
+    }
+}
+
+/// Events of the command that a thread executes. Of that thread alone.
+#[derive(Debug, Default)]
+pub(crate) struct NotedEvents(Mutex<Vec<KeyEvent>>);
+
+impl NotedEvents {
+    fn events(&self) -> MutexGuard<'_, Vec<KeyEvent>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.events().len()
+    }
+
+    /// Forgets all but the first `len`.
+    pub fn truncate(&self, len: usize) {
+        self.events().truncate(len);
+    }
+
+    /// Takes them out.
+    pub fn take(&self) -> Vec<KeyEvent> {
+        std::mem::take(&mut *self.events())
+    }
+}
+
+/// Where a command notes its events.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EventNotes<'a> {
+    flags: u32,
+    noted: &'a NotedEvents,
+}
+
+impl<'a> EventNotes<'a> {
+    /// With these flags, unless nothing is reported.
+    #[inline]
+    pub fn new(flags: u32, noted: &'a NotedEvents) -> Option<Self> {
+        (flags & (KEYSPACE | KEYEVENT) != 0).then_some(Self { flags, noted })
+    }
+
+    /// Whether events of this class are reported.
+    pub fn wants(self, class: EventClass) -> bool {
+        self.flags & class as u32 != 0
+    }
+
+    /// Notes an event, if it is of a class that is reported.
+    pub fn note(self, class: EventClass, name: &'static str, database: usize, key: &[u8]) {
+        self.note_at(usize::MAX, class, name, database, key);
+    }
+
+    /// Likewise, before all but the first `place` of them.
+    pub fn note_at(
+        self,
+        place: usize,
+        class: EventClass,
+        name: &'static str,
+        database: usize,
+        key: &[u8],
+    ) {
+        if self.wants(class) {
+            let key = key.into();
+            let mut events = self.noted.events();
+            let place = place.min(events.len());
+            events.insert(
+                place,
+                KeyEvent {
+                    name,
+                    database,
+                    key,
+                },
+            );
+        }
+    }
+
+    /// Those that are noted.
+    pub fn noted(self) -> &'a NotedEvents {
+        self.noted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_read_and_shown_as_in_redis() {
+        for (text, shown) in [
+            ("", ""),
+            ("gKE", "gKE"),
+            ("$lshzxeKE", "$lshzxeKE"),
+            ("KA", "AK"),
+            ("AE", "AE"),
+            ("g$lshzxetd", "A"),
+            ("AKEmn", "AnKEm"),
+        ] {
+            assert_eq!(parse(text).map(show).as_deref(), Some(shown), "{text}");
+        }
+        assert_eq!(parse("KEq"), None);
+    }
+}
