@@ -163,7 +163,10 @@ fn strings_are_copied_from_redis_as_the_documentation_says() {
     let output = python().args(["-c", program, &from, &to]).output().unwrap();
     let [said, failed] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     assert!(output.status.success(), "{failed}");
-    assert_eq!(said, "1000 copied, 1 are no strings and were left out\n");
+    assert_eq!(
+        said,
+        "1000 copied, 1 are neither strings nor hashes and were left out\n"
+    );
 
     let mut ours = Client::connect(address);
     assert_eq!(ours.line("DBSIZE"), Reply::Integer(1000));
