@@ -126,7 +126,7 @@ fn programs_with_redis_py_run() {
 /// The program on the page "Coming from Redis" copies bytes unchanged, and keeps the expiry of
 /// keys.
 #[test]
-fn strings_are_copied_from_redis_as_the_documentation_says() {
+fn strings_and_hashes_are_copied_from_redis_as_the_documentation_says() {
     let Some(redis) = Redis::start() else { return };
     let python = || Command::new("/usr/bin/python3");
     let there = python().args(["-c", "import redis"]).output();
@@ -148,6 +148,7 @@ fn strings_are_copied_from_redis_as_the_documentation_says() {
         theirs.command(&[&b"PEXPIRE"[..], &key(n), time.as_bytes()]);
     }
     theirs.line("RPUSH list a");
+    theirs.command(&[&b"HSET"[..], b"hash", &binary, b"1", b"f", &binary]);
     // In another database than the one that is copied.
     theirs.line("SELECT 1");
     theirs.line("SET elsewhere 1");
@@ -165,11 +166,15 @@ fn strings_are_copied_from_redis_as_the_documentation_says() {
     assert!(output.status.success(), "{failed}");
     assert_eq!(
         said,
-        "1000 copied, 1 are neither strings nor hashes and were left out\n"
+        "1001 copied, 1 are neither strings nor hashes and were left out\n"
     );
 
     let mut ours = Client::connect(address);
-    assert_eq!(ours.line("DBSIZE"), Reply::Integer(1000));
+    assert_eq!(ours.line("DBSIZE"), Reply::Integer(1001));
+    let copied = ours.command(&[&b"HGET"[..], b"hash", b"f"]);
+    assert_eq!(copied, Reply::bulk(binary.clone()));
+    let copied = ours.command(&[&b"HGET"[..], b"hash", &binary]);
+    assert_eq!(copied, Reply::bulk(b"1"));
     for n in 0..1000 {
         let value = ours.command(&[&b"GET"[..], &key(n)]);
         assert_eq!(value, Reply::bulk(binary.repeat(n % 50)));
