@@ -104,7 +104,7 @@ fn the_header_is_cplusplus_too() {
     assert_eq!(program.says(&[]), "s\n");
 }
 
-/// What a program with types made is not handed to one without, nor the other way round.
+/// A typed root, set by a Rust program, is not returned to a C program, and the other way round.
 #[test]
 fn roots_of_rust_and_of_c_are_kept_apart() {
     use mneme_space::{Attachment, RootError, Schema, Segment};

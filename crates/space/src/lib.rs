@@ -20,12 +20,13 @@
 //! let registry = Registry::open(&root)?;                       // or open_default()
 //! let made = registry.segment("visits").max_size(8 << 30).mode(0o660).create()?;
 //! let attached = Attachment::new([(&made, Access::ReadWrite)])?;
-//! attached.enter(|here| {
+//! let filled = attached.enter(|here| {
 //!     let heap = here.heap("visits")?;
 //!     let visits = here.create_root::<Visits>("visits", SegMap::new_in)?;
 //!     visits.insert(SegString::from_str_in("Ada", heap), 1);
 //!     Ok::<_, mneme_space::RootError>(())
-//! })??;
+//! })?; // an error here: the section could not be entered
+//! filled?; // an error here: the closure returned it
 //! drop(attached);
 //!
 //! // Later, in another process with the permission: the same map, at the same address.
@@ -33,8 +34,8 @@
 //! let attached = Attachment::new([(&found, Access::ReadOnly)])?;
 //! let of_ada = attached.read(|here| Ok::<_, mneme_space::RootError>(
 //!     here.root::<Visits>("visits")?.get("Ada").copied(),
-//! ))??;
-//! assert_eq!(of_ada, Some(1));
+//! ))?;
+//! assert_eq!(of_ada?, Some(1));
 //! # drop(attached);
 //! found.remove()?;
 //! # std::fs::remove_dir_all(&root)?;

@@ -52,8 +52,8 @@ fn built() -> &'static [PathBuf] {
         let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
         let mut build = Command::new(cargo);
         build.args(["build", "--lib", "--bin", "mneme"]);
-        // With a test, and with all packages, dependencies get the features that they have in
-        // `cargo test --workspace`: what that has built is not built again.
+        // With a test and all packages selected, dependencies are built with the features they have
+        // in `cargo test --workspace`, so that its build is reused.
         build.args(["--workspace", "--test", "header"]);
         build.args(["--message-format", "json"]);
         if !cfg!(debug_assertions) {
@@ -200,7 +200,7 @@ impl Program<'_> {
         self.command(arguments).output().unwrap()
     }
 
-    /// What it prints; it must succeed.
+    /// The program's output; it must succeed.
     pub fn says(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let complaint = String::from_utf8_lossy(&output.stderr);

@@ -205,6 +205,7 @@ impl Builder {
     ///
     /// # Errors
     /// The capacity is below the minimum or beyond the machine's memory, or the kernel refuses it.
+    #[doc(alias = "in_memory")]
     pub fn open_private(self) -> Result<LogStore, OpenError> {
         let bytes = self.checked_capacity()?;
         let machine = mneme_sys::total_memory();

@@ -122,6 +122,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// As for `get`.
+            #[doc(alias("contains_key", "exists"))]
             pub fn contains(&$self, key: &[u8]) -> Result<bool, ReadError> {
                 let db = $db;
                 db.store.contains(db.number, key)
@@ -135,6 +136,7 @@ macro_rules! operations {
             /// Nothing was stored: key or value is too long, the store is full, or another thread
             /// stalls.
             #[inline]
+            #[doc(alias("insert", "set"))]
             pub fn put(&$self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
                 let db = $db;
                 db.store.with_feed(|| db.store.put(db.number, key, value, Expiry::Never))
@@ -145,6 +147,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// As for `put`.
+            #[doc(alias("put_expiring", "insert_with_ttl"))]
             pub fn put_until(&$self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), WriteError> {
                 let db = $db;
                 db.store.with_feed(|| db.store.put(db.number, key, value, expiry))
@@ -259,6 +262,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
+            #[doc(alias("compare_exchange", "get_or_insert_with"))]
             pub fn update(
                 &$self,
                 key: &[u8],
@@ -384,6 +388,7 @@ macro_rules! operations {
             ///
             /// # Errors
             /// As for `get`.
+            #[doc(alias("iter", "keys"))]
             pub fn scan(
                 &$self,
                 cursor: Cursor,

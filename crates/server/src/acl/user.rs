@@ -144,8 +144,8 @@ impl Selector {
         })
     }
 
-    /// Whether it permits a channel. As in Redis, a pattern is permitted that is written in the
-    /// same way as one of the rules.
+    /// Whether the user may subscribe or publish to a channel. As in Redis, a pattern is permitted
+    /// only if one of the rules has exactly the same text.
     fn permits_channel(&self, topic: Topic, name: &[u8]) -> bool {
         let steps = Steps::default();
         let permits = |one: &[u8]| match topic {

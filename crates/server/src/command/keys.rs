@@ -47,7 +47,8 @@ pub(crate) enum Find {
         step: usize,
         limit: usize,
     },
-    /// As many as the argument `count` says, every `step`-th from `first` on; both are offsets.
+    /// Their number is the value of the argument at offset `count`. They are every `step`-th
+    /// argument from offset `first` on.
     Count {
         count: usize,
         first: usize,

@@ -26,7 +26,7 @@ impl Ends {
         let len = len as i64;
         let from_start = |end: i64| if end < 0 { (len + end).max(0) } else { end };
         let (start, end) = (from_start(self.start), from_start(self.end).min(len - 1));
-        // The start is never negative, so neither is an end that is not less.
+        // The casts are safe: the start is never negative, and the end is at least the start here.
         (start <= end).then(|| start as usize..end as usize + 1)
     }
 }
