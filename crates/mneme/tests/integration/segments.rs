@@ -246,7 +246,7 @@ fn a_segment_that_does_not_match_the_request_is_left_alone() {
     drop(first);
     let error = refused(&registry, &["--update-policy", "in-place"]);
     assert!(
-        error.contains("was made with update policy Append"),
+        error.contains("was created with update policy Append"),
         "{error}"
     );
     // The server enlarges the segment if that is requested, and never shrinks it.
@@ -524,7 +524,7 @@ fn a_server_continues_if_its_successor_fails_to_start() {
     assert_eq!(asked(&serving, set, 5), "+OK\r\n");
     let error = refused(&registry, &["--take-over", "--update-policy", "in-place"]);
     assert!(
-        error.contains("was made with update policy Append"),
+        error.contains("was created with update policy Append"),
         "{error}"
     );
     assert_eq!(asked(&serving, "GET a\r\n", 7), "$1\r\n1\r\n");
