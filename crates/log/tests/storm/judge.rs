@@ -11,7 +11,7 @@ use mneme_sys::Region;
 use super::diary::Diary;
 use super::expected::{Span, now, settle};
 use super::look::{BUSY, MayPass, look, patiently, place, read};
-use super::names::{LANES, LEFT, MAIN, NAMES, database, databases, key, owner, value_kind};
+use super::names::{LANES, LEFT, MAIN, MARK, NAMES, database, databases, key, owner, value_kind};
 use super::place::{MAX, Place, Store};
 
 /// Log segments that are open, and bytes that the index has, when everything is removed.
@@ -236,7 +236,8 @@ impl<'r> Judge<'r> {
                 patiently(|| place(store, lane, name).remove(&key(lane, name)))?;
             }
         }
-        for number in databases() {
+        // A listener may have died between its mark and the removal of that.
+        for number in databases().chain([MARK]) {
             patiently(|| store.database(number).unwrap().clear())?;
         }
         for _ in 0..6 {

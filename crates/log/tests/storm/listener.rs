@@ -18,11 +18,9 @@ use mneme_testkit::Random;
 
 use super::diary::{self, Diary};
 use super::look::{BUSY, patiently};
-use super::names::{LANES, LEFT, NAMES, RIGHT, SHARED, owner};
+use super::names::{LANES, LEFT, MARK, NAMES, RIGHT, SHARED, owner};
 use super::roles::Twin;
 
-/// A database that nobody else uses.
-const MARK: usize = 62;
 /// The exit code of a listener that missed a change.
 const DEAF: i32 = 77;
 

@@ -29,6 +29,8 @@ pub const NAMES: usize = 6372;
 
 /// The database of the shared records.
 pub const OF_ALL: usize = 63;
+/// The database in which a listener marks how far it has drained. No lane uses it.
+pub const MARK: usize = 62;
 
 /// The name as it stands in values and keys: databases are swapped, so that a key of one may be the
 /// other's.
