@@ -571,6 +571,7 @@ class Named(WithRegistry):
         for make in ("mneme.create('it', '128MiB')", "mneme.Store('128MiB')"):
             said = python(
                 "import ctypes, mneme, resource, sys\n"
+                "ctypes.CDLL(None).mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD: none is kept when freed\n"
                 f"s, long = {make}, bytes(20 << 20)\n"
                 "s['long'], s['short'] = long, b's'\n"
                 "ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX: others have memory in reserve\n"
