@@ -571,10 +571,10 @@ class Named(WithRegistry):
         for make in ("mneme.create('it', '128MiB')", "mneme.Store('128MiB')"):
             said = python(
                 "import ctypes, mneme, resource, sys\n"
-                "ctypes.CDLL(None).mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD: none is kept when freed\n"
+                "c = ctypes.CDLL(None)  # nothing is kept in reserve: M_ARENA_MAX, M_MMAP_THRESHOLD\n"
+                "c.mallopt(-8, 1), c.mallopt(-3, 1 << 20)\n"
                 f"s, long = {make}, bytes(20 << 20)\n"
                 "s['long'], s['short'] = long, b's'\n"
-                "ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX: others have memory in reserve\n"
                 "pages = int(open('/proc/self/statm').read().split()[0])\n"
                 "limit = pages * resource.getpagesize() + (4 << 20)\n"
                 "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"

@@ -103,6 +103,9 @@ mod armed {
     }
 
     thread_local! {
+        /// Whether this thread has armed a fault point or asked what it has passed: all others, most
+        /// of all those that are interpreted, pass the points at the cost of this look.
+        static TAKES_PART: Cell<bool> = const { Cell::new(false) };
         static ARMED: RefCell<Vec<Armed>> = const { RefCell::new(Vec::new()) };
         static FIRED: Cell<u64> = const { Cell::new(0) };
         /// The step that this thread leaves out.
@@ -116,6 +119,7 @@ mod armed {
     /// Arms `name` in the calling thread: when it is reached for the `nth` time from now on (1 is
     /// the next), `action` happens, once. Several fault points may be armed together.
     pub fn arm(name: &str, action: Action, nth: u64) {
+        TAKES_PART.set(true);
         ARMED.with_borrow_mut(|armed| {
             armed.push(Armed {
                 name: name.to_owned(),
@@ -145,8 +149,10 @@ mod armed {
         FIRED.get()
     }
 
-    /// All names that the calling thread has reached so far, sorted, each with its count.
+    /// All names that the calling thread has reached since it first armed a fault point or called
+    /// this, sorted, each with its count.
     pub fn passed() -> Vec<(&'static str, u64)> {
+        TAKES_PART.set(true);
         PASSED.with_borrow(|passed| passed.iter().map(|(name, n)| (*name, *n)).collect())
     }
 
@@ -174,7 +180,15 @@ mod armed {
     }
 
     /// The macro's target.
+    #[inline]
     pub fn reach(name: &'static str) {
+        if TAKES_PART.get() {
+            take_part(name);
+        }
+    }
+
+    #[cold]
+    fn take_part(name: &'static str) {
         // A thread that runs its last destructors is not counted.
         let _ = PASSED.try_with(|passed| {
             if let Ok(mut passed) = passed.try_borrow_mut() {

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use mneme_log::{
-    Change, ChangeKind, ChangeListener, LogStore, Notification, RoleError, ServerRole,
+    Change, ChangeKind, ChangeListener, LogStore, Notification, RoleError, ServerRole, WriteError,
 };
 use mneme_sys::Region;
 use mneme_testkit::Random;
@@ -183,11 +183,18 @@ impl<'s> Listener<'s> {
         listener.drain(most, |report| received.on(report)).unwrap()
     }
 
-    /// Drains the ring until its own change comes, or a loss.
-    fn catch_up(&mut self) {
+    /// Drains the feed until its own change comes, or a loss. False: the store is too full for that
+    /// change.
+    fn catch_up(&mut self) -> bool {
         self.received.marked = false;
         let mark = self.other.database(MARK).unwrap();
-        patiently(|| mark.put(b"mark", b"")).unwrap();
+        let put = patiently(|| match mark.put(b"mark", b"") {
+            Err(WriteError::OutOfMemory { .. }) => Ok(false),
+            put => put.map(|_| true),
+        });
+        if !put.unwrap() {
+            return false;
+        }
         patiently(|| mark.clear()).unwrap();
         let began = Instant::now();
         while !self.received.marked {
@@ -196,6 +203,7 @@ impl<'s> Listener<'s> {
                 std::thread::yield_now();
             }
         }
+        true
     }
 
     /// One look.
@@ -205,7 +213,9 @@ impl<'s> Listener<'s> {
         }
         let before = (self.received.changes, self.received.losses);
         let asked = self.received.asked();
-        self.catch_up();
+        if !self.catch_up() {
+            return;
+        }
         let mut compared = 0;
         for (lane, name, seq) in asked {
             if seq <= self.received.lost[lane] {

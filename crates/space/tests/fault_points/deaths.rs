@@ -376,6 +376,8 @@ fn a_death_at_any_fault_point_leaks_nothing_and_leaves_nothing_incomplete_under_
         operation.prepare(&census);
         let root = census.root.clone();
         let passed = std::thread::spawn(move || {
+            // From here on they are counted.
+            fault::passed();
             operation.perform(root);
             fault::passed()
         });

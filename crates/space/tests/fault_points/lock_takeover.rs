@@ -93,6 +93,8 @@ fn the_next_process_is_let_in_or_gets_an_error_after_a_death_at_any_point_of_a_h
         let census = scene(before);
         let registry = census.registry.clone();
         let passed = std::thread::spawn(move || {
+            // From here on they are counted.
+            fault::passed();
             let _ = perform(work, &registry);
             fault::passed()
         });
