@@ -15,18 +15,21 @@ use libfuzzer_sys::fuzz_target;
 use mneme_server::{Running, Server};
 
 /// Commands that end or silence the connection, stop the server or make it sleep, in whole or as
-/// they begin.
+/// they begin; and those that have several replies.
 const LEFT_OUT: &[&str] = &[
     "client",
     "debug",
     "hello",
     "monitor",
     "psubscribe",
+    "punsubscribe",
     "quit",
     "reset",
     "shutdown",
     "ssubscribe",
     "subscribe",
+    "sunsubscribe",
+    "unsubscribe",
 ];
 
 /// Words that some command takes for an option.
