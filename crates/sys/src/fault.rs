@@ -103,8 +103,8 @@ mod armed {
     }
 
     thread_local! {
-        /// Whether this thread has armed a fault point or asked what it has passed: all others, most
-        /// of all those that are interpreted, pass the points at the cost of this look.
+        /// Whether this thread has armed a fault point or asked what it has passed. All others pass
+        /// the points at the cost of this look.
         static TAKES_PART: Cell<bool> = const { Cell::new(false) };
         static ARMED: RefCell<Vec<Armed>> = const { RefCell::new(Vec::new()) };
         static FIRED: Cell<u64> = const { Cell::new(0) };
