@@ -338,7 +338,8 @@ impl Reclaim {
         Ok(true)
     }
 
-    /// Keeps the records of `chunk` that the policy spares, and removes the others.
+    /// Keeps the records of `chunk` that the policy spares, and removes the others. Once enough is
+    /// removed, with the collections that records led to, it keeps the rest.
     fn let_go(
         &self,
         slot: &Slot<'_>,
@@ -347,7 +348,7 @@ impl Reclaim {
     ) -> Result<(), WriteError> {
         let mut error = None;
         chunk.retain(|s| {
-            let stays = self.spares(&s.record, cull.policy);
+            let stays = cull.bytes >= cull.enough || self.spares(&s.record, cull.policy);
             if !stays && error.is_none() {
                 match self.forget(slot, s.root, s.place, Expect::At(s.loc), &s.record) {
                     Ok(bytes) => cull.bytes += bytes,
