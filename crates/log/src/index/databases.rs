@@ -366,9 +366,10 @@ impl Index {
         Ok(())
     }
 
-    /// Completes the entry of a swap that has taken place.
+    /// Completes the entry of a swap that has taken place, by this opening.
     pub(crate) fn complete_swap(&self) {
         self.feed.settle_binding(Binds::Swapping, |_| true);
+        self.feed.count_own_swap();
     }
 
     /// Ends the swap that a dead participant has left.
