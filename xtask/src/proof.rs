@@ -27,7 +27,7 @@ pub struct Proof {
     pub miri: Vec<Item>,
     /// `## Addresses`: package, arguments of `cargo test` for `ci`, those for `ladder`.
     pub addresses: Vec<Item>,
-    /// `## Kill storms`: package, cfg, arguments of `cargo test`; for `ci` and for `ladder`.
+    /// `## Kill storms`: package, cfg, arguments of `cargo test`.
     pub storms: Vec<Item>,
     /// `## Long runs`: package, cfg, arguments of `cargo test`.
     pub ladder: Vec<Item>,

@@ -3,6 +3,7 @@
 //!
 //! - [`TestDir`]: a directory that goes with the test.
 //! - [`Random`]: numbers that a seed determines.
+//! - `Authority`, with the feature `certificates`: signs certificates.
 //! - [`Mount`]: a file system that goes with the test.
 //! - [`Process`]: another process of the test's own program, killed when it is dropped;
 //!   [`is_killed`]: whether one dies; [`runs_as_nobody`]: runs one as another user.
@@ -16,6 +17,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests' own
 
 mod broken;
+#[cfg(feature = "certificates")]
+mod certificates;
 mod directory;
 mod mount;
 mod process;
@@ -24,6 +27,8 @@ mod settings;
 mod waiting;
 
 pub use broken::{Step, every_step_is_needed};
+#[cfg(feature = "certificates")]
+pub use certificates::{Authority, CertificateFiles};
 pub use directory::TestDir;
 pub use mount::Mount;
 pub use process::{NOBODY, Process, fd_path, is_killed, runs_as_nobody, signal};

@@ -7,10 +7,15 @@ use std::time::Duration;
 
 use mneme_testkit::Process;
 
-/// The command, without the variables of the tester's environment.
+/// `mneme serve`, without the variables of the tester's environment.
 pub fn command(arguments: &[&str]) -> Command {
+    mneme(&[&["serve"], arguments].concat())
+}
+
+/// The command, without the variables of the tester's environment.
+pub fn mneme(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));
-    command.arg("serve").args(arguments);
+    command.args(arguments);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MNEME_")) {
         command.env_remove(name);
     }

@@ -3,19 +3,13 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
-use std::process::Command;
 
 use crate::common::Registry;
 use crate::common::serving::{self, Serving};
 
 /// Exit code, standard output and standard error.
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));
-    command.args(arguments);
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MNEME_")) {
-        command.env_remove(name);
-    }
-    let output = command.output().unwrap();
+    let output = serving::mneme(arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (
         output.status.code(),

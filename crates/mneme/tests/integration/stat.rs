@@ -10,12 +10,7 @@ use crate::common::serving::{self, Serving};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 fn stat(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));
-    command.arg("stat").args(arguments);
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MNEME_")) {
-        command.env_remove(name);
-    }
-    command
+    serving::mneme(&[&["stat"], arguments].concat())
 }
 
 fn serving() -> Serving {
@@ -156,11 +151,7 @@ fn a_server_that_cannot_be_reached_is_named() {
 /// For each of the three commands that use a server: its exit code and all its output.
 fn asked(arguments: &[&str]) -> Vec<(&'static str, Option<i32>, String)> {
     let asking = ["stat", "check", "doctor"].map(|name| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mneme"));
-        command.arg(name).args(arguments);
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MNEME_")) {
-            command.env_remove(name);
-        }
+        let mut command = serving::mneme(&[&[name], arguments].concat());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         (name, command.spawn().unwrap())
     });

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::pushes::Pushes;
-use super::subscriptions::SubscriptionCounts;
+use super::subscriptions::ByTopic;
 use crate::resp::Protocol;
 use mneme_log::Watch;
 
@@ -85,7 +85,7 @@ pub(crate) struct State {
     /// Whether its next command waits for the end of a pause.
     pub is_held: bool,
     /// How many subscriptions it has.
-    pub subscriptions: SubscriptionCounts,
+    pub subscriptions: ByTopic<usize>,
     /// Whether it is shown all commands.
     pub is_monitor: bool,
 }
@@ -151,7 +151,7 @@ impl State {
             no_evict_on: false,
             is_closing: false,
             is_held: false,
-            subscriptions: SubscriptionCounts::default(),
+            subscriptions: ByTopic::default(),
             is_monitor: false,
         }
     }
@@ -314,7 +314,7 @@ impl fmt::Display for Line<'_> {
         let [query, query_free] = [buffers.query.get(), buffers.query_free.get()];
         let pushed = entry.pushes.bytes();
         let [unsent, output] = [buffers.unsent.get(), buffers.output.get() + pushed];
-        let SubscriptionCounts {
+        let ByTopic {
             channels,
             patterns,
             shard_channels,

@@ -9,7 +9,7 @@ mod subscriptions;
 pub(crate) use clients::{Clients, Evictions};
 pub(crate) use entry::{Arrival, Entry, Gauge};
 pub(crate) use pushes::{Push, PushHead};
-pub(crate) use subscriptions::{Subscriptions, Topic};
+pub(crate) use subscriptions::{ByTopic, Subscriptions, Topic};
 
 use std::sync::Arc;
 

@@ -14,37 +14,17 @@ pub(crate) enum Topic {
     Shard,
 }
 
-/// The subscriptions of one client.
-#[derive(Debug, Default)]
-pub(crate) struct Subscriptions {
-    channels: BTreeMap<Arc<[u8]>, u64>,
-    patterns: BTreeMap<Arc<[u8]>, u64>,
-    shard_channels: BTreeMap<Arc<[u8]>, u64>,
-    /// The number of the next.
-    next: u64,
-    bytes: usize,
-}
-
-/// How many subscriptions a client has.
+/// Something for each kind of topic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct SubscriptionCounts {
-    pub channels: usize,
-    pub patterns: usize,
-    pub shard_channels: usize,
+pub(crate) struct ByTopic<T> {
+    pub channels: T,
+    pub patterns: T,
+    pub shard_channels: T,
 }
 
-impl SubscriptionCounts {
-    /// Whether there is any.
-    pub fn any(self) -> bool {
-        self != Self::default()
-    }
-}
-
-/// What a subscription takes beside its name: its places here and in the server's tables.
-const ENTRY: usize = 256;
-
-impl Subscriptions {
-    fn of(&self, topic: Topic) -> &BTreeMap<Arc<[u8]>, u64> {
+impl<T> ByTopic<T> {
+    /// The part for this kind.
+    pub fn of(&self, topic: Topic) -> &T {
         match topic {
             Topic::Channel => &self.channels,
             Topic::Pattern => &self.patterns,
@@ -52,7 +32,8 @@ impl Subscriptions {
         }
     }
 
-    fn of_mut(&mut self, topic: Topic) -> &mut BTreeMap<Arc<[u8]>, u64> {
+    /// The part for this kind.
+    pub fn of_mut(&mut self, topic: Topic) -> &mut T {
         match topic {
             Topic::Channel => &mut self.channels,
             Topic::Pattern => &mut self.patterns,
@@ -60,9 +41,39 @@ impl Subscriptions {
         }
     }
 
+    /// `each` of every kind.
+    pub fn map<U>(&self, each: impl Fn(&T) -> U) -> ByTopic<U> {
+        ByTopic {
+            channels: each(&self.channels),
+            patterns: each(&self.patterns),
+            shard_channels: each(&self.shard_channels),
+        }
+    }
+}
+
+impl ByTopic<usize> {
+    /// Whether there is any.
+    pub fn any(self) -> bool {
+        self != Self::default()
+    }
+}
+
+/// The subscriptions of one client.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions {
+    names: ByTopic<BTreeMap<Arc<[u8]>, u64>>,
+    /// The number of the next.
+    next: u64,
+    bytes: usize,
+}
+
+/// What a subscription takes beside its name: its places here and in the server's tables.
+const ENTRY: usize = 256;
+
+impl Subscriptions {
     /// Whether there is this one.
     pub fn has(&self, topic: Topic, name: &[u8]) -> bool {
-        self.of(topic).contains_key(name)
+        self.names.of(topic).contains_key(name)
     }
 
     /// Adds one that there is not.
@@ -70,12 +81,12 @@ impl Subscriptions {
         let number = self.next;
         self.next += 1;
         self.bytes += name.len() + ENTRY;
-        self.of_mut(topic).insert(name, number);
+        self.names.of_mut(topic).insert(name, number);
     }
 
     /// Takes one out. Whether there was this one.
     pub fn remove(&mut self, topic: Topic, name: &[u8]) -> bool {
-        let removed = self.of_mut(topic).remove(name).is_some();
+        let removed = self.names.of_mut(topic).remove(name).is_some();
         if removed {
             self.bytes -= name.len() + ENTRY;
         }
@@ -84,7 +95,7 @@ impl Subscriptions {
 
     /// Their names, in the order of their subscription.
     pub fn names(&self, topic: Topic) -> Vec<Arc<[u8]>> {
-        let mut names: Vec<_> = self.of(topic).iter().collect();
+        let mut names: Vec<_> = self.names.of(topic).iter().collect();
         names.sort_unstable_by_key(|(_, number)| **number);
         names
             .into_iter()
@@ -93,19 +104,16 @@ impl Subscriptions {
     }
 
     /// How many there are.
-    pub fn counts(&self) -> SubscriptionCounts {
-        SubscriptionCounts {
-            channels: self.channels.len(),
-            patterns: self.patterns.len(),
-            shard_channels: self.shard_channels.len(),
-        }
+    pub fn counts(&self) -> ByTopic<usize> {
+        self.names.map(BTreeMap::len)
     }
 
     /// What a reply about a subscription to such a topic counts.
     pub fn count_with(&self, topic: Topic) -> usize {
+        let counts = self.counts();
         match topic {
-            Topic::Channel | Topic::Pattern => self.channels.len() + self.patterns.len(),
-            Topic::Shard => self.shard_channels.len(),
+            Topic::Channel | Topic::Pattern => counts.channels + counts.patterns,
+            Topic::Shard => counts.shard_channels,
         }
     }
 

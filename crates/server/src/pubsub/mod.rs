@@ -23,6 +23,7 @@ mod primitives {
     pub use std::sync::{Mutex, MutexGuard};
 }
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -30,7 +31,7 @@ pub(crate) use self::inbox::Fed;
 use self::inbox::{Delivery, Inbox};
 use self::posting::Posted;
 use self::tables::TopicTables;
-use crate::client::{Entry, Push, PushHead, Topic};
+use crate::client::{ByTopic, Entry, Push, PushHead, Topic};
 use crate::glob::Steps;
 use crate::resp::{Protocol, Reply};
 
@@ -41,14 +42,6 @@ pub(crate) struct PubSub {
     inboxes: Box<[Inbox]>,
     /// Whether there are clients that are shown all commands.
     is_monitored: AtomicBool,
-}
-
-/// How many channels and patterns somebody has subscribed to.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TopicCounts {
-    pub channels: usize,
-    pub patterns: usize,
-    pub shard_channels: usize,
 }
 
 impl PubSub {
@@ -162,7 +155,7 @@ impl PubSub {
         if topic != Topic::Shard {
             // A pattern that takes too long to match does not.
             let steps = Steps::default();
-            for (pattern, subscribers) in tables.of(Topic::Pattern) {
+            for (pattern, subscribers) in tables.topics.of(Topic::Pattern) {
                 if steps.matches(pattern, channel) {
                     deliver(PushHead::PatternMessage(Arc::clone(pattern)), subscribers);
                 }
@@ -191,7 +184,7 @@ impl PubSub {
     /// Those of `names`' topic that somebody has subscribed to and `matches` holds for.
     pub fn names(&self, topic: Topic, matches: impl Fn(&[u8]) -> bool) -> Vec<Arc<[u8]>> {
         let tables = self.tables();
-        let names = tables.of(topic).keys().filter(|name| matches(name));
+        let names = tables.topics.of(topic).keys().filter(|name| matches(name));
         names.map(Arc::clone).collect()
     }
 
@@ -204,20 +197,15 @@ impl PubSub {
     }
 
     /// How many channels and patterns somebody has subscribed to.
-    pub fn counts(&self) -> TopicCounts {
-        let tables = self.tables();
-        TopicCounts {
-            channels: tables.of(Topic::Channel).len(),
-            patterns: tables.of(Topic::Pattern).len(),
-            shard_channels: tables.of(Topic::Shard).len(),
-        }
+    pub fn counts(&self) -> ByTopic<usize> {
+        self.tables().topics.map(BTreeMap::len)
     }
 
     /// Calls `visit` with every subscription of every client.
     pub fn for_each(&self, mut visit: impl FnMut(Topic, &[u8], &Arc<Entry>)) {
         let tables = self.tables();
         for topic in [Topic::Channel, Topic::Pattern, Topic::Shard] {
-            for (name, subscribers) in tables.of(topic) {
+            for (name, subscribers) in tables.topics.of(topic) {
                 let lists = subscribers.by_thread().iter();
                 for entry in lists.flat_map(|(_, list)| list.iter()) {
                     visit(topic, name, entry);

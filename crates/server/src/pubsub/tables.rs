@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::client::{Entry, Topic};
+use crate::client::{ByTopic, Entry, Topic};
 
 /// The clients of one thread that have subscribed to one topic, in the order of their numbers. A
 /// delivery that is under way keeps the list as it was.
@@ -12,9 +12,8 @@ pub(super) type List = Arc<Vec<Arc<Entry>>>;
 /// All subscriptions.
 #[derive(Debug, Default)]
 pub(super) struct TopicTables {
-    channels: BTreeMap<Arc<[u8]>, Subscribers>,
-    patterns: BTreeMap<Arc<[u8]>, Subscribers>,
-    shard_channels: BTreeMap<Arc<[u8]>, Subscribers>,
+    /// By their names.
+    pub topics: ByTopic<BTreeMap<Arc<[u8]>, Subscribers>>,
     /// Those that are shown all commands.
     pub monitors: Subscribers,
 }
@@ -73,31 +72,14 @@ impl Subscribers {
 }
 
 impl TopicTables {
-    /// All of a kind, by their names.
-    pub fn of(&self, topic: Topic) -> &BTreeMap<Arc<[u8]>, Subscribers> {
-        match topic {
-            Topic::Channel => &self.channels,
-            Topic::Pattern => &self.patterns,
-            Topic::Shard => &self.shard_channels,
-        }
-    }
-
-    fn of_mut(&mut self, topic: Topic) -> &mut BTreeMap<Arc<[u8]>, Subscribers> {
-        match topic {
-            Topic::Channel => &mut self.channels,
-            Topic::Pattern => &mut self.patterns,
-            Topic::Shard => &mut self.shard_channels,
-        }
-    }
-
     /// The subscribers of this one.
     pub fn subscribers(&self, topic: Topic, name: &[u8]) -> Option<&Subscribers> {
-        self.of(topic).get(name)
+        self.topics.of(topic).get(name)
     }
 
     /// Adds a subscription. Returns its name, which the tables share.
     pub fn add(&mut self, topic: Topic, name: &[u8], entry: &Arc<Entry>) -> Arc<[u8]> {
-        let table = self.of_mut(topic);
+        let table = self.topics.of_mut(topic);
         let name: Arc<[u8]> = match table.get_key_value(name) {
             Some((name, _)) => Arc::clone(name),
             None => name.into(),
@@ -108,7 +90,7 @@ impl TopicTables {
 
     /// Takes a subscription out.
     pub fn remove(&mut self, topic: Topic, name: &[u8], entry: &Entry) {
-        let table = self.of_mut(topic);
+        let table = self.topics.of_mut(topic);
         if let Some(subscribers) = table.get_mut(name) {
             subscribers.remove(entry);
             if subscribers.len() == 0 {

@@ -2,66 +2,18 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mneme_server::settings::{Key, Settings};
 use mneme_server::{Ended, Handover, HandoverSocket, Running, StartError};
-use mneme_testkit::TestDir;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use mneme_testkit::{Authority, CertificateFiles, TestDir};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
 
 use super::common::{Client, Reply, encode, server};
-
-/// Signs certificates, and keeps them in a directory of its own.
-struct Authority {
-    directory: TestDir,
-    issuer: CertifiedIssuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let mut parameters = CertificateParams::new(Vec::new()).unwrap();
-        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let name = &mut parameters.distinguished_name;
-        name.push(DnType::CommonName, "authority");
-        let key = KeyPair::generate().unwrap();
-        let issuer = CertifiedIssuer::self_signed(parameters, key).unwrap();
-        let directory = TestDir::new("tls");
-        std::fs::write(directory.path().join("ca.pem"), issuer.pem()).unwrap();
-        Self { directory, issuer }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// Issues `NAME.pem` and `NAME.key`, valid until the end of `year`.
-    fn issue(&self, name: &str, year: i32) -> Pair {
-        let mut parameters = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        let common = &mut parameters.distinguished_name;
-        common.push(DnType::CommonName, name);
-        parameters.not_before = rcgen::date_time_ymd(2020, 1, 1);
-        parameters.not_after = rcgen::date_time_ymd(year, 12, 31);
-        let key = KeyPair::generate().unwrap();
-        let certificate = parameters.signed_by(&key, &self.issuer).unwrap();
-        let pair = Pair {
-            certificate: self.path(&format!("{name}.pem")),
-            key: self.path(&format!("{name}.key")),
-        };
-        std::fs::write(&pair.certificate, certificate.pem()).unwrap();
-        std::fs::write(&pair.key, key.serialize_pem()).unwrap();
-        pair
-    }
-}
-
-struct Pair {
-    certificate: PathBuf,
-    key: PathBuf,
-}
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -105,7 +57,7 @@ type Stream = StreamOwned<ClientConnection, TcpStream>;
 /// The configuration of a client that trusts `authority`, with a certificate if it has one.
 fn config(
     authority: &Authority,
-    shown: Option<&Pair>,
+    shown: Option<&CertificateFiles>,
     versions: &[&'static rustls::SupportedProtocolVersion],
 ) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
