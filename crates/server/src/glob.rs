@@ -16,6 +16,9 @@ use crate::command::Failure;
 /// keys and patterns, thousands of matches together take fewer.
 const MOST: u64 = 1 << 27;
 
+/// Steps for each byte of a pattern and a text that are few: realistic patterns take no more.
+const FEW_A_BYTE: u64 = 8;
+
 /// The steps that matching has taken while no other client of the thread was served.
 #[derive(Debug, Default)]
 pub(crate) struct Steps(Cell<u64>);
@@ -31,9 +34,21 @@ impl Steps {
         self.matches_with(pattern, text, |byte| byte.to_ascii_lowercase())
     }
 
+    /// As [`matches`](Self::matches), for one of many patterns that different clients have chosen:
+    /// steps that are few for the lengths do not count, so that **a pattern that takes many does not
+    /// keep those behind it from matching**, unless they do, too.
+    pub fn matches_beside_others(&self, pattern: &[u8], text: &[u8]) -> bool {
+        let few = FEW_A_BYTE * (pattern.len() + text.len()) as u64;
+        let left = MOST.saturating_sub(self.0.get());
+        let mut steps = 0;
+        let found = matches(pattern, text, |byte| byte, &mut steps, few + left);
+        self.0.set(self.0.get() + steps.saturating_sub(few));
+        found
+    }
+
     fn matches_with(&self, pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8) -> bool {
         let mut taken = self.0.get();
-        let found = matches(pattern, text, fold, &mut taken);
+        let found = matches(pattern, text, fold, &mut taken, MOST);
         self.0.set(taken);
         found
     }
@@ -52,8 +67,14 @@ impl Steps {
     }
 }
 
-/// Adds its steps to `steps`, and gives up when there are too many.
-fn matches(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8, steps: &mut u64) -> bool {
+/// Adds its steps to `steps`, and gives up when there are more than `most`.
+fn matches(
+    pattern: &[u8],
+    text: &[u8],
+    fold: impl Fn(u8) -> u8,
+    steps: &mut u64,
+    most: u64,
+) -> bool {
     // As in Redis, whose loop begins with a byte of the text.
     if text.is_empty() {
         return pattern.is_empty();
@@ -63,7 +84,7 @@ fn matches(pattern: &[u8], text: &[u8], fold: impl Fn(u8) -> u8, steps: &mut u64
     let mut retry: Option<(usize, usize)> = None;
     loop {
         *steps += 1;
-        if *steps > MOST {
+        if *steps > most {
             return false;
         }
         if pattern.get(p) == Some(&b'*') {
@@ -193,6 +214,20 @@ mod tests {
             assert!(!steps.matches(&pattern, &text));
             assert!(steps.check().is_err());
             assert!(steps.0.get() < 2 * MOST);
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_takes_too_long_does_not_keep_others_from_matching() {
+        let text = b"a".repeat(1 << 16);
+        let endless = [b"*[", &b"a".repeat(1 << 16)[..], b"]b"].concat();
+        let steps = Steps::default();
+        for _ in 0..3 {
+            assert!(!steps.matches_beside_others(&endless, &text));
+        }
+        assert!(steps.0.get() < 2 * MOST);
+        for pattern in [&b"a*"[..], b"*a", b"*[a-c]*a?", &text] {
+            assert!(steps.matches_beside_others(pattern, &text));
         }
     }
 

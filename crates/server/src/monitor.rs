@@ -30,12 +30,8 @@ pub(crate) fn show(
         head: PushHead::Nothing,
         body: Arc::new(line(server.wall_us(), database, &client.entry.peer, args)),
     };
-    let wake = |thread| {
-        if thread != client.thread {
-            client.wakes.push(thread);
-        }
-    };
-    server.pubsub.show(push, wake);
+    let posted = |thread| client.wake_later(thread);
+    server.pubsub.show(push, posted);
 }
 
 fn line(now_us: u64, database: usize, peer: &str, args: Arguments<'_>) -> Vec<u8> {

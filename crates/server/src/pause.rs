@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Pause {
-    /// Commands that may change data.
+    /// Commands that may change data, or send messages.
     Writes = 1,
     /// All commands.
     All = 2,

@@ -10,13 +10,9 @@ pub(crate) fn report_events(server: &Shared, client: &mut Client, succeeded: boo
     let flags = client.event_flags;
     for event in events.into_iter().filter(|_| succeeded) {
         event.report(flags, |channel, message| {
-            let wake = |thread| {
-                if thread != client.thread {
-                    client.wakes.push(thread);
-                }
-            };
+            let posted = |thread| client.wake_later(thread);
             let pubsub = &server.pubsub;
-            pubsub.publish(Topic::Channel, channel, message, wake);
+            pubsub.publish(Topic::Channel, channel, message, posted);
         });
     }
 }

@@ -80,6 +80,13 @@ impl Queue {
             .any(|queued| queued.command.may_change_data())
     }
 
+    /// Whether one of them is a change in the eyes of clients.
+    pub fn has_change(&self) -> bool {
+        self.commands
+            .iter()
+            .any(|queued| queued.command.is_change())
+    }
+
     /// Whether one of them may change data of this server.
     pub fn may_write(&self) -> bool {
         self.commands

@@ -88,7 +88,7 @@ pub(crate) struct Client {
     pub unsilenced: Vec<u8>,
     /// Which events are reported.
     pub event_flags: u32,
-    /// Threads that are to dispatch their inboxes, for what this client has published.
+    /// Other threads that are to dispatch their inboxes, for what this client has published.
     pub wakes: Vec<usize>,
     /// Its entry in [`Clients`].
     pub entry: Arc<Entry>,
@@ -311,6 +311,14 @@ impl Client {
         (self.is_monitor, self.is_pushed_to) = (true, true);
         // What it has sent already behind this, too.
         self.is_monitored = true;
+    }
+
+    /// Has a thread dispatch its inbox once the commands that are executed together are done. Its
+    /// own does so anyway.
+    pub fn wake_later(&mut self, thread: usize) {
+        if thread != self.thread && !self.wakes.contains(&thread) {
+            self.wakes.push(thread);
+        }
     }
 
     /// Ends all its subscriptions, and has it shown no more commands.

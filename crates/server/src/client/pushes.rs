@@ -99,6 +99,11 @@ impl Pushes {
         self.bytes.get()
     }
 
+    /// Bytes of the next.
+    pub fn next_bytes(&self) -> usize {
+        self.queue().waiting.front().map_or(0, Push::bytes)
+    }
+
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.bytes.get() == 0

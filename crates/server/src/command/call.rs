@@ -131,12 +131,8 @@ impl<'a> Call<'a> {
     /// Sends a message to all that have subscribed to `channel`; how many that are.
     pub fn publish(&mut self, topic: Topic, channel: &[u8], message: &[u8]) -> usize {
         let client = &mut *self.client;
-        let wake = |thread| {
-            if thread != client.thread {
-                client.wakes.push(thread);
-            }
-        };
-        self.server.pubsub.publish(topic, channel, message, wake)
+        let posted = |thread| client.wake_later(thread);
+        self.server.pubsub.publish(topic, channel, message, posted)
     }
 
     /// Milliseconds since the Unix epoch, by which keys expire. Equal for all commands of an `EXEC`

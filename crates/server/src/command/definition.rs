@@ -163,6 +163,12 @@ impl Command {
         self.has(Flag::Write) || self.has(Flag::MayReplicate)
     }
 
+    /// Whether it is a change in the eyes of clients: it may change data, or sends a message, which
+    /// Redis passes on to replicas as it does changes.
+    pub fn is_change(&self) -> bool {
+        self.may_change_data() || matches!(self.channels, Some(Channels::First(_)))
+    }
+
     /// Its name without its container's.
     pub fn short_name(&self) -> &'static str {
         self.name

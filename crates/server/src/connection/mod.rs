@@ -101,6 +101,8 @@ pub(crate) struct Connection {
     usual_pause: usize,
     /// How many bytes have been unsent, and since when (ms).
     stuck: (usize, u64),
+    /// Whether it is closed once it has been sent what waits for it, because the server stops.
+    finishing: bool,
     /// Whether it is queued for its next turn.
     pub queued: bool,
     /// Whether its next command waits until the change feed has space.
@@ -187,6 +189,7 @@ impl Connection {
             pause,
             usual_pause: pause,
             stuck: (0, 0),
+            finishing: false,
             queued: false,
             awaits_space: false,
             awaits_sections: false,
@@ -251,11 +254,10 @@ impl Connection {
         let mut reads = 0;
         loop {
             if self.client.closing {
-                return Ok(if self.output.len() == 0 && !self.stream.has_unsent() {
-                    After::Close
-                } else {
-                    After::Wait
-                });
+                let is_done = self.output.len() == 0
+                    && !self.stream.has_unsent()
+                    && !(self.finishing && self.has_pushes());
+                return Ok(if is_done { After::Close } else { After::Wait });
             }
             // Its client cannot tell any more what has become of a command.
             if self.gone && self.waits() {
@@ -305,7 +307,9 @@ impl Connection {
             let held = shared.gate().is_some_and(ReplyGate::holds);
             self.execute(shared, counters, batch, bounds);
             for thread in self.client.wakes.drain(..) {
-                shared.threads[thread].wake();
+                if shared.pubsub.asks_to_be_woken(thread) {
+                    shared.threads[thread].wake();
+                }
             }
             self.park(shared, unsent, held);
             // Before the replies are sent: a client that has read one may ask another thread at
@@ -572,9 +576,14 @@ impl Connection {
         true
     }
 
-    /// Stops listening: sends what is unsent, then closes.
+    /// Whether messages wait for its client.
+    fn has_pushes(&self) -> bool {
+        self.client.is_pushed_to && !self.client.entry.pushes.is_empty()
+    }
+
+    /// Stops listening: sends what is unsent, messages among it, then closes.
     pub fn finish(&mut self) {
-        self.client.closing = true;
+        self.finishing = !std::mem::replace(&mut self.client.closing, true);
     }
 
     /// Registers the socket with the thread's poll.

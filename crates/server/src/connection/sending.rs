@@ -34,11 +34,16 @@ impl Connection {
         shared: &Shared,
         counters: &Counters,
     ) -> Result<(), Broken> {
-        if !self.client.is_pushed_to || self.client.closing {
+        if !self.client.is_pushed_to || self.client.closing && !self.finishing {
             return Ok(());
         }
         let entry = Arc::clone(&self.client.entry);
-        while !entry.pushes.is_empty() && self.output.len() < SEND {
+        let limit = shared.settings.output_limit(self.client.class()).hard;
+        // One that is beyond the limit by itself is not even copied.
+        while !entry.pushes.is_empty()
+            && self.output.len() < SEND
+            && entry.pushes.next_bytes() < limit
+        {
             let unsent = self.output.len();
             let held = shared.gate().is_some_and(ReplyGate::holds);
             let most = self.output.bytes.len() + (SEND - unsent);
@@ -54,7 +59,6 @@ impl Connection {
             }
         }
         let unsent = self.unsent();
-        let limit = shared.settings.output_limit(self.client.class()).hard;
         if unsent >= limit {
             tracing::warn!(
                 client = entry.id,

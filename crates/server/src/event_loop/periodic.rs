@@ -239,6 +239,7 @@ impl EventLoop {
             let client = &connection.client;
             client.held.is_none()
                 && !client.is_subscriber()
+                && !client.is_monitor
                 && connection.parked_at.is_none()
                 && !connection.awaits_space
                 && !connection.awaits_sections

@@ -426,7 +426,9 @@ impl<'a> Executor<'a> {
         let Some(pause) = self.pause else {
             return false;
         };
-        let is_change = self.may_change_data(command);
+        let queue = self.client.queue.as_ref();
+        let is_change = command.is_change()
+            || command.reach == Reach::Queue && queue.is_some_and(Queue::has_change);
         // The pause that would hold it: any, or only one of all commands.
         let holds = if is_change { Pause::Writes } else { Pause::All };
         let waits = pause >= holds;
@@ -506,8 +508,7 @@ impl<'a> Executor<'a> {
             {
                 return Err(Failure::Subscribed(command.name));
             }
-            if self.client.is_monitor && (command.may_change_data() || command.has(Flag::Readonly))
-            {
+            if self.client.is_monitor && (command.is_change() || command.has(Flag::Readonly)) {
                 return Err(Failure::other(
                     "ERR Replica can't interact with the keyspace",
                 ));

@@ -65,7 +65,9 @@ impl Inbox {
     fn hand(&self, deliveries: Vec<Delivery>) {
         let Handed { round, fed } = &mut *self.handed();
         for Delivery { push, to } in deliveries {
-            for entry in to.iter() {
+            // One that has been killed before a message was published does not get it, although its
+            // connection may be closed only later.
+            for entry in to.iter().filter(|entry| !entry.is_killed()) {
                 if entry.pushes.add(push.clone(), *round + 1) {
                     fed.push(Fed {
                         key: entry.key,

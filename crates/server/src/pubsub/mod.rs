@@ -87,9 +87,9 @@ impl PubSub {
         self.is_monitored.load(Ordering::Relaxed)
     }
 
-    /// Sends `push` to the clients that are shown all commands. `wake` as in
+    /// Sends `push` to the clients that are shown all commands. `posted` as in
     /// [`publish`](Self::publish).
-    pub fn show(&self, push: Push, wake: impl FnMut(usize)) {
+    pub fn show(&self, push: Push, posted: impl FnMut(usize)) {
         let tables = self.tables();
         let monitors = tables.monitors.by_thread().iter();
         let deliveries = monitors.map(|(thread, to)| {
@@ -99,7 +99,7 @@ impl PubSub {
         Posted::post(
             |thread| &self.inboxes[thread].posted,
             deliveries.collect(),
-            wake,
+            posted,
         );
     }
 
@@ -114,14 +114,14 @@ impl PubSub {
     }
 
     /// Sends `message` to all that have subscribed to `channel`, of the kind that `topic` says, and
-    /// calls `wake` with each thread that is to dispatch its inbox and does not know of it yet.
-    /// Returns how many get it; one that has subscribed to several patterns gets it several times.
+    /// calls `posted` with each thread that is to dispatch its inbox. The caller sees to it that
+    /// those learn of it which [ask to be woken](Self::asks_to_be_woken). Returns how many get it; one that has subscribed to several patterns gets it several times.
     pub fn publish(
         &self,
         topic: Topic,
         channel: &[u8],
         message: &[u8],
-        wake: impl FnMut(usize),
+        posted: impl FnMut(usize),
     ) -> usize {
         let tables = self.tables();
         let body = || {
@@ -156,7 +156,7 @@ impl PubSub {
             // A pattern that takes too long to match does not.
             let steps = Steps::default();
             for (pattern, subscribers) in tables.topics.of(Topic::Pattern) {
-                if steps.matches(pattern, channel) {
+                if steps.matches_beside_others(pattern, channel) {
                     deliver(PushHead::PatternMessage(Arc::clone(pattern)), subscribers);
                 }
             }
@@ -164,9 +164,15 @@ impl PubSub {
         if receivers > 0 {
             // Those of a thread stay in their order.
             deliveries.sort_by_key(|(thread, _)| *thread);
-            Posted::post(|thread| &self.inboxes[thread].posted, deliveries, wake);
+            Posted::post(|thread| &self.inboxes[thread].posted, deliveries, posted);
         }
         receivers
+    }
+
+    /// Whether something is in the inbox of a thread that it is not woken for. The caller wakes it
+    /// then.
+    pub fn asks_to_be_woken(&self, thread: usize) -> bool {
+        self.inboxes[thread].posted.asks_to_be_woken()
     }
 
     /// Hands what is in the inbox of a thread to its clients. For that thread alone.
@@ -212,5 +218,36 @@ impl PubSub {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Arrival, Clients};
+
+    #[test]
+    fn a_client_gets_nothing_that_was_published_after_it_was_killed() {
+        let (clients, pubsub) = (Clients::default(), PubSub::new(1));
+        let entry = clients.enter(Arrival {
+            peer: String::new(),
+            local: String::new(),
+            descriptor: 0,
+            now_ms: 0,
+            thread: 0,
+            key: 0,
+            connection_bytes: 0,
+        });
+        pubsub.add(Topic::Channel, b"a", &entry);
+        let publish = |text: &[u8]| {
+            pubsub.publish(Topic::Channel, b"a", text, |_| ());
+            pubsub.dispatch(0);
+            entry.pushes.bytes()
+        };
+        let before = publish(b"before");
+        assert!(before > 0);
+        // Its subscriptions end when its connection is closed.
+        clients.kill(&entry);
+        assert_eq!(publish(b"after"), before);
     }
 }

@@ -53,26 +53,49 @@ fn if_one_thread_gets_them_after_the_other_orders_differ() {
     assert!(failed, "the broken twin passed: the model shows nothing");
 }
 
-/// A thread takes what there is while another posts, and looks again only if it was woken.
+/// A thread takes what there is while two others post, each of which wakes it once it has posted
+/// all if it is asked to. The thread looks again only if it was woken.
 #[test]
 fn what_is_posted_is_taken_or_its_thread_is_woken() {
     loom::model(|| {
         let inbox = Arc::new(Posted::new());
         let woken = Arc::new(loom::sync::atomic::AtomicBool::new(false));
-        let publisher = {
-            let (inbox, woken) = (Arc::clone(&inbox), Arc::clone(&woken));
-            thread::spawn(move || {
-                for thing in 0..2_u8 {
-                    let wake = |_| woken.store(true, std::sync::atomic::Ordering::SeqCst);
-                    Posted::post(|_| &*inbox, vec![(0, thing)], wake);
-                }
+        let publishers: Vec<_> = [0..1_u8, 1..2]
+            .into_iter()
+            .map(|things| {
+                let (inbox, woken) = (Arc::clone(&inbox), Arc::clone(&woken));
+                thread::spawn(move || {
+                    for thing in things {
+                        Posted::post(|_| &*inbox, vec![(0, thing)], |_| ());
+                    }
+                    if inbox.asks_to_be_woken() {
+                        woken.store(true, std::sync::atomic::Ordering::SeqCst);
+                    }
+                })
             })
-        };
+            .collect();
         let mut taken = inbox.take();
-        publisher.join().unwrap();
+        for publisher in publishers {
+            publisher.join().unwrap();
+        }
         if woken.load(std::sync::atomic::Ordering::SeqCst) {
             taken.extend(inbox.take());
         }
+        taken.sort_unstable();
         assert_eq!(taken, [0, 1]);
+    });
+}
+
+/// One that has posted, and wakes the thread much later, does not keep another from waking it.
+#[test]
+fn each_that_posts_is_asked_to_wake_until_one_has() {
+    loom::model(|| {
+        let inbox = Posted::new();
+        Posted::post(|_| &inbox, vec![(0, 1_u8)], |_| ());
+        Posted::post(|_| &inbox, vec![(0, 2)], |_| ());
+        assert!(inbox.asks_to_be_woken());
+        assert!(!inbox.asks_to_be_woken());
+        assert_eq!(inbox.take(), [1, 2]);
+        assert!(!inbox.asks_to_be_woken());
     });
 }

@@ -11,39 +11,50 @@ use super::primitives::{AtomicBool, Mutex, MutexGuard};
 /// What has been posted to one thread and it has not taken yet.
 #[derive(Debug)]
 pub(super) struct Posted<T> {
-    things: Mutex<Vec<T>>,
+    content: Mutex<Content<T>>,
     /// Whether there may be something.
     is_filled: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Content<T> {
+    things: Vec<T>,
+    /// Whether the thread is woken for them.
+    is_woken: bool,
 }
 
 impl<T> Posted<T> {
     /// Nothing.
     pub fn new() -> Self {
         Self {
-            things: Mutex::new(Vec::new()),
+            content: Mutex::new(Content {
+                things: Vec::new(),
+                is_woken: false,
+            }),
             is_filled: AtomicBool::new(false),
         }
     }
 
-    fn things(&self) -> MutexGuard<'_, Vec<T>> {
-        self.things.lock().unwrap_or_else(PoisonError::into_inner)
+    fn content(&self) -> MutexGuard<'_, Content<T>> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts each of `things`, which name their threads in ascending order, into the box of its
-    /// thread. Calls `wake` with each thread whose box was empty.
+    /// thread. Calls `posted` with each of these threads. Unless they look by themselves, each is
+    /// to be woken if [`asks_to_be_woken`](Self::asks_to_be_woken) says so then.
     pub fn post<'a>(
         boxes: impl Fn(usize) -> &'a Self,
         things: Vec<(usize, T)>,
-        mut wake: impl FnMut(usize),
+        mut posted: impl FnMut(usize),
     ) where
         T: 'a,
     {
         // All posters lock in the order of the threads, so that none waits for another that waits
         // for it.
-        let mut locked: Vec<(usize, MutexGuard<'_, Vec<T>>)> = Vec::new();
+        let mut locked: Vec<(usize, MutexGuard<'_, Content<T>>)> = Vec::new();
         for (thread, _) in &things {
             if locked.last().is_none_or(|(last, _)| last != thread) {
-                locked.push((*thread, boxes(*thread).things()));
+                locked.push((*thread, boxes(*thread).content()));
             }
         }
         let mut place = 0;
@@ -51,16 +62,20 @@ impl<T> Posted<T> {
             while locked[place].0 != thread {
                 place += 1;
             }
-            locked[place].1.push(thing);
+            locked[place].1.things.push(thing);
         }
-        for (thread, things) in locked {
+        for (thread, content) in locked {
             // SYNC: pairs with the Acquire load in `take`, and changes under the lock.
-            let was_filled = boxes(thread).is_filled.swap(true, Ordering::Release);
-            drop(things);
-            if !was_filled {
-                wake(thread);
-            }
+            boxes(thread).is_filled.store(true, Ordering::Release);
+            drop(content);
+            posted(thread);
         }
+    }
+
+    /// Whether something is there that its thread is not woken for. The caller wakes it then.
+    pub fn asks_to_be_woken(&self) -> bool {
+        let mut content = self.content();
+        !content.things.is_empty() && !std::mem::replace(&mut content.is_woken, true)
     }
 
     /// Takes out what there is.
@@ -76,9 +91,10 @@ impl<T> Posted<T> {
 
     #[cold]
     fn take_filled(&self) -> Vec<T> {
-        let mut things = self.things();
+        let mut content = self.content();
         // SYNC: under the lock, as in `post`.
         self.is_filled.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *things)
+        content.is_woken = false;
+        std::mem::take(&mut content.things)
     }
 }

@@ -218,6 +218,14 @@ const EVENTS: &[Step] = &[
         "MULTI; SET a 1; GET nothing; INCR a; HSET a f 1; DEL a; EXEC",
     ),
     (0, "MULTI; SET a 1; PUBLISH __keyother x; DEL a; EXEC"),
+    (
+        0,
+        "MULTI; SET a 1; CONFIG SET notify-keyspace-events A; SET a 2; EXEC; SET a 3",
+    ),
+    (
+        0,
+        "MULTI; CONFIG SET notify-keyspace-events KEAnm; DEL a; EXEC; SET a 1; DEL a",
+    ),
     (0, "MULTI; SET a 1; DISCARD; FLUSHDB; FLUSHALL"),
     (
         0,
@@ -281,7 +289,10 @@ const MONITORED: &[Step] = &[
     (0, "MULTI; NOSUCH; EXEC; NOSUCH; GET; INCR"),
     (0, "HSET a f 1; PUBLISH x y; SUBSCRIBE x; UNSUBSCRIBE x"),
     (0, "MULTI; MONITOR; EXEC"),
-    (1, "GET a; SET a 1; PING; CLIENT ID x; MONITOR"),
+    (
+        1,
+        "GET a; SET a 1; PUBLISH x y; SPUBLISH x y; PING; CLIENT ID x; MONITOR",
+    ),
     (2, "MONITOR"),
     (0, "GET a"),
     (1, "RESET"),

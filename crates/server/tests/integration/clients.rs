@@ -122,6 +122,28 @@ fn a_transaction_queued_before_a_pause_waits_for_its_end() {
 }
 
 #[test]
+fn messages_wait_for_the_end_of_a_pause_of_writes() {
+    let (_running, address) = start(server());
+    let [mut master, mut other, mut subscriber] = [0; 3].map(|_| Client::connect(address));
+    subscriber.line("SUBSCRIBE a");
+    subscriber.line("SSUBSCRIBE a");
+    for commands in [
+        &["PUBLISH a x"][..],
+        &["SPUBLISH a x"],
+        &["MULTI", "PUBLISH a x", "EXEC"],
+    ] {
+        assert_eq!(master.line("CLIENT PAUSE 100000000 WRITE"), Reply::ok());
+        other.send(&pipeline(commands));
+        await_held(&mut master, 1);
+        // All that it gets before the end of the pause is the reply to this.
+        assert_eq!(subscriber.line("PING").items()[0], Reply::bulk("pong"));
+        assert_eq!(master.line("CLIENT UNPAUSE"), Reply::ok());
+        commands.iter().for_each(|_| drop(other.reply()));
+        assert_eq!(subscriber.reply().items()[2], Reply::bulk("x"));
+    }
+}
+
+#[test]
 fn after_a_pause_is_acknowledged_no_client_writes() {
     let (_running, address) = start(server().threads(4));
     let mut master = Client::connect(address);

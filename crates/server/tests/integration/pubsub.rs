@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::net::SocketAddr;
 
-use crate::common::{Client, Reply, encode, info, server, start};
+use crate::common::{Client, Reply, debugged, encode, info, server, start};
 use mneme_server::settings::Key;
 
 /// The text of a message, `None` if it is none of the channel `name`.
@@ -278,4 +278,110 @@ fn what_was_published_before_the_server_stops_reaches_its_subscribers() {
     }
     assert_eq!(subscriber.try_reply(), None);
     running.join().unwrap();
+}
+
+#[test]
+fn all_of_many_subscribers_get_what_was_published_before_the_server_stops() {
+    let (running, address) = start(server());
+    let mut subscribers: Vec<Client> = (0..200).map(|_| Client::connect(address)).collect();
+    for subscriber in &mut subscribers {
+        subscriber.line("SUBSCRIBE a");
+    }
+    let text = "x".repeat(100_000);
+    let mut publisher = Client::connect(address);
+    publisher.send(&encode(&["PUBLISH", "a", &text]).repeat(3));
+    for _ in 0..3 {
+        assert_eq!(publisher.reply(), Reply::Integer(200));
+    }
+    running.shutdown();
+    for subscriber in &mut subscribers {
+        for _ in 0..3 {
+            assert_eq!(message(&subscriber.reply(), "a").as_ref(), Some(&text));
+        }
+        assert_eq!(subscriber.try_reply(), None);
+    }
+    running.join().unwrap();
+}
+
+#[test]
+fn a_message_beyond_the_limit_is_not_sent_in_part() {
+    let limits = "pubsub 1mb 0 0";
+    let (_running, address) = start(server().set(Key::OutputLimit, limits).unwrap());
+    let mut subscriber = Client::connect(address);
+    subscriber.line("SUBSCRIBE a");
+    let mut publisher = Client::connect(address);
+    let text = "x".repeat(1 << 20);
+    let reply = publisher.command(&["PUBLISH", "a", &text]);
+    assert_eq!(reply, Reply::Integer(1));
+    assert!(subscriber.rest().is_empty());
+}
+
+#[test]
+fn a_publisher_that_is_busy_then_does_not_delay_messages_of_others() {
+    let (_running, address) = start(debugged().threads(3));
+    let [mut subscriber, mut busy, mut other] = [0; 3].map(|_| Client::connect(address));
+    subscriber.line("SUBSCRIBE a");
+    busy.send(b"PUBLISH a 1\r\nDEBUG SLEEP 3\r\n");
+    let done = |client: &mut Client, command: &str| {
+        let text = client.line("INFO commandstats").text();
+        text.contains(&format!("cmdstat_{command}:"))
+    };
+    while !done(&mut other, "publish") {
+        std::thread::yield_now();
+    }
+    other.line("PUBLISH a 2");
+    for number in ["1", "2"] {
+        let text = message(&subscriber.reply(), "a");
+        assert_eq!(text.as_deref(), Some(number));
+    }
+    assert!(
+        !done(&mut other, "debug"),
+        "it waited for another publisher"
+    );
+}
+
+#[test]
+fn a_pattern_that_takes_long_to_match_does_not_keep_others_from_matching() {
+    let (_running, address) = start(server());
+    let [mut hostile, mut subscriber, mut publisher] = [0; 3].map(|_| Client::connect(address));
+    // It comes before the other in the order of patterns.
+    let pattern = format!("*[{}]b", "a".repeat(1 << 16));
+    hostile.command(&["PSUBSCRIBE", &pattern]);
+    subscriber.line("PSUBSCRIBE news*");
+    let channel = format!("news{}", "a".repeat(8 << 10));
+    let reply = publisher.command(&["PUBLISH", &channel, "x"]);
+    assert_eq!(reply, Reply::Integer(1));
+    assert_eq!(subscriber.reply().items()[3], Reply::bulk("x"));
+}
+
+#[test]
+fn events_of_a_transaction_that_ends_notifications_do_not_come_later() {
+    let (_running, address) = start(server());
+    let [mut subscriber, mut client] = [0; 2].map(|_| Client::connect(address));
+    subscriber.line("HELLO 3");
+    subscriber.line("SUBSCRIBE __keyspace@0__:a");
+    client.line("CONFIG SET notify-keyspace-events KA");
+    client.line("MULTI");
+    client.line("SET a 1");
+    client.command(&["CONFIG", "SET", "notify-keyspace-events", ""]);
+    client.line("SET a 2");
+    assert_eq!(client.line("EXEC").items().len(), 3);
+    client.line("CONFIG SET notify-keyspace-events KA");
+    client.line("DEL a");
+    for event in ["set", "del"] {
+        let text = message(&subscriber.reply(), "__keyspace@0__:a");
+        assert_eq!(text.as_deref(), Some(event));
+    }
+    assert_eq!(subscriber.line("PING"), Reply::Simple("PONG".into()));
+}
+
+#[test]
+fn clients_that_monitor_are_not_idle() {
+    let server = server().threads(1).set(Key::Timeout, "1").unwrap();
+    let (_running, address) = start(server);
+    let [mut monitor, mut idle] = [0; 2].map(|_| Client::connect(address));
+    assert_eq!(monitor.line("MONITOR"), Reply::ok());
+    assert_eq!(idle.try_reply(), None);
+    Client::connect(address).line("PING");
+    assert!(monitor.reply().text().ends_with("\"PING\""));
 }

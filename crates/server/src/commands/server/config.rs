@@ -4,6 +4,7 @@ use crate::command::*;
 use crate::commands::help;
 use crate::configure::{self, ChangeError, SettingChange};
 use crate::glob::Steps;
+use crate::report_events::report_events;
 use crate::settings::{Key, SETTINGS, Setting};
 
 pub(super) static CONFIG: Command = Command {
@@ -124,6 +125,10 @@ fn set(call: &mut Call<'_>) -> Outcome {
         ),
         refused => Failure::other(format!("ERR {refused}")),
     })?;
+    // What was done before it within a transaction, which runs once, is reported as it was then.
+    if call.client.event_flags != 0 {
+        report_events(call.server, call.client, true);
+    }
     // What it has sent already behind this goes by it, too.
     call.client.event_flags = call.server.settings.number(Key::NotifyEvents) as u32;
     call.reply.ok();
