@@ -35,8 +35,8 @@ impl Steps {
     }
 
     /// As [`matches`](Self::matches), for one of many patterns that different clients have chosen:
-    /// steps that are few for the lengths do not count, so that **a pattern that takes many does not
-    /// keep those behind it from matching**, unless they do, too.
+    /// steps that are few for the lengths do not count, so that **a pattern that takes many does
+    /// not keep those behind it from matching**, unless they do, too.
     pub fn matches_beside_others(&self, pattern: &[u8], text: &[u8]) -> bool {
         let few = FEW_A_BYTE * (pattern.len() + text.len()) as u64;
         let left = MOST.saturating_sub(self.0.get());

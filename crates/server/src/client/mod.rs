@@ -313,7 +313,7 @@ impl Client {
         self.is_monitored = true;
     }
 
-    /// Has a thread dispatch its inbox once the commands that are executed together are done. Its
+    /// Makes a thread dispatch its inbox once the commands that are executed together are done. Its
     /// own does so anyway.
     pub fn wake_later(&mut self, thread: usize) {
         if thread != self.thread && !self.wakes.contains(&thread) {

@@ -114,8 +114,9 @@ impl PubSub {
     }
 
     /// Sends `message` to all that have subscribed to `channel`, of the kind that `topic` says, and
-    /// calls `posted` with each thread that is to dispatch its inbox. The caller sees to it that
-    /// those learn of it which [ask to be woken](Self::asks_to_be_woken). Returns how many get it; one that has subscribed to several patterns gets it several times.
+    /// calls `posted` with each thread that is to dispatch its inbox. The caller then wakes those
+    /// that [ask to be woken](Self::asks_to_be_woken). Returns how many get it; one that has
+    /// subscribed to several patterns gets it several times.
     pub fn publish(
         &self,
         topic: Topic,

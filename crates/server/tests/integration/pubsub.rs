@@ -347,8 +347,8 @@ fn a_pattern_that_takes_long_to_match_does_not_keep_others_from_matching() {
     // It comes before the other in the order of patterns.
     let pattern = format!("*[{}]b", "a".repeat(1 << 16));
     hostile.command(&["PSUBSCRIBE", &pattern]);
-    subscriber.line("PSUBSCRIBE news*");
-    let channel = format!("news{}", "a".repeat(8 << 10));
+    subscriber.line("PSUBSCRIBE note*");
+    let channel = format!("note{}", "a".repeat(8 << 10));
     let reply = publisher.command(&["PUBLISH", &channel, "x"]);
     assert_eq!(reply, Reply::Integer(1));
     assert_eq!(subscriber.reply().items()[3], Reply::bulk("x"));
@@ -384,4 +384,40 @@ fn clients_that_monitor_are_not_idle() {
     assert_eq!(idle.try_reply(), None);
     Client::connect(address).line("PING");
     assert!(monitor.reply().text().ends_with("\"PING\""));
+}
+
+#[test]
+fn messages_of_others_are_not_amid_the_replies_of_a_transaction() {
+    let (_running, address) = start(server().threads(4));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut client = Client::connect(address);
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    client.line("PUBLISH busy x");
+                }
+            });
+        }
+        let mut client = Client::connect(address);
+        client.line("HELLO 3");
+        client.line("SUBSCRIBE busy");
+        for _ in 0..1_000 {
+            client.send(b"MULTI\r\nPUBLISH other x\r\nPUNSUBSCRIBE y\r\nEXEC\r\n");
+            let mut next = || {
+                let mut reply = client.reply();
+                while matches!(reply, Reply::Push(_)) {
+                    reply = client.reply();
+                }
+                reply
+            };
+            let begun = [next(), next(), next()];
+            assert_eq!(begun[2], Reply::Simple("QUEUED".into()));
+            let carried_out = next();
+            let replies = carried_out.items();
+            assert_eq!(replies[0], Reply::Integer(0), "{carried_out:?}");
+            assert_eq!(replies[1].items()[0].text(), "punsubscribe");
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }

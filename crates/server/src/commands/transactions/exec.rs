@@ -153,6 +153,11 @@ fn carry_out(
     taken: &mut Vec<Taken>,
     mut transaction: Option<&mut dyn RecordOperations>,
 ) -> Outcome {
+    // What others have published comes before the array, and not amid it. Nobody publishes while a
+    // transaction runs that may send messages itself: it has the server to itself.
+    if transaction.is_none() {
+        call.drain_pushes();
+    }
     // As in Redis, a client that disabled replies and enables them again within the transaction
     // gets those that follow, without the array's header.
     if !call.client.replies.is_silent() {
