@@ -1,8 +1,10 @@
 //! Whether values are what their kinds say.
 
-use mneme_log::{Cursor, DATABASES, LogStore, ReadError};
+use mneme_log::{Cursor, DATABASES, Database, LogStore, ReadError};
 
 use crate::HASH;
+use crate::error::HashError;
+use crate::keyed::with_large_hash;
 use crate::packed_hash::PackedHash;
 
 /// Keys that are looked at between two questions whether to go on.
@@ -25,18 +27,20 @@ pub fn check_while(store: &LogStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<S
         while cursor != Cursor::END && problems.len() < MOST && goes_on() {
             let mut keys = Vec::new();
             cursor = database.scan_kinds(cursor, STEP, |key, kind| {
-                if kind == HASH {
+                if kind.packed() == HASH {
                     keys.push(key.to_vec());
                 }
             })?;
             for key in keys {
                 // It may have become another value, or none.
-                let value = match database.get_kind(&key, HASH) {
-                    Ok(Some(value)) => value,
-                    Ok(None) | Err(ReadError::WrongKind(_)) => continue,
+                let checked = match database.get_kind(&key, HASH) {
+                    Ok(Some(value)) => PackedHash::read(&value)
+                        .and_then(|hash| hash.check())
+                        .map_err(HashError::from),
+                    Ok(None) => continue,
+                    Err(ReadError::WrongKind(_)) => check_large(&database, &key),
                     Err(error) => return Err(error),
                 };
-                let checked = PackedHash::read(&value).and_then(|hash| hash.check());
                 if let Err(damage) = checked {
                     let key = key.escape_ascii();
                     problems.push(format!("database {number}, hash \"{key}\": {damage}"));
@@ -46,4 +50,13 @@ pub fn check_while(store: &LogStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<S
     }
     problems.truncate(MOST);
     Ok(problems)
+}
+
+/// What is wrong with the large hash that a key leads to, if it leads to one.
+fn check_large(database: &Database<'_>, key: &[u8]) -> Result<(), HashError> {
+    let keys: [(usize, &[u8]); 0] = [];
+    let at = (database.number(), key);
+    database
+        .transaction_on(&keys, |t| with_large_hash(t, at, |mut hash| hash.check()))
+        .map(drop)
 }

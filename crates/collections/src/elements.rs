@@ -4,11 +4,12 @@
 
 use std::collections::HashMap;
 
-use mneme_log::ValueKind;
+use mneme_log::{LogStore, ValueKind};
 
 use crate::HASH;
-use crate::error::{Damage, EditError};
+use crate::error::{Damage, EditError, HashError};
 use crate::hash_edit::HashEdit;
+use crate::large_hash::LargeHash;
 use crate::packed_hash::PackedHash;
 
 /// The image that this one, of a value of this kind, becomes where `element` gets `value`; `None`:
@@ -32,6 +33,49 @@ pub fn apply(
         None => hash.remove(element).map(drop)?,
     }
     Ok(hash.into_image())
+}
+
+/// Sets `element` of collection `id`, a hash of a store that is being rebuilt, to this value;
+/// `None`: removes it. A collection that is not there yet begins.
+///
+/// # Errors
+/// The collection is damaged, the store cannot be read, or there is no space.
+pub fn replay(
+    store: &LogStore,
+    id: u64,
+    element: &[u8],
+    value: Option<&[u8]>,
+) -> Result<(), HashError> {
+    store.transaction(|t| {
+        let mut hash = LargeHash::replay(t, id)?;
+        match value {
+            Some(value) => drop(hash.set(element, value)?),
+            None => drop(hash.remove(element)?),
+        }
+        hash.finish()
+    })
+}
+
+/// Visits about `count` elements of collection `id` from `cursor` on, which is 0 at first, each
+/// with its value. Returns where to go on; 0: that was all, or the collection is no more. An
+/// element that is there from the first step to the last is visited at least once.
+///
+/// # Errors
+/// The collection is damaged, or the store cannot be read.
+pub fn scan_collection(
+    store: &LogStore,
+    id: u64,
+    cursor: u64,
+    count: usize,
+    mut visit: impl FnMut(&[u8], &[u8]),
+) -> Result<u64, HashError> {
+    let step = store.transaction(|t| match t.anchor(id)? {
+        Some(anchor) if anchor.kind == HASH => LargeHash::open(t, id)?.scan(cursor, count),
+        _ => Ok((Vec::new(), 0)),
+    });
+    let (pairs, next) = step?;
+    pairs.iter().for_each(|(field, value)| visit(field, value));
+    Ok(next)
 }
 
 /// Whether two images of values of this kind have the same elements: their order may differ where

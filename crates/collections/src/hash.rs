@@ -1,13 +1,15 @@
 //! A hash of a store: **each operation is atomic, and one that fails has changed nothing.**
 //!
-//! The image lies in one record. Every operation looks through the whole of it, and a change stores
-//! it anew.
+//! A small hash is one record: every operation looks through the whole of it, and a change stores
+//! it anew. A larger one is a [`LargeHash`], which transactions read and change.
 
-use mneme_log::{Database, Decision, Elements, LogStore, Stored, WriteError};
+use mneme_log::{Database, Decision, Elements, LogStore, ReadError, Stored, WriteError};
 
 use crate::HASH;
 use crate::error::HashError;
 use crate::hash_edit::{HashEdit, Limits};
+use crate::keyed::{edit_hash, outgrows, with_large_hash};
+use crate::large_hash::{LARGE_HASH, LargeHash};
 use crate::packed_hash::PackedHash;
 
 /// The hash under a key of a database: fields with values, both byte strings.
@@ -84,8 +86,35 @@ impl<'s, 'k> Hash<'s, 'k> {
         &self,
         visit: impl FnOnce(Option<PackedHash<'_>>) -> Result<R, HashError>,
     ) -> Result<R, HashError> {
-        let value = self.database.get_kind(self.key, HASH)?;
-        visit(value.as_deref().map(PackedHash::read).transpose()?)
+        self.look(None, visit)
+    }
+
+    /// As [`read`](Self::read), with those of `fields` that the hash has, or more; `None`: all.
+    fn look<R>(
+        &self,
+        fields: Option<&[&[u8]]>,
+        visit: impl FnOnce(Option<PackedHash<'_>>) -> Result<R, HashError>,
+    ) -> Result<R, HashError> {
+        loop {
+            match self.database.get_kind(self.key, HASH) {
+                Err(ReadError::WrongKind(wrong)) if wrong.found == LARGE_HASH => {}
+                value => return visit(value?.as_deref().map(PackedHash::read).transpose()?),
+            }
+            // It may have become something else meanwhile.
+            if let Some(view) = self.large(|mut hash| hash.view(fields))? {
+                return visit(Some(PackedHash::read(&view)?));
+            }
+        }
+    }
+
+    /// Calls `work` with the large hash that the key leads to. `None`: it leads to none.
+    fn large<R>(
+        &self,
+        mut work: impl FnMut(LargeHash<'_>) -> Result<R, HashError>,
+    ) -> Result<Option<R>, HashError> {
+        let keys: [(usize, &[u8]); 0] = [];
+        let at = (self.database.number(), self.key);
+        (self.database).transaction_on(&keys, |t| with_large_hash(t, at, &mut work))
     }
 
     /// Has `change` change the hash, which is empty where there is no key, at one instant. `change`
@@ -98,27 +127,56 @@ impl<'s, 'k> Hash<'s, 'k> {
         &self,
         mut change: impl FnMut(&mut HashEdit) -> Result<R, HashError>,
     ) -> Result<R, HashError> {
-        let mut result = None;
+        self.edit(None, &mut change)
+    }
+
+    /// As [`change`](Self::change), with those of `fields` that the hash has, or more: `change`
+    /// changes no others. `None`: all.
+    fn edit<R>(
+        &self,
+        fields: Option<&[&[u8]]>,
+        mut change: impl FnMut(&mut HashEdit) -> Result<R, HashError>,
+    ) -> Result<R, HashError> {
+        let mut edited = |hash: &mut HashEdit| {
+            let before = hash.clone();
+            let result = change(hash)?;
+            let is_changed = !hash.is(&before.into_image());
+            if is_changed {
+                hash.convert(self.limits)?;
+            }
+            Ok::<_, HashError>((result, is_changed))
+        };
+        let (mut result, mut is_large) = (None, false);
         let decide = |stored: Option<Stored<'_>>, elements: &mut Elements| {
             let old = stored.map(|stored| stored.value);
-            let edited = HashEdit::decide(old, Some(elements), |hash| {
-                let result = change(hash)?;
-                let is_changed = old.is_none_or(|old| !hash.is(old));
-                if is_changed {
-                    hash.convert(self.limits)?;
-                }
-                Ok((result, is_changed))
+            let decided = HashEdit::decide(old, Some(elements), &mut edited);
+            let decided = decided.and_then(|(value, decision)| {
+                is_large = matches!(&decision, Decision::Replace(image) if outgrows(image)?);
+                Ok((value, decision))
             });
-            let (last, decision) = match edited {
-                Ok((value, decision)) => (Ok(value), decision),
-                Err(error) => (Err(error), Decision::Keep),
-            };
-            result = Some(last);
-            decision
+            match decided {
+                Ok((value, decision)) => {
+                    result = Some(Ok(value));
+                    if is_large { Decision::Keep } else { decision }
+                }
+                Err(error) => {
+                    result = Some(Err(error));
+                    Decision::Keep
+                }
+            }
         };
-        self.database.update_elements(self.key, HASH, decide)?;
-        let undecided = || WriteError::Reap("an update has decided nothing".into());
-        result.unwrap_or_else(|| Err(undecided().into()))
+        match self.database.update_elements(self.key, HASH, decide) {
+            Err(WriteError::WrongKind(wrong)) if wrong.found == LARGE_HASH => is_large = true,
+            updated => drop(updated?),
+        }
+        if !is_large {
+            let undecided = || WriteError::Reap("an update has decided nothing".into());
+            return result.unwrap_or_else(|| Err(undecided().into()));
+        }
+        let at = (self.database.number(), self.key);
+        let (result, _) =
+            (self.database).transaction_on(&[at], |t| edit_hash(t, at, fields, &mut edited))?;
+        Ok(result)
     }
 
     /// The value of `field`; `None`: the hash does not have it.
@@ -126,7 +184,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn get(&self, field: &[u8]) -> Result<Option<Vec<u8>>, HashError> {
-        self.read(|hash| {
+        self.look(Some(&[field]), |hash| {
             let value = hash.map_or(Ok(None), |hash| hash.get(field))?;
             Ok(value.map(|value| value.to_vec()))
         })
@@ -137,7 +195,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn get_many(&self, fields: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, HashError> {
-        self.read(|hash| {
+        self.look(Some(fields), |hash| {
             let Some(hash) = hash else {
                 return Ok(vec![None; fields.len()]);
             };
@@ -177,6 +235,9 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn scan(&self, cursor: u64, count: usize) -> Result<(Vec<OwnedPair>, u64), HashError> {
+        if let Some(step) = self.large(|mut hash| hash.scan(cursor, count))? {
+            return Ok(step);
+        }
         self.read(|hash| {
             let Some(hash) = hash else {
                 return Ok((Vec::new(), 0));
@@ -193,7 +254,9 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn contains(&self, field: &[u8]) -> Result<bool, HashError> {
-        self.read(|hash| Ok(hash.map_or(Ok(None), |hash| hash.get(field))?.is_some()))
+        self.look(Some(&[field]), |hash| {
+            Ok(hash.map_or(Ok(None), |hash| hash.get(field))?.is_some())
+        })
     }
 
     /// The number of its fields.
@@ -201,7 +264,10 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn len(&self) -> Result<usize, HashError> {
-        self.read(|hash| Ok(hash.map_or(Ok(0), |hash| hash.len())?))
+        match self.large(|hash| Ok(hash.count()))? {
+            Some(len) => Ok(len as usize),
+            None => self.read(|hash| Ok(hash.map_or(Ok(0), |hash| hash.len())?)),
+        }
     }
 
     /// Whether it has no field, so that the key is not there.
@@ -209,7 +275,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn is_empty(&self) -> Result<bool, HashError> {
-        self.read(|hash| Ok(hash.is_none()))
+        self.look(Some(&[b""]), |hash| Ok(hash.is_none()))
     }
 
     /// Sets `field` to `value`. Whether it is a new field.
@@ -217,7 +283,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change); the hash would be too long.
     pub fn set(&self, field: &[u8], value: &[u8]) -> Result<bool, HashError> {
-        self.change(|hash| Ok(hash.set(field, value)?))
+        self.edit(Some(&[field]), |hash| Ok(hash.set(field, value)?))
     }
 
     /// Sets each field to its value, in order, all at one instant. How many fields are new.
@@ -225,7 +291,8 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`set`](Self::set); then none is set.
     pub fn set_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<usize, HashError> {
-        self.change(|hash| Ok(hash.set_many(pairs)?))
+        let fields: Vec<&[u8]> = pairs.iter().map(|(field, _)| *field).collect();
+        self.edit(Some(&fields), |hash| Ok(hash.set_many(pairs)?))
     }
 
     /// Sets `field` to `value`, unless the hash has it. Whether it was set.
@@ -233,7 +300,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`set`](Self::set).
     pub fn insert_new(&self, field: &[u8], value: &[u8]) -> Result<bool, HashError> {
-        self.change(|hash| {
+        self.edit(Some(&[field]), |hash| {
             let is_new = hash.read()?.get(field)?.is_none();
             if is_new {
                 hash.set(field, value)?;
@@ -247,7 +314,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change).
     pub fn remove(&self, field: &[u8]) -> Result<bool, HashError> {
-        self.change(|hash| Ok(hash.remove(field)?))
+        self.edit(Some(&[field]), |hash| Ok(hash.remove(field)?))
     }
 
     /// Removes each of `fields`, all at one instant. How many were there.
@@ -255,7 +322,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change).
     pub fn remove_many(&self, fields: &[&[u8]]) -> Result<usize, HashError> {
-        self.change(|hash| Ok(hash.remove_many(fields)?))
+        self.edit(Some(fields), |hash| Ok(hash.remove_many(fields)?))
     }
 
     /// Adds `by` to the integer in `field`, which is 0 if the hash does not have it. The sum.
@@ -263,7 +330,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`set`](Self::set); the value is no integer of 64 bits, or the sum would be none.
     pub fn increment(&self, field: &[u8], by: i64) -> Result<i64, HashError> {
-        self.change(|hash| Ok(hash.increment(field, by)?))
+        self.edit(Some(&[field]), |hash| Ok(hash.increment(field, by)?))
     }
 }
 

@@ -75,6 +75,13 @@ impl HashEdit {
         }
     }
 
+    /// A hash without fields that counts as a table, as a leaf of a large hash does.
+    pub(crate) fn table() -> HashEdit {
+        let mut table = HashEdit::new();
+        table.image[0] = TABLE;
+        table
+    }
+
     /// A copy of the hash that `image` is. O(bytes).
     ///
     /// # Errors
@@ -123,25 +130,39 @@ impl HashEdit {
     }
 
     /// Starts recording the changes, for [`say_in`](Self::say_in).
-    fn keep_changes(&mut self) {
+    pub(crate) fn keep_changes(&mut self) {
         self.changes = Some(Changes::default());
     }
 
     /// Says what was changed as elements. If that is not all that was, it says nothing.
     fn say_in(&self, elements: &mut Elements) {
-        let Some(changes) = self.changes.as_ref().filter(|changes| !changes.is_whole) else {
+        if self
+            .changes
+            .as_ref()
+            .is_some_and(|changes| changes.is_whole)
+        {
             return;
-        };
-        let mut rest = changes.bytes.as_slice();
-        for &(field, value) in &changes.lengths {
-            let (field, behind) = rest.split_at(field);
-            let (bytes, behind) = behind.split_at(value.unwrap_or_default());
-            rest = behind;
+        }
+        for (field, value) in self.changes() {
             match value {
-                Some(_) => elements.set(field, bytes),
+                Some(value) => elements.set(field, value),
                 None => elements.remove(field),
             }
         }
+    }
+
+    /// The fields that were set, each with its value, and removed, in order.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        let changes = self.changes.iter();
+        changes.flat_map(|changes| {
+            let mut rest = changes.bytes.as_slice();
+            changes.lengths.iter().map(move |&(field, value)| {
+                let (field, behind) = rest.split_at(field);
+                let (bytes, behind) = behind.split_at(value.unwrap_or_default());
+                rest = behind;
+                (field, value.map(|_| bytes))
+            })
+        })
     }
 
     fn note(&mut self, field: &[u8], value: Option<&[u8]>) {

@@ -29,14 +29,18 @@ mod elements;
 mod error;
 mod hash;
 mod hash_edit;
+mod keyed;
+mod large_hash;
 pub mod listpack;
 mod packed_hash;
 
 pub use check::check_while;
-pub use elements::{apply, is_same};
+pub use elements::{apply, is_same, replay, scan_collection};
 pub use error::{Damage, EditError, HashError};
 pub use hash::{Hash, OwnedPair};
 pub use hash_edit::{HashEdit, Limits};
+pub use keyed::{MAX_PACKED, edit_hash, outgrows, with_large_hash};
+pub use large_hash::{CollectionRecords, LARGE_HASH, LargeEdit, LargeHash};
 pub use packed_hash::{PackedHash, Pair, Step};
 
 /// The kind of a record whose value is a hash.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use mneme_collections::{EditError, HASH, Hash, HashError, Limits, check_while};
+use mneme_collections::{EditError, HASH, Hash, HashError, LARGE_HASH, Limits, check_while};
 use mneme_log::{Expiry, LogStore, UpdatePolicy, ValueKind};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -265,4 +265,72 @@ fn a_check_names_the_hashes_that_are_none() {
 /// A listpack of the integers 1, 2, 1, 3.
 fn two_fields_of_one_name() -> Vec<u8> {
     vec![15, 0, 0, 0, 4, 0, 1, 1, 2, 1, 1, 1, 3, 1, 0xff]
+}
+
+#[test]
+fn a_hash_of_many_fields_is_made_at_once_and_leaves_nothing_behind() {
+    for policy in POLICIES {
+        let store = store(policy);
+        let hash = Hash::of(&store, b"many").unwrap();
+        let fields: Vec<String> = (0..50_000).map(|i| format!("field {i}")).collect();
+        let pairs: Vec<(&[u8], &[u8])> = fields
+            .iter()
+            .map(|f| (f.as_bytes(), &b"value"[..]))
+            .collect();
+        assert_eq!(hash.set_many(&pairs).unwrap(), 50_000);
+        assert_eq!(store.kind(b"many").unwrap(), Some(LARGE_HASH));
+        assert_eq!((store.len(), hash.len().unwrap()), (1, 50_000));
+        assert_eq!(
+            hash.get(b"field 49999").unwrap().as_deref(),
+            Some(&b"value"[..])
+        );
+        assert!(!hash.set(b"field 7", b"other").unwrap());
+        assert_eq!(hash.increment(b"sum", 5).unwrap(), 5);
+        assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
+        let report = store.check().unwrap();
+        assert!(
+            report.is_sound() && report.inner_records > 500,
+            "{report:?}"
+        );
+        assert!(store.remove(b"many").unwrap());
+        assert!(hash.is_empty().unwrap());
+        store.sweep_collections().unwrap();
+        let report = store.check().unwrap();
+        assert_eq!((report.collections, report.inner_records), (0, 0));
+    }
+}
+
+#[test]
+fn changes_of_a_large_hash_by_several_threads_are_atomic() {
+    for policy in POLICIES {
+        let store = store(policy);
+        let hash = Hash::of(&store, b"hash").unwrap();
+        for i in 0..100 {
+            hash.set(format!("f{i}").as_bytes(), &[b'v'; 80]).unwrap();
+        }
+        assert_eq!(store.kind(b"hash").unwrap(), Some(LARGE_HASH));
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let hash = &hash;
+                scope.spawn(move || {
+                    for i in 0..100 {
+                        hash.increment(b"sum", 1).unwrap();
+                        let own = format!("{thread} {i}");
+                        assert!(hash.set(own.as_bytes(), &[b'w'; 100]).unwrap());
+                        assert_eq!(
+                            hash.get(own.as_bytes()).unwrap().as_deref(),
+                            Some(&[b'w'; 100][..])
+                        );
+                        if i % 3 == 0 {
+                            assert!(hash.remove(own.as_bytes()).unwrap());
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(hash.get(b"sum").unwrap().as_deref(), Some(&b"300"[..]));
+        assert_eq!(hash.len().unwrap(), 100 + 1 + 3 * 66);
+        assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
+        assert!(store.check().unwrap().is_sound());
+    }
 }

@@ -11,11 +11,12 @@
 
 use std::sync::Arc;
 
+use mneme_collections::HashError;
 use mneme_journal::{
     BaseName, BaseWriter, JournalError, Options, Position, Reader, Runs, remove_bases_before,
 };
-use mneme_log::feed::{Item, append_change, binding};
-use mneme_log::{Cursor, DATABASES, Stored};
+use mneme_log::feed::{COLLECTIONS, Item, append_change, binding};
+use mneme_log::{Cursor, DATABASES, Expiry, LogStore, Stored, WriteError, element_key};
 use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
 use mneme_tree::Store;
@@ -66,6 +67,8 @@ enum Scan {
         /// The indexes that remain to be scanned, the current one first.
         roots: Vec<u64>,
         cursor: Cursor,
+        /// After them.
+        elements: ElementScan,
     },
     /// A commit of the tree.
     Commit(Box<TreeRecords>),
@@ -111,6 +114,47 @@ pub(crate) enum Stage {
     Ready,
 }
 
+/// A scan of the elements of all collections.
+#[derive(Default)]
+pub(crate) struct ElementScan {
+    /// Collections that were found, and not scanned yet; the last one in part, up to `at`.
+    found: Vec<u64>,
+    at: u64,
+    /// Where to look for more; `None`: at the start.
+    cursor: Option<Cursor>,
+}
+
+impl ElementScan {
+    /// Visits some elements, by their [keys](element_key), with their values. Returns false at the
+    /// end.
+    pub fn visit(
+        &mut self,
+        home: &LogStore,
+        mut each: impl FnMut(&[u8], &[u8]),
+    ) -> Result<bool, DurableError> {
+        let Some(id) = self.found.last().copied() else {
+            let cursor = self.cursor.unwrap_or(Cursor::START);
+            if self.cursor == Some(Cursor::END) {
+                return Ok(false);
+            }
+            let found = &mut self.found;
+            let next = home.scan_collections(cursor, VISITED, |id, _| found.push(id))?;
+            self.cursor = Some(next);
+            return Ok(true);
+        };
+        let visit = |element: &[u8], value: &[u8]| each(&element_key(id, element), value);
+        let scanned = mneme_collections::scan_collection(home, id, self.at, VISITED, visit);
+        self.at = scanned.map_err(|error| match error {
+            HashError::Store(error) => DurableError::from(error),
+            error => DurableError::from(WriteError::Reap(error.to_string())),
+        })?;
+        if self.at == 0 {
+            self.found.pop();
+        }
+        Ok(true)
+    }
+}
+
 impl Checkpoint {
     /// Begins a file at `begin`, a position where a copy of the store [may
     /// begin](BaseSource::clean).
@@ -135,7 +179,13 @@ impl Checkpoint {
                 let words = (0..DATABASES).map(|of| binding(of as u8, bindings[of]));
                 let roots = bindings.into_iter().filter(|root| *root != 0).collect();
                 let cursor = Cursor::START;
-                (Scan::Store { roots, cursor }, words.collect())
+                let elements = ElementScan::default();
+                let scan = Scan::Store {
+                    roots,
+                    cursor,
+                    elements,
+                };
+                (scan, words.collect())
             }
         };
         let mut buffer = Vec::new();
@@ -204,8 +254,12 @@ impl Checkpoint {
             *records += 1;
             append_change(&[put], *records, buffer);
         };
-        let (roots, cursor) = match &mut self.scan {
-            Scan::Store { roots, cursor } => (roots, cursor),
+        let (roots, cursor, elements) = match &mut self.scan {
+            Scan::Store {
+                roots,
+                cursor,
+                elements,
+            } => (roots, cursor, elements),
             Scan::Commit(commit) => {
                 return commit.visit(PIECE, |record| {
                     append(record.put());
@@ -213,8 +267,18 @@ impl Checkpoint {
                 });
             }
         };
+        let home = &self.source.shared.home;
         let Some(root) = roots.first().copied() else {
-            return Ok(false);
+            // What the keys of all databases lead to comes last.
+            return elements.visit(home, |key, bytes| {
+                append(Item::Put {
+                    root: COLLECTIONS,
+                    key,
+                    kind: 0,
+                    expiry: Expiry::Never,
+                    bytes,
+                });
+            });
         };
         let visit = |key: &[u8], stored: Stored<'_>| {
             append(Item::Put {
@@ -225,7 +289,6 @@ impl Checkpoint {
                 bytes: stored.value,
             });
         };
-        let home = &self.source.shared.home;
         match home.scan_root(root, *cursor, VISITED, visit)? {
             Some(next) if next != Cursor::END => *cursor = next,
             // The root was scanned to its end, or was dropped; the journal records that.

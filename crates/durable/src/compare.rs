@@ -4,10 +4,11 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use mneme_log::{Cursor, Evict, LogStore, Stored};
+use mneme_collections::{HashError, LargeHash};
+use mneme_log::{Cursor, Evict, LogStore, Stored, Transaction, WriteError, element_of};
 
 use crate::DurableError;
-use crate::checkpoint::BaseSource;
+use crate::checkpoint::{BaseSource, ElementScan};
 use crate::disk::RebuildSource;
 use crate::gate::GateState;
 use crate::recover::{Files, RecoveryClock, load_tree};
@@ -110,9 +111,43 @@ fn compare(home: &LogStore, copy: &LogStore, goes_on: &GoesOn<'_>) -> Result<u64
             cursor = next.unwrap_or(Cursor::END);
         }
     }
+    let mut elements = ElementScan::default();
+    loop {
+        goes_on()?;
+        let mut found: Result<Option<Vec<u8>>, DurableError> = Ok(None);
+        let goes_on = elements.visit(home, |key, value| {
+            if let Ok(None) = found {
+                found = match has_element(copy, key, value) {
+                    Ok(true) => Ok(None),
+                    Ok(false) => Ok(Some(key.to_vec())),
+                    Err(error) => Err(error.into()),
+                };
+            }
+        })?;
+        if let Some(key) = found? {
+            let element = key.get(8..).unwrap_or_default().escape_ascii();
+            return differs(format!("they have another field {element} of a large hash"));
+        }
+        if !goes_on {
+            break;
+        }
+    }
     let (here, there) = (home.records(), copy.records());
     match here == there {
         true => Ok(here),
         false => differs(format!("they have {there} records, and the store {here}")),
+    }
+}
+
+/// Whether a collection of `store` has the element of this key, with this value.
+fn has_element(store: &LogStore, key: &[u8], value: &[u8]) -> Result<bool, WriteError> {
+    let Some((id, element)) = element_of(key) else {
+        return Ok(false);
+    };
+    let get = |t: &mut Transaction<'_>| LargeHash::open(t, id)?.get(element);
+    match store.transaction(get) {
+        Ok(found) => Ok(found.is_some_and(|found| found == value)),
+        Err(HashError::Store(error)) => Err(error),
+        Err(_) => Ok(false),
     }
 }

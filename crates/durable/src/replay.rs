@@ -7,8 +7,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use mneme_log::feed::{Assembly, Entry, Item, bound, entries};
-use mneme_log::{Cursor, DATABASES, Database, Expiry, LogStore, ValueKind, WriteError};
+use mneme_collections::HashError;
+use mneme_log::feed::{Assembly, COLLECTIONS, Entry, Item, bound, entries};
+use mneme_log::{
+    Cursor, DATABASES, Database, Decision, Expiry, LogStore, Stored, ValueKind, WriteError,
+    collection_of, element_key, element_of,
+};
 
 use crate::DurableError;
 
@@ -65,7 +69,7 @@ fn plain_put<'e>(entry: &Entry<'e>) -> Result<Option<(u64, ReplayPair<'e>)>, Dur
                 bytes,
             }),
             None,
-        ) => Some((root, (key, bytes))),
+        ) if root != COLLECTIONS => Some((root, (key, bytes))),
         _ => None,
     })
 }
@@ -85,6 +89,7 @@ impl<'s> Replay<'s> {
     /// `evicts`: an excess at the end is evicted. Otherwise it is refused, and need not be loaded
     /// first.
     pub fn new(store: &'s LogStore, dead: HashSet<u64>, evicts: bool) -> Self {
+        store.spare_collections(true);
         Self {
             extension: match evicts {
                 true => u64::MAX,
@@ -233,9 +238,20 @@ impl<'s> Replay<'s> {
                 expiry,
                 bytes,
             } => {
+                if root == COLLECTIONS {
+                    return self.element(position, key, Some(bytes));
+                }
                 let kind = ValueKind::new(kind).ok_or(unknown("a value of an unknown kind"))?;
                 if let Some(database) = self.place(position, root)? {
-                    self.with_space(|| database.put_kind(key, bytes, kind, expiry))?;
+                    let store = self.store;
+                    self.with_space(|| match kind.is_large() {
+                        // The collection knows where its main is.
+                        true => store.transaction(|t| {
+                            let mut records = t.database(database.number())?;
+                            records.put_kind(key, bytes, kind, expiry)
+                        }),
+                        false => database.put_kind(key, bytes, kind, expiry),
+                    })?;
                 }
             }
             Item::Patch {
@@ -278,6 +294,20 @@ impl<'s> Replay<'s> {
                     self.with_space(|| database.set_expiry(key, expiry))?;
                 }
             }
+            Item::Remove {
+                root: COLLECTIONS,
+                key,
+                ..
+            } => self.element(position, key, None)?,
+            Item::Drop {
+                root: COLLECTIONS,
+                prefix,
+            } => {
+                let id = prefix.try_into().map(u64::from_be_bytes);
+                let id = id.map_err(|_| unknown("the sweep of no collection"))?;
+                let store = self.store;
+                self.with_space(|| store.drop_collection(id))?;
+            }
             Item::Remove { root, key, .. } => {
                 if let Some(database) = self.place(position, root)? {
                     database.remove(key)?;
@@ -298,6 +328,8 @@ impl<'s> Replay<'s> {
                     self.place(position, root)?;
                 }
             }
+            // For listeners.
+            Item::Touch { .. } => {}
             // A group's entries were applied when it was closed.
             Item::Open | Item::Close => {}
             Item::Piece { .. } | Item::Pieces { .. } => {
@@ -305,6 +337,27 @@ impl<'s> Replay<'s> {
             }
         }
         Ok(())
+    }
+
+    /// Gives an element of a collection a value, or removes it.
+    fn element(
+        &mut self,
+        position: u64,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), DurableError> {
+        let what = "an element of no collection";
+        let unknown = DurableError::Unknown { what, position };
+        let (id, element) = element_of(key).ok_or(unknown)?;
+        let store = self.store;
+        self.with_space(|| {
+            let replayed = mneme_collections::replay(store, id, element, value);
+            replayed.map_err(|error| match error {
+                HashError::Store(error) => error,
+                // A collection that was not there begins empty, and what this has stored is sound.
+                error => WriteError::Reap(error.to_string()),
+            })
+        })
     }
 
     /// Gives an element of the value under `key` a value, or removes it. A key that is absent, or
@@ -321,16 +374,34 @@ impl<'s> Replay<'s> {
         let Some(database) = self.place(position, root)? else {
             return Ok(());
         };
-        if database.kind(key)? != Some(kind) {
+        let mut is_damaged = false;
+        let mut decide = |stored: Option<Stored<'_>>| {
+            let Some(stored) = stored else {
+                return Decision::Keep;
+            };
+            match mneme_collections::apply(kind, stored.value, element, value) {
+                Ok(image) => Decision::Replace(image),
+                Err(_) => {
+                    is_damaged = true;
+                    Decision::Keep
+                }
+            }
+        };
+        let other = self.with_space(|| match database.update_kind(key, kind, &mut decide) {
+            Err(WriteError::WrongKind(wrong)) => Ok(Some(wrong.found)),
+            updated => updated.map(|_| None),
+        })?;
+        if is_damaged {
+            return Err(unknown("a change of an element of what has none"));
+        }
+        if other != Some(kind.large()) {
             return Ok(());
         }
-        let Some(old) = database.get_kind(key, kind)?.map(|value| value.to_vec()) else {
-            return Ok(());
-        };
-        let new = mneme_collections::apply(kind, &old, element, value)
-            .map_err(|_| unknown("a change of an element of what has none"))?;
-        let expiry = database.expiry(key)?.unwrap_or(Expiry::Never);
-        self.with_space(|| database.put_kind(key, &new, kind, expiry))
+        let main = database.get_kind(key, kind.large())?;
+        match main.and_then(|main| collection_of(&main)) {
+            Some(id) => self.element(position, &element_key(id, element), value),
+            None => Ok(()),
+        }
     }
 
     /// Stores something. If there is no space, the store may exceed its capacity until everything
@@ -400,6 +471,7 @@ impl<'s> Replay<'s> {
 
     /// Gives every database its root.
     pub fn finish(mut self) -> Result<(), DurableError> {
+        self.store.spare_collections(false);
         for database in 0..DATABASES {
             let root = self.bindings[database];
             let Some(place) = self.places.get(&root).copied() else {

@@ -11,8 +11,10 @@ use crate::error::Flaw;
 /// The length of a header, and the alignment of frames, in bytes.
 pub(crate) const BLOCK: usize = 4096;
 
-/// The version of both formats.
-pub(crate) const VERSION: u32 = 1;
+/// The version of both formats, which is raised when entries say what no program could read before.
+pub(crate) const VERSION: u32 = 2;
+/// The oldest version that is read, which does not know collections.
+const OLDEST: u32 = 1;
 
 /// The maximum number of runs that a header lists.
 const MOST_RUNS: usize = 250;
@@ -226,7 +228,7 @@ impl JournalHeader {
         if raw.magic != kind.magic() || checksum(raw.as_bytes()) != crc {
             return Err(Flaw::Header);
         }
-        if version != VERSION {
+        if !(OLDEST..=VERSION).contains(&version) {
             let known = VERSION;
             return Err(Flaw::Version {
                 found: version,
@@ -306,13 +308,20 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_reported_by_its_number() {
-        let mut bytes = header(1).encode(FileKind::Journal);
-        bytes[8] = 2;
-        let crc = checksum(&bytes).to_le_bytes();
-        bytes[12..16].copy_from_slice(&crc);
-        let found = JournalHeader::decode(&bytes, FileKind::Journal);
-        assert!(matches!(found, Err(Flaw::Version { found: 2, known: 1 })));
+    fn a_later_version_is_refused_by_its_number_and_an_older_one_is_read() {
+        let decode = |version| {
+            let mut bytes = header(1).encode(FileKind::Journal);
+            bytes[8] = version;
+            let crc = checksum(&bytes).to_le_bytes();
+            bytes[12..16].copy_from_slice(&crc);
+            JournalHeader::decode(&bytes, FileKind::Journal)
+        };
+        assert!(matches!(decode(1), Ok(found) if found == header(1)));
+        assert!(matches!(decode(2), Ok(found) if found == header(1)));
+        assert!(matches!(
+            decode(3),
+            Err(Flaw::Version { found: 3, known: 2 })
+        ));
     }
 
     #[test]

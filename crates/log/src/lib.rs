@@ -66,6 +66,7 @@ mod error;
 mod error_kind;
 pub mod feed;
 mod index;
+mod inner;
 mod log;
 #[cfg(test)]
 mod models;
@@ -88,6 +89,10 @@ pub mod within {
 mod test_processes;
 
 pub use error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
+pub use inner::{
+    Anchor, HASH_BITS, MAX_LEAVES, collection_of, element_key, element_of, hashes_of, leaf_numbers,
+    leaf_of, main_of, split_of,
+};
 pub use reclaim::evict::Evict;
 pub use reclaim::fill::{CompactionWait, FillPolicy};
 pub use records::elements::Elements;

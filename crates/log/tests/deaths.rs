@@ -5,13 +5,17 @@
 mod memory;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use memory::stopped::Stopped;
 use memory::{Memory, sound};
-use mneme_log::{Decision, Expiry, LogStore, Patch, UpdatePolicy};
+use mneme_log::{
+    Anchor, Decision, Expiry, LogStore, Patch, Transaction, UpdatePolicy, ValueKind, WriteError,
+    collection_of, leaf_numbers, main_of,
+};
 use mneme_sys::fault::{self, Action, Outcome};
 use mneme_sys::{Clock, CpuId, SyntheticTopology, SystemClock};
 
@@ -919,4 +923,135 @@ fn a_redo_that_fits_no_record_is_damage() {
 #[test]
 fn a_frame_that_another_shard_owns_by_now_is_left_to_it() {
     mneme_log::within::a_frame_that_another_shard_owns_by_now_is_left_to_it();
+}
+
+const LARGE: ValueKind = ValueKind::new(1).unwrap().large();
+/// Leaves of the collections below, more than a sweep frees at once.
+const LEAVES: u64 = 100;
+
+/// Makes the collection `c` if it is not there, and has all its leaves hold `round`.
+fn set_collection(store: &LogStore, round: u8) {
+    let set = |t: &mut Transaction<'_>| {
+        let main = t.read(b"c", |s| s.map(|s| s.value.to_vec()))?;
+        let id = main.as_deref().and_then(collection_of);
+        let id = id.unwrap_or_else(|| t.new_collection());
+        let packed = ValueKind::new(1).unwrap();
+        let mut anchor = t.anchor(id)?.unwrap_or(Anchor::new(packed));
+        (anchor.count, anchor.leaves) = (u64::from(round), LEAVES);
+        t.set_anchor(id, &anchor)?;
+        for number in leaf_numbers(LEAVES).filter(|number| number % 10 == 0 || main.is_none()) {
+            t.put_inner(id, number, &[round])?;
+        }
+        match main {
+            Some(_) => t.database(0)?.touch(b"c"),
+            None => t
+                .database(0)?
+                .put_kind(b"c", &main_of(id), LARGE, Expiry::Never),
+        }
+    };
+    store.transaction(set).unwrap();
+}
+
+/// The round that a whole collection is in.
+fn round_of_collection(store: &LogStore) -> Option<u8> {
+    let read = |t: &mut Transaction<'_>| {
+        let main = t.read(b"c", |s| s.map(|s| s.value.to_vec()))?;
+        let Some(id) = main.as_deref().and_then(collection_of) else {
+            return Ok::<_, WriteError>(None);
+        };
+        let round = t.anchor(id)?.unwrap().count as u8;
+        for number in leaf_numbers(LEAVES) {
+            let expected = if number % 10 == 0 { round } else { 1 };
+            let is_so = t.read_inner(id, number, |leaf| leaf == Some(&[expected][..]))?;
+            assert!(is_so, "leaf {number} in round {round}");
+        }
+        Ok(Some(round))
+    };
+    store.transaction(read).unwrap()
+}
+
+/// A writer of a collection, one that removes its key, and a sweep die wherever they come past:
+/// the collection is in one round, or gone and all of it free.
+#[test]
+fn a_collection_of_the_dead_is_whole_or_gone() {
+    // What each does, and the places at which it must be possible to die.
+    type Work = (&'static str, fn(&LogStore), &'static [&'static str]);
+    const WORKS: [Work; 3] = [
+        (
+            "change",
+            |store| set_collection(store, 2),
+            &["txn.committed", "txn.applied"],
+        ),
+        (
+            "remove",
+            |store| assert!(store.remove(b"c").unwrap()),
+            &["log.published"],
+        ),
+        (
+            "sweep",
+            |store| {
+                store.remove(b"c").unwrap();
+                // As another process does, which does not know what this one has removed.
+                while store.sweep_collections().unwrap() {}
+            },
+            &[
+                "sweep.collections.begun",
+                "sweep.collections.slice",
+                "txn.applied",
+            ],
+        ),
+    ];
+    for (name, work, places) in WORKS {
+        let passed = std::thread::spawn(move || {
+            let (_memory, store) = Memory::new();
+            set_collection(&store, 1);
+            let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
+            work(&store);
+            let passed = fault::passed().into_iter();
+            let passed = passed.map(|(at, n)| (at, n - before.get(at).copied().unwrap_or(0)));
+            passed.filter(|(_, n)| *n > 0).collect::<BTreeMap<_, _>>()
+        });
+        let passed = passed.join().unwrap();
+        for place in places {
+            assert!(
+                passed.contains_key(place),
+                "{name} does not lead through {place}"
+            );
+        }
+        for (place, times) in passed {
+            let mut nths = vec![1, times.div_ceil(2), times];
+            nths.dedup();
+            for nth in nths {
+                let context = format!("{name} dead at {place}, passage {nth} of {times}");
+                let (memory, store) = Memory::new();
+                set_collection(&store, 1);
+                let outcome = fault::run("none", Action::Abandon, 1, move || {
+                    fault::arm(place, Action::Abandon, nth);
+                    work(&store);
+                });
+                if outcome != Outcome::Abandoned {
+                    continue;
+                }
+                memory.script.kill(1);
+                let store = memory.open(2);
+                store.reap().unwrap();
+                let round = round_of_collection(&store);
+                match name {
+                    "change" => assert!(matches!(round, Some(1 | 2)), "{context}: {round:?}"),
+                    _ => assert!(matches!(round, None | Some(1)), "{context}: {round:?}"),
+                }
+                while store.sweep_collections().unwrap() {}
+                sound(&store, &context);
+                let report = store.check().unwrap();
+                let left = round.map_or((0, 0), |_| (1, LEAVES));
+                assert_eq!(
+                    (report.collections, report.inner_records),
+                    left,
+                    "{context}"
+                );
+                set_collection(&store, 1);
+                assert_eq!(round_of_collection(&store), Some(1), "{context}");
+            }
+        }
+    }
 }

@@ -287,6 +287,14 @@ fn count(store: &SharedStore) -> Result<u64, ReadError> {
 
 /// Copies all records, with one value at a time in this process's own memory: values may be long.
 fn copy(from: &SharedStore, to: &SharedStore) -> Result<(), UpgradeError> {
+    to.spare_collections(true);
+    from.copy_collections(to)?;
+    copy_databases(from, to)?;
+    to.spare_collections(false);
+    Ok(())
+}
+
+fn copy_databases(from: &SharedStore, to: &SharedStore) -> Result<(), UpgradeError> {
     for number in 0..DATABASES {
         let (from, to) = (from.database(number)?, to.database(number)?);
         let mut cursor = Cursor::START;
@@ -301,7 +309,13 @@ fn copy(from: &SharedStore, to: &SharedStore) -> Result<(), UpgradeError> {
                 if let (Some(value), Some(expiry)) =
                     (from.get_kind(&key, kind)?, from.expiry(&key)?)
                 {
-                    to.put_kind(&key, &value, kind, expiry)?;
+                    match kind.is_large() {
+                        // The collection knows where its main is.
+                        true => to.transaction_on(&[(number, &key)], |t| {
+                            t.database(number)?.put_kind(&key, &value, kind, expiry)
+                        })?,
+                        false => to.put_kind(&key, &value, kind, expiry)?,
+                    }
                 }
             }
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mneme_journal::Identity;
-use mneme_log::feed::Item;
-use mneme_log::{ChangeFeed, Cursor, LogStore, Stored};
+use mneme_log::feed::{COLLECTIONS, Item};
+use mneme_log::{ChangeFeed, Cursor, Expiry, LogStore, Stored};
 use mneme_sys::Clock;
 use mneme_sys::fault::without;
 
@@ -16,6 +16,7 @@ use super::file;
 use super::layout::{Bindings, CommitStamp, FILE, NEW};
 use super::replica::Replica;
 use crate::DurableError;
+use crate::checkpoint::ElementScan;
 use crate::directory::{Opened, failed};
 
 /// Bytes that one commit makes durable.
@@ -139,7 +140,30 @@ pub(crate) fn adopt(
             cursor = next.unwrap_or(Cursor::END);
         }
     }
-    build.publish(at)
+    let mut elements = ElementScan::default();
+    loop {
+        let (mut failed, mut bytes) = (None, 0);
+        let goes_on = elements.visit(home, |key, value| {
+            let put = Item::Put {
+                root: COLLECTIONS,
+                key,
+                kind: 0,
+                expiry: Expiry::Never,
+                bytes: value,
+            };
+            bytes += key.len() + value.len();
+            if let Err(error) = build.replica.item(0, put) {
+                failed.get_or_insert(error);
+            }
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        build.applied(bytes)?;
+        if !goes_on {
+            return build.publish(at);
+        }
+    }
 }
 
 /// Discards the feed's content up to a position between changes. That part is visible, so a scan

@@ -1,9 +1,10 @@
 //! How a store is laid out as entries of a tree.
 //!
 //! Each index is a named tree of its own, named by its root's id. It holds the records: each key
-//! maps to the kind (1 byte), the expiry (8 bytes, 0: never), and the value. Outside of all named
-//! trees are the store's UUID, the roots of the databases, and entries of the feed that have not
-//! taken effect yet.
+//! maps to the kind (1 byte), the expiry (8 bytes, 0: never), and the value. Elements of
+//! collections are the records of root 0, which no index has: id and element map to the value.
+//! Outside of all named trees are the store's UUID, the roots of the databases, and entries of the
+//! feed that have not taken effect yet.
 
 use mneme_log::feed::binding;
 use mneme_log::{DATABASES, Expiry};
@@ -23,8 +24,10 @@ pub(super) const PENDING: &[u8] = b"pending";
 /// Bytes of a record before its value.
 pub(super) const HEAD: usize = 9;
 
-/// The format, in the last word of a [`CommitStamp`].
-const FORMAT: u64 = 1;
+/// The format, in the last word of a [`CommitStamp`]. One of format 1 has no collections; the next
+/// commit makes it one of format 2.
+const FORMAT: u64 = 2;
+const OLDEST: u64 = 1;
 
 /// What each commit records about itself, in the bytes that a tree keeps for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,7 +54,8 @@ impl CommitStamp {
     pub fn decode(bytes: [u8; 32]) -> Option<Self> {
         let mut words = bytes.chunks_exact(8).map(word);
         let (run, position, wall_ms) = (words.next()?, words.next()?, words.next()?);
-        (words.next()? == FORMAT).then_some(Self {
+        let format = words.next()?;
+        (OLDEST..=FORMAT).contains(&format).then_some(Self {
             run,
             position,
             wall_ms,
@@ -181,6 +185,11 @@ mod tests {
         };
         assert_eq!(CommitStamp::decode(stamp.encode()), Some(stamp));
         assert_eq!(CommitStamp::decode([0; 32]), None);
+        for (format, known) in [(OLDEST, Some(stamp)), (FORMAT + 1, None)] {
+            let mut bytes = stamp.encode();
+            bytes[24..].copy_from_slice(&format.to_le_bytes());
+            assert_eq!(CommitStamp::decode(bytes), known);
+        }
         let mut bindings = Bindings::default();
         (bindings.roots[3], bindings.roots[DATABASES - 1]) = (5, u64::MAX >> 8);
         bindings.highest = 11;

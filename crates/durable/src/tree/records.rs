@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use mneme_log::Expiry;
-use mneme_log::feed::Item;
+use mneme_log::feed::{COLLECTIONS, Item};
 use mneme_tree::{Snapshot, Store, StoreError};
 
 use super::layout::{self, BINDINGS, Bindings, CommitStamp};
@@ -52,10 +52,13 @@ impl TreeRecords {
         let (Some(stamp), Some(bindings)) = (stamp, bindings) else {
             return Err(DurableError::ForeignTree);
         };
+        let has_collections = snapshot.tree(&layout::name(COLLECTIONS)).is_ok();
+        let collections = has_collections.then_some(COLLECTIONS);
         Ok(Self {
             snapshot,
             stamp,
-            roots: bindings.bound().collect(),
+            // What the keys of all databases lead to comes last.
+            roots: bindings.bound().chain(collections).collect(),
             bindings,
             after: None,
             is_copied: false,

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use mneme_journal::Identity;
-use mneme_log::ValueKind;
-use mneme_log::feed::{Entry, Item, bound, entries};
+use mneme_log::feed::{COLLECTIONS, Entry, Item, bound, entries};
+use mneme_log::{Expiry, ValueKind, collection_of, element_key};
 use mneme_sys::fault::without;
 use mneme_tree::{Batch, Store, StoreError, Tree};
 
@@ -74,7 +74,7 @@ impl Replica {
             let Some(root) = layout::root_of(&name) else {
                 continue;
             };
-            if bindings.bound().any(|bound| bound == root) {
+            if root == COLLECTIONS || bindings.bound().any(|bound| bound == root) {
                 let tree = store.open_tree(&name)?;
                 let changes = BTreeMap::new();
                 roots.insert(root, Root { tree, changes });
@@ -231,6 +231,8 @@ impl Replica {
                 self.is_bound_anew = true;
                 Ok(())
             }
+            // For listeners.
+            Item::Touch { .. } => Ok(()),
             // A group's entries take effect when it is closed.
             Item::Open | Item::Close => Ok(()),
             Item::Piece { .. } | Item::Pieces { .. } => Err(DurableError::Unknown {
@@ -252,11 +254,20 @@ impl Replica {
         let Some(record) = self.get(root, key)? else {
             return Ok(());
         };
-        let Some((_, expiry, old)) = layout::decode(&record).filter(|(of, ..)| *of == kind) else {
-            return Ok(());
-        };
         let unknown = |what| DurableError::Unknown { what, position };
         let of = ValueKind::new(kind).ok_or(unknown("a value of an unknown kind"))?;
+        let Some((found, expiry, old)) = layout::decode(&record) else {
+            return Ok(());
+        };
+        if found == of.large().number()
+            && let Some(id) = collection_of(old)
+        {
+            let record = value.map(|value| layout::encode(0, Expiry::Never, value));
+            return self.set(COLLECTIONS, &element_key(id, element), record);
+        }
+        if found != kind {
+            return Ok(());
+        }
         let new = mneme_collections::apply(of, old, element, value)
             .map_err(|_| unknown("a change of an element of what has none"))?;
         let record = layout::encode(kind, expiry, &new);
@@ -265,7 +276,8 @@ impl Replica {
 
     /// The root, if it is alive. A root that no entry has mentioned yet comes to life.
     fn root(&mut self, root: u64) -> Result<Option<&mut Root>, DurableError> {
-        let is_known = self.roots.contains_key(&root) || root <= self.bindings.highest;
+        let is_old = root <= self.bindings.highest && root != COLLECTIONS;
+        let is_known = self.roots.contains_key(&root) || is_old;
         if !is_known {
             self.bear(root)?;
         }

@@ -14,9 +14,9 @@ mod syncing;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use mneme_collections::{Hash, PackedHash};
+use mneme_collections::Hash;
 use mneme_durable::{DurabilityMode, DurableOptions, DurableStore, LogStore};
-use mneme_log::{Builder, Cursor, Database, Expiry, Patch, ValueKind};
+use mneme_log::{Builder, Cursor, Database, Expiry, Patch, Stored, ValueKind, WriteError};
 use mneme_testkit::{Random, TestDir};
 
 fn builder() -> Builder {
@@ -51,12 +51,12 @@ fn contents(store: &LogStore) -> Records {
         }
         for key in keys {
             let kind = database.kind(&key).unwrap().unwrap();
-            let value = database.get_kind(&key, kind).unwrap().unwrap().to_vec();
             // The order of a hash's fields may be another one where they were replayed.
             let value = match key.starts_with(b"hash") {
-                true => in_order(&value),
-                false => value,
+                true => in_order(Hash::new(database, &key)),
+                false => database.get_kind(&key, kind).unwrap().unwrap().to_vec(),
             };
+            let kind = kind.packed();
             let expiry = database.expiry(&key).unwrap().unwrap();
             all.insert((number, key), (value, expiry, kind.number()));
         }
@@ -65,12 +65,25 @@ fn contents(store: &LogStore) -> Records {
 }
 
 /// The pairs of a hash in the order of their fields.
-fn in_order(image: &[u8]) -> Vec<u8> {
-    let pairs = PackedHash::read(image).unwrap().pairs();
-    let pairs = pairs.map(|pair| pair.map(|pair| (pair.field.to_vec(), pair.value.to_vec())));
-    let mut pairs = pairs.collect::<Result<Vec<_>, _>>().unwrap();
+fn in_order(hash: Hash<'_, '_>) -> Vec<u8> {
+    let mut pairs = hash.pairs().unwrap();
     pairs.sort();
     format!("{pairs:?}").into_bytes()
+}
+
+/// Gives what is under a key to another one.
+fn rename(database: Database<'_>, from: &[u8], to: &[u8]) {
+    let number = database.number();
+    let renamed = database.transaction_on(&[(number, from), (number, to)], |t| {
+        let mut records = t.database(number)?;
+        let copy = |stored: Stored<'_>| (stored.value.to_vec(), stored.kind, stored.expiry);
+        let Some((value, kind, expiry)) = records.read(from, |stored| stored.map(copy))? else {
+            return Ok::<_, WriteError>(());
+        };
+        records.remove(from)?;
+        records.put_kind(to, &value, kind, expiry)
+    });
+    renamed.unwrap();
 }
 
 /// Changes some fields of a hash.
@@ -78,7 +91,29 @@ fn change_hash(database: Database<'_>, random: &mut Random) {
     let key = format!("hash-{}", random.below(4)).into_bytes();
     let hash = Hash::new(database, &key);
     let names: Vec<_> = (0..6).map(|_| format!("f{}", random.below(12))).collect();
-    let value = vec![b'v'; random.below(70) as usize];
+    // Some of the hashes become large ones, and are removed, renamed, or become empty then.
+    let longest = if random.below(2) == 0 { 70 } else { 700 };
+    let value = vec![b'v'; random.below(longest) as usize];
+    match random.below(24) {
+        0 => {
+            database.remove(&key).unwrap();
+            return;
+        }
+        1 => {
+            let fields: Vec<_> = (0..12).map(|i| format!("f{i}")).collect();
+            let fields: Vec<&[u8]> = fields.iter().map(String::as_bytes).collect();
+            hash.remove_many(&fields).unwrap();
+            return;
+        }
+        2 => {
+            return rename(
+                database,
+                &key,
+                &format!("hash-{}", random.below(4)).into_bytes(),
+            );
+        }
+        _ => {}
+    }
     let changed = match random.below(8) {
         0 => hash.remove_many(&[names[0].as_bytes(), names[1].as_bytes()]),
         1 | 2 => hash.remove(names[0].as_bytes()).map(usize::from),

@@ -183,7 +183,7 @@ fn the_content_of_a_file_without_a_header_is_counted_as_lost() {
 fn a_file_of_another_version_is_not_repaired() {
     let (mut files, _) = closed();
     let newest = files.get_mut("00000000000000020000.journal").unwrap();
-    newest[8] = 2;
+    newest[8] = 99;
     let crc = crc32c(crc32c(0, &newest[..12]), &newest[16..4096]);
     newest[12..16].copy_from_slice(&crc.to_le_bytes());
     let directory = directory_of(&files);

@@ -221,9 +221,9 @@ impl FeedArea {
         self.kept || self.has_other_followers()
     }
 
-    /// Whether an opening follows that is not this one.
+    /// Whether an opening listens that is not this one. The caller has announced its change.
     #[inline(always)]
-    fn has_other_followers(&self) -> bool {
+    pub fn has_other_followers(&self) -> bool {
         self.participants.is_watched_by_others(Interest::Changes)
     }
 

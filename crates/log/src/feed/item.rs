@@ -25,7 +25,8 @@
 //! | 10 `Pieces` | length (8) |
 //! | 11 `Edit` | bytes of the element (8), which stands before its value |
 //! | 12 `Unedit` | |
-//! | 13, 14 | kept for elements of collections |
+//! | 13 `Touch` | |
+//! | 14 | none yet |
 //! | 15 | kept for a command: a root and bytes |
 
 use mneme_sync::SlotId;
@@ -43,6 +44,11 @@ const HAS_EXPIRY: u8 = 1 << 7;
 const VALUE_KINDS: u8 = 1 << 5;
 /// In the kind: the length of the value or part has a word of its own.
 const LONG: u8 = 1 << 7;
+
+/// The root that elements of [collections](crate::Anchor) are said under: `Put` and `Remove` of an
+/// [element's key](crate::element_key), and `Drop` of a collection whose sweep begins. No index has
+/// this id.
+pub const COLLECTIONS: u64 = 0;
 
 /// One thing that an entry says.
 ///
@@ -155,6 +161,15 @@ pub enum Item<'e> {
         kind: u8,
         /// The element.
         element: &'e [u8],
+    },
+    /// The collection that the value under `key` leads to has changed, as other items of the entry
+    /// say. A replay passes it over: it names the key for listeners, and is entered only if there
+    /// are some.
+    Touch {
+        /// The index that has the key.
+        root: u64,
+        /// The key.
+        key: &'e [u8],
     },
 }
 
@@ -307,6 +322,7 @@ impl<'e> Item<'e> {
                 flags: kind,
                 ..plain(12, root, key, element)
             },
+            Item::Touch { root, key } => plain(13, root, key, &[]),
         }
     }
 
@@ -464,7 +480,7 @@ impl<'e> Item<'e> {
                     bytes,
                 }
             }
-            3..=5 | 7 | 8 | 10 if !bytes.is_empty() => {
+            3..=5 | 7 | 8 | 10 | 13 if !bytes.is_empty() => {
                 return Err("an item has bytes that mean nothing");
             }
             7..=10 if !key.is_empty() => return Err("an item has a key that means nothing"),
@@ -523,6 +539,7 @@ impl<'e> Item<'e> {
                 kind: flags,
                 element: bytes,
             },
+            13 => Item::Touch { root, key },
             _ => return Err("an item is of an unknown kind"),
         })
     }
@@ -757,6 +774,7 @@ mod tests {
                 kind: 1,
                 element: b"element",
             },
+            Item::Touch { root, key },
         ]
     }
 

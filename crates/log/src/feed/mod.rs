@@ -21,6 +21,6 @@ pub(crate) mod ring;
 
 pub use assembly::Assembly;
 pub use item::{
-    Entry, FeedDamage, Item, MAX_ITEMS, RemovalCause, append_change, append_entry, binding, bound,
-    entries,
+    COLLECTIONS, Entry, FeedDamage, Item, MAX_ITEMS, RemovalCause, append_change, append_entry,
+    binding, bound, entries,
 };

@@ -40,12 +40,16 @@ pub(crate) mod tags;
 pub(crate) mod walk;
 
 use std::ops::Deref;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::Release;
 
 use mneme_sync::Slot;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use crate::error::WriteError;
+use crate::inner::collection_of;
 use crate::log::Log;
+use crate::region::record::Record;
 use crate::session::Wait;
 use bucket::LockWord;
 use grown::GrownAhead;
@@ -57,7 +61,13 @@ pub(crate) struct Index {
     secrets: RapidSecrets,
     /// The parts that grew for transactions of this process and are not shrunk meanwhile.
     pub grown_ahead: GrownAhead,
+    /// Collections whose mains this process has removed, to be looked at first. A thread that
+    /// finds it full, or dies, has left the note in the header.
+    pub lost_mains: Mutex<Vec<u64>>,
 }
+
+/// Collections that are remembered by their ids.
+const MOST_LOST: usize = 1 << 14;
 
 impl Deref for Index {
     type Target = Log;
@@ -73,6 +83,7 @@ impl Index {
         Index {
             secrets: RapidSecrets::seed(log.tables.seed),
             grown_ahead: GrownAhead::default(),
+            lost_mains: Mutex::default(),
             log,
         }
     }
@@ -87,6 +98,30 @@ impl Index {
     #[inline(always)]
     pub fn place(&self, key: &[u8]) -> Place {
         Place::of_hash(self.hash(key), self.tables.geometry.partition_bits as u32)
+    }
+
+    /// Notes that an index does not name this record any more, behind the publication of the change
+    /// that removed it: the collection that it led to, if it was a main, may be garbage now.
+    #[inline(always)]
+    pub fn note_main_gone(&self, record: &Record<'_>) {
+        if record.header().kind().is_large() {
+            self.lose_main(collection_of(record.value()));
+        }
+    }
+
+    /// Notes that a collection may have lost its main, behind the publication of the change that
+    /// removed it. `None`: any may.
+    #[cold]
+    pub fn lose_main(&self, id: Option<u64>) {
+        if let Some(id) = id
+            && let Ok(mut lost) = self.lost_mains.lock()
+            && lost.len() < MOST_LOST
+        {
+            lost.push(id);
+        }
+        // SYNC: pairs with the Acquire exchange in `Store::sweep_collections`: a sweep that sees
+        // the note sees that the main is gone.
+        self.tables.header().lost_mains.store(1, Release);
     }
 
     /// One round of waiting for the holder of the bucket whose word is `word`, see

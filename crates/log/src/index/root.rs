@@ -86,7 +86,8 @@ impl Root {
     /// The space that the index belongs to.
     #[inline]
     pub fn space(self) -> KeyspaceId {
-        KeyspaceId::new((self.0.get() >> LOC_BITS) as u8)
+        // A root is made of a keyspace alone.
+        KeyspaceId::of_number(self.0.get() >> LOC_BITS).unwrap_or(KeyspaceId::new(0))
     }
 
     /// Where the word of a partition is.
@@ -114,7 +115,7 @@ impl Index {
     #[inline(always)]
     pub(crate) fn root(&self, space: KeyspaceId) -> Result<Option<Root>, Corrupt> {
         // SYNC: pairs with the Release store in `publish` that links a new root.
-        let word = self.tables.header().roots[space.index()].load(Acquire);
+        let word = self.tables.header().root_word(space).load(Acquire);
         if word == 0 {
             Ok(None)
         } else {
@@ -133,8 +134,8 @@ impl Index {
         let (id, space) = (words[0].load(Relaxed), words[1].load(Relaxed));
         // Memory that was never written is no index, though it looks like an empty one.
         if id != 0
-            && space < DATABASES as u64
-            && let Some(root) = Root::new(loc, KeyspaceId::new(space as u8))
+            && let Some(space) = KeyspaceId::of_number(space)
+            && let Some(root) = Root::new(loc, space)
         {
             Ok(root)
         } else {
@@ -169,8 +170,8 @@ impl Index {
     /// Costs a cache line for each index, and no thread slot.
     pub(crate) fn look_at_roots(&self) -> Result<(), Corrupt> {
         let header = self.tables.header();
-        for space in KeyspaceId::all() {
-            let word = &header.roots[space.index()];
+        for space in KeyspaceId::with_hidden() {
+            let word = header.root_word(space);
             let mut looks = 0;
             loop {
                 let before = word.load(Acquire);
@@ -195,7 +196,9 @@ impl Index {
     /// The roots in use and those that wait for their sweep.
     pub(crate) fn all_roots(&self) -> Result<Vec<Root>, Corrupt> {
         let header = self.tables.header();
-        let mut words: Vec<u64> = header.roots.iter().map(|w| w.load(Acquire)).collect();
+        let mut words: Vec<u64> = KeyspaceId::with_hidden()
+            .map(|space| header.root_word(space).load(Acquire))
+            .collect();
         words.extend((0..DATABASES).map(|i| header.dropped[2 * i].load(Acquire)));
         words.sort_unstable();
         words.dedup();
@@ -445,7 +448,7 @@ impl HeldShard<'_> {
         let id = id.max(1);
         words[0].store(id, Relaxed);
         words[1].store(u64::from(space.number()), Relaxed);
-        if index.feed.is_followed() {
+        if index.feed.is_followed() && !space.is_hidden() {
             let bind = Item::Bind {
                 databases: &[binding(index.database_of(space), id)],
                 dead: &[],
@@ -455,7 +458,7 @@ impl HeldShard<'_> {
                 index.feed.complete(entry);
             }
         }
-        let link = index.loc_of(&header.roots[space.index()]);
+        let link = index.loc_of(header.root_word(space));
         self.commit(WordChanges::words(link, 1, block.loc.bits()))
     }
 
@@ -508,6 +511,10 @@ impl HeldShard<'_> {
                 // The record of a damaged entry is not needed, and must not stop the rest from
                 // being freed. It is not counted as dead until compaction counts again.
                 if let Ok(record) = index.mem.record(entry.loc()) {
+                    if record.header().kind().is_large() {
+                        // There may be many: the sweep looks at all anchors.
+                        index.lose_main(None);
+                    }
                     let _ = index.mark_dead(entry.loc(), record.header().size());
                 }
             }

@@ -25,6 +25,7 @@ use crate::index::lookup::Lookup;
 use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::index::walk::HashOrder;
+use crate::inner::{Anchor, anchor_key, collection_of};
 use crate::log::segment::{State, StateWord, frame_byte};
 use crate::reclaim::Reclaim;
 use crate::reclaim::expiry_sweep::ExpirySweep;
@@ -377,6 +378,10 @@ impl Reclaim {
 
     /// Whether a record whose turn has come is kept. If so, its marks are lowered.
     pub(crate) fn spares(&self, record: &Record<'_>, policy: Evict) -> bool {
+        if record.header().space().is_hidden() {
+            // It goes with its main.
+            return true;
+        }
         let kept = policy.kept(record.header().marks());
         if let Some(marks) = kept {
             record.set_marks(marks);
@@ -384,8 +389,8 @@ impl Reclaim {
         kept.is_some()
     }
 
-    /// Removes a record because it is least worth keeping. Returns its bytes, if it was still what
-    /// `expect` says.
+    /// Removes a record because it is least worth keeping. Returns its bytes and those of the
+    /// collection that it led to, if it was still what `expect` says.
     pub(crate) fn forget(
         &self,
         slot: &Slot<'_>,
@@ -401,7 +406,9 @@ impl Reclaim {
             ..KeyChange::removal(root, place, record.key())
         };
         mneme_sys::fault!("evict.chosen");
-        let (header, bytes) = (self.tables.header(), record.header().size());
+        let header = self.tables.header();
+        // Damage there is for the check to report.
+        let bytes = record.header().size() + self.bytes_behind(record).unwrap_or(0);
         // Relaxed: statistics.
         match self.publish(slot, &pin, &change)? {
             Published::Removed => {
@@ -415,6 +422,29 @@ impl Reclaim {
             _ => return Ok(0),
         }
         Ok(bytes)
+    }
+
+    /// Bytes of the collection that a record leads to, which a sweep frees once the record is gone.
+    /// The caller is pinned.
+    fn bytes_behind(&self, record: &Record<'_>) -> Result<u64, ReadError> {
+        if !record.header().kind().is_large() {
+            return Ok(0);
+        }
+        let Some(id) = collection_of(record.value()) else {
+            return Ok(0);
+        };
+        let Some(root) = self.root(KeyspaceId::ANCHORS)? else {
+            return Ok(0);
+        };
+        let key = anchor_key(id);
+        let place = self.place(&key);
+        let segment = self.mem.index_segment(root, place)?;
+        let found = self.find(root, place, segment, &key)?;
+        // No thread overwrites the record of an anchor.
+        let anchor = found
+            .and_then(|(found, _)| found)
+            .and_then(|found| Anchor::decode(found.record.value()));
+        Ok(anchor.map_or(0, |anchor| anchor.bytes))
     }
 
     /// Removes the worst of samples of records with an expiry: of [`ROUND`] samples, and no more at

@@ -7,6 +7,7 @@
 //! any writer may compact is new here.
 
 use std::sync::TryLockError;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use mneme_arena::{FRAME_BYTES, Frame};
@@ -104,17 +105,19 @@ type Way = fn(&Reclaim, &Slot<'_>, &mut SpaceSearch) -> Result<Gain, WriteError>
 
 /// The ways to find space, in the order in which each round of a search tries them: what costs
 /// least comes first, and a round ends with the first that gains something.
-const WAYS: [Way; 14] = [
+const WAYS: [Way; 16] = [
     Reclaim::repair_dead,
     Reclaim::free_due,
     Reclaim::mind_pins,
     Reclaim::clear_way_for_index,
     Reclaim::reuse_gap_for_bulk,
     Reclaim::empty_window,
+    Reclaim::sweep_collections,
     Reclaim::evict_some,
     Reclaim::compact_victim_of_any_node,
     Reclaim::shrink_index,
     Reclaim::move_bulk_records,
+    Reclaim::sweep_all_collections,
     Reclaim::evict_for_bulk,
     Reclaim::reuse_gap_for_short,
     Reclaim::move_large_record,
@@ -234,6 +237,27 @@ impl Reclaim {
 
     fn free_due(&self, slot: &Slot<'_>, _: &mut SpaceSearch) -> Result<Gain, WriteError> {
         Ok(Gain::of(self.maintain(slot)? > 0))
+    }
+
+    /// Frees collections whose keys this process has removed.
+    fn sweep_collections(&self, slot: &Slot<'_>, _: &mut SpaceSearch) -> Result<Gain, WriteError> {
+        Ok(self.sweep_above(slot, false))
+    }
+
+    /// Frees all collections whose keys are gone.
+    fn sweep_all_collections(
+        &self,
+        slot: &Slot<'_>,
+        _: &mut SpaceSearch,
+    ) -> Result<Gain, WriteError> {
+        Ok(self.sweep_above(slot, true))
+    }
+
+    /// A collection that cannot be freed now is in nobody's way.
+    fn sweep_above(&self, slot: &Slot<'_>, is_thorough: bool) -> Gain {
+        let above = self.above();
+        let swept = above.map(|above| above.sweep_collections(slot, is_thorough));
+        Gain::of(matches!(swept, Some(Ok(true))))
     }
 
     /// Whatever is emptied from here on waits for pins. The thread's own is that of a `Value`, for
@@ -562,7 +586,11 @@ impl Reclaim {
     pub(crate) fn is_full(&self, wanted: u64) -> bool {
         let free = self.free_bytes();
         let gains: u64 = self.gains(!self.is_bulk(wanted)).sum();
-        let is_known = !self.tables.header().sweeps_due() && !self.has_suspects();
+        let header = self.tables.header();
+        // Of a store that is loaded no collection is swept.
+        let is_swept =
+            header.lost_mains.load(Relaxed) == 0 || self.spares_collections.load(Relaxed);
+        let is_known = !header.sweeps_due() && !self.has_suspects() && is_swept;
         is_known && free + gains < wanted.max(self.segment_bytes())
     }
 

@@ -338,7 +338,8 @@ impl Reclaim {
         Ok(true)
     }
 
-    /// Keeps the records of `chunk` that the policy spares, and removes the others.
+    /// Keeps the records of `chunk` that the policy spares, and removes the others. Once enough is
+    /// removed, it keeps those that lead to collections, which may be much more than this chunk.
     fn let_go(
         &self,
         slot: &Slot<'_>,
@@ -347,7 +348,8 @@ impl Reclaim {
     ) -> Result<(), WriteError> {
         let mut error = None;
         chunk.retain(|s| {
-            let stays = self.spares(&s.record, cull.policy);
+            let is_more = cull.bytes >= cull.enough && s.record.header().kind().is_large();
+            let stays = is_more || self.spares(&s.record, cull.policy);
             if !stays && error.is_none() {
                 match self.forget(slot, s.root, s.place, Expect::At(s.loc), &s.record) {
                     Ok(bytes) => cull.bytes += bytes,

@@ -62,6 +62,10 @@ impl Records {
 
     #[inline(never)]
     pub(crate) fn sample(&self, root: Root, place: Place) {
+        if root.space().is_hidden() {
+            // What is read there counts for the main.
+            return;
+        }
         // A thread that reads has a slot.
         if let Ok(slot) = self.participants.slot() {
             push(slot.undo(), place_word(root.space(), place));

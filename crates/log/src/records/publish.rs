@@ -27,6 +27,7 @@ use crate::index::lookup::{FoundEntry, Lookup};
 use crate::index::resize::{Resized, Why, retired};
 use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
+use crate::inner::collection_of;
 use crate::records::Records;
 use crate::records::elements::Elements;
 use crate::region::mem::Loc;
@@ -448,6 +449,14 @@ impl Records {
             expires.map(|expires| expires != 0),
             change.new.map(|_| change.expiring),
         );
+        let main = found.as_ref().and_then(|found| {
+            let record = &found.record;
+            record
+                .header()
+                .kind()
+                .is_large()
+                .then(|| collection_of(record.value()))
+        });
         let publish = HomeChange::Publish {
             segment,
             new: entry,
@@ -467,6 +476,9 @@ impl Records {
             },
         };
         mneme_sys::fault!("log.published");
+        if let Some(id) = main {
+            self.lose_main(id);
+        }
         counts::count(slot, root.space(), id, delta);
         mneme_sys::fault!("log.counted");
         self.complete_change(fed);
@@ -545,6 +557,7 @@ impl Records {
                 self.settle_change_of(dead, happened)?;
                 if happened && !old.is_empty() {
                     let record = self.mem.record(old.loc())?;
+                    self.note_main_gone(&record);
                     self.mark_dead(old.loc(), record.header().size())?;
                 }
             }

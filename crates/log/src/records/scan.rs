@@ -50,11 +50,11 @@ impl Cursor {
         Cursor(cursor)
     }
 
-    fn new(partition: u64, tag: u64) -> Cursor {
+    pub(crate) fn new(partition: u64, tag: u64) -> Cursor {
         Cursor(partition << TAG_BITS | tag)
     }
 
-    fn place(self) -> HashOrder {
+    pub(crate) fn place(self) -> HashOrder {
         HashOrder::at(self.0 >> TAG_BITS, self.0 & ((1 << TAG_BITS) - 1))
     }
 }

@@ -4,10 +4,16 @@ use thiserror::Error;
 
 /// The number of kinds that this format has. A power of two: the header's test of a record is one
 /// mask ([`crate::region::record::Header::is_record`]).
-pub(crate) const KINDS: u8 = 2;
+pub(crate) const KINDS: u8 = 16;
+/// Kinds of types: the packed ones, and beside each of them, with [`LARGE`], the large one.
+const TYPES: u8 = 6;
+/// The bit of the kinds whose values lead to a collection.
+const LARGE: u8 = 8;
 
 /// The kind of a value. [`ValueKind::STRING`] is what `put` stores; the other kinds belong to the
-/// crates that build types of values on records, such as `mneme-collections`.
+/// crates that build types of values on records, such as `mneme-collections`. A type has two kinds:
+/// a *packed* value is all in one record, a [*large*](Self::large) one is the id of a
+/// [collection](crate::Anchor).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct ValueKind(u8);
 
@@ -15,14 +21,47 @@ impl ValueKind {
     /// Bytes without a structure that the store or a type of values knows.
     pub const STRING: ValueKind = ValueKind(0);
 
+    /// What a record in the keyspace of anchors has.
+    pub(crate) const ANCHOR: ValueKind = ValueKind(TYPES);
+    /// What an inner record of a collection has.
+    pub(crate) const INNER: ValueKind = ValueKind(TYPES + 1);
+
     /// The kind with this number. `None`: no value of this version has it.
     #[must_use]
     pub const fn new(number: u8) -> Option<ValueKind> {
-        if number < KINDS {
-            Some(ValueKind(number))
-        } else {
-            None
+        match number & !LARGE {
+            0 if number == LARGE => None,
+            of if number < KINDS && of < TYPES => Some(ValueKind(number)),
+            _ => None,
         }
+    }
+
+    /// The kind that the header of a record says.
+    #[inline]
+    pub(crate) const fn of_header(number: u8) -> ValueKind {
+        ValueKind(number & (KINDS - 1))
+    }
+
+    /// Whether a value of this kind leads to a collection.
+    #[inline]
+    #[must_use]
+    pub const fn is_large(self) -> bool {
+        self.0 & LARGE != 0
+    }
+
+    /// The kind of a large value of this type. A string is never large.
+    #[must_use]
+    pub const fn large(self) -> ValueKind {
+        match self.0 {
+            0 => self,
+            of => ValueKind(of | LARGE),
+        }
+    }
+
+    /// The kind of a packed value of this type.
+    #[must_use]
+    pub const fn packed(self) -> ValueKind {
+        ValueKind(self.0 & !LARGE)
     }
 
     /// Its number, as records, the change feed, journals and durable trees store it.
@@ -38,6 +77,14 @@ impl ValueKind {
             true => Ok(()),
             false => Err(WrongKind { found: self }),
         }
+    }
+}
+
+impl WrongKind {
+    /// The error of an operation that has found a value of this kind.
+    #[must_use]
+    pub const fn of(found: ValueKind) -> WrongKind {
+        WrongKind { found }
     }
 }
 

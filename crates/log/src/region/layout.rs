@@ -26,10 +26,10 @@ use mneme_sync::{RobustLock, UndoArea};
 use crate::error::{Corrupt, OpenError};
 use crate::region::mem::{Loc, Mem};
 use crate::region::policy::UpdatePolicy;
-use crate::region::space::DATABASES;
+use crate::region::space::{DATABASES, KEYSPACES, KeyspaceId};
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 17;
+pub const FORMAT: u64 = 18;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 /// The least capacity of a store, in bytes.
@@ -151,7 +151,13 @@ pub(crate) struct LogHeader {
     /// Bytes that were written to log segments which were freed since, and to gaps of others.
     pub freed: AtomicU64,
     /// The first is kept for roles, see `docs/design/log.md`.
-    spare: [AtomicU64; 24],
+    spare: [AtomicU64; 20],
+    /// The last id of a collection given out; ids are never reused.
+    pub next_collection: AtomicU64,
+    /// Not zero: the anchor of a collection may have lost its main, see `crate::inner::sweep`.
+    pub lost_mains: AtomicU64,
+    /// The locations of the index roots of the hidden keyspaces; 0: none yet.
+    pub hidden_roots: [AtomicU64; KEYSPACES - DATABASES],
     /// The space of each database.
     pub spaces: [AtomicU8; DATABASES],
     /// The location of each space's index root; 0: no record was ever stored there.
@@ -164,6 +170,15 @@ const _: () = assert!(size_of::<LogHeader>() == 2048);
 unsafe impl Layout for LogHeader {}
 
 impl LogHeader {
+    /// The word with the location of the index root of a keyspace.
+    #[inline(always)]
+    pub fn root_word(&self, space: KeyspaceId) -> &AtomicU64 {
+        match space.index().checked_sub(DATABASES) {
+            None => &self.roots[space.index()],
+            Some(hidden) => &self.hidden_roots[hidden],
+        }
+    }
+
     /// Whether a dropped index still waits for its sweep.
     pub fn sweeps_due(&self) -> bool {
         // SYNC: pairs with the Release store in `drop_root`.
@@ -557,7 +572,7 @@ impl Tables {
 
     /// Whether `loc` is one of the header's words that name roots.
     pub fn in_header(&self, loc: Loc) -> bool {
-        let roots = self.at + std::mem::offset_of!(LogHeader, roots) as u64;
+        let roots = self.at + std::mem::offset_of!(LogHeader, hidden_roots) as u64;
         (roots..self.at + Geometry::HEADS_AT).contains(&loc.byte())
     }
 

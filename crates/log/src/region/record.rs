@@ -59,6 +59,7 @@ const MARKS_MASK: u64 = 7 << MARKS_SHIFT;
 const EXPIRY_SHIFT: u32 = 55;
 const STATE_SHIFT: u32 = 56;
 const SPACE_SHIFT: u32 = 58;
+const SPACE_MASK: u8 = 63;
 const STATE_RECORD: u64 = 1;
 const STATE_SLACK: u64 = 2;
 const STATE_PATCHABLE: u64 = 3;
@@ -79,7 +80,8 @@ impl Header {
                 | (value_len as u64) << VALUE_SHIFT
                 | expiry << EXPIRY_SHIFT
                 | STATE_RECORD << STATE_SHIFT
-                | u64::from(space.number()) << SPACE_SHIFT,
+                // The kind says that a keyspace is hidden.
+                | u64::from(space.number() & SPACE_MASK) << SPACE_SHIFT,
         )
     }
 
@@ -150,7 +152,7 @@ impl Header {
     #[inline]
     pub fn kind(self) -> ValueKind {
         // Kinds that this format does not have are in no record (see `is_record`).
-        ValueKind::new(((self.0 & KIND_MASK) >> KIND_SHIFT) as u8).unwrap_or_default()
+        ValueKind::of_header(((self.0 & KIND_MASK) >> KIND_SHIFT) as u8)
     }
 
     /// This header with a value of this kind.
@@ -186,7 +188,11 @@ impl Header {
 
     #[inline]
     pub fn space(self) -> KeyspaceId {
-        KeyspaceId::new((self.0 >> SPACE_SHIFT) as u8)
+        match self.kind() {
+            ValueKind::ANCHOR => KeyspaceId::ANCHORS,
+            ValueKind::INNER => KeyspaceId::INNER,
+            _ => KeyspaceId::new((self.0 >> SPACE_SHIFT) as u8),
+        }
     }
 
     /// Whether this is the header of a record, with lengths in range and no kind of a later format.

@@ -1,12 +1,18 @@
-//! Spaces: the 64 keyspaces of a store, each with an index, records and counters of its own.
+//! Spaces: the 64 keyspaces of a store, each with an index, records and counters of its own, and
+//! two hidden ones.
 //!
-//! Which database has which space is said by [`crate::index::databases`].
+//! Which database has which space is said by [`crate::index::databases`]. The hidden keyspaces hold
+//! what collections are made of (see [`crate::inner`]). They belong to no database: nothing counts
+//! their records, and no scan, watch, notification or entry of the change feed names them.
 
 /// Databases of a store: the record header has six bits for a space.
 pub const DATABASES: usize = 64;
 
 /// The bits of a number that say which space.
 const SPACE: u8 = DATABASES as u8 - 1;
+
+/// Keyspaces of a store, the hidden ones included.
+pub(crate) const KEYSPACES: usize = DATABASES + 2;
 
 /// A keyspace that an index, its records and its counters belong to, whichever database has it now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -19,8 +25,34 @@ impl KeyspaceId {
         KeyspaceId(number & SPACE)
     }
 
+    /// The anchors of collections.
+    pub const ANCHORS: KeyspaceId = KeyspaceId(DATABASES as u8);
+    /// The inner records of collections.
+    pub const INNER: KeyspaceId = KeyspaceId(DATABASES as u8 + 1);
+
+    /// Those that databases have.
     pub fn all() -> impl Iterator<Item = KeyspaceId> {
         (0..DATABASES as u8).map(KeyspaceId)
+    }
+
+    /// Those that databases have, and the hidden ones.
+    pub fn with_hidden() -> impl Iterator<Item = KeyspaceId> {
+        (0..KEYSPACES as u8).map(KeyspaceId)
+    }
+
+    /// The keyspace with this number, of the hidden ones too. `None`: there is none.
+    #[inline]
+    pub const fn of_number(number: u64) -> Option<KeyspaceId> {
+        match number < KEYSPACES as u64 {
+            true => Some(KeyspaceId(number as u8)),
+            false => None,
+        }
+    }
+
+    /// Whether it belongs to no database.
+    #[inline]
+    pub const fn is_hidden(self) -> bool {
+        self.0 > SPACE
     }
 
     #[inline]

@@ -5,7 +5,7 @@
 
 mod wait;
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use mneme_sync::{Epoch, Holding, Lane, Participants, Slot, SlotId};
@@ -29,6 +29,10 @@ pub(crate) trait Above: Send + Sync {
     /// Repairs what dead threads left and frees their slots. Returns how many slots.
     fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError>;
 
+    /// Frees collections whose mains are gone: those that this process knows of, or all. Returns
+    /// whether it has freed any.
+    fn sweep_collections(&self, slot: &Slot<'_>, is_thorough: bool) -> Result<bool, WriteError>;
+
     /// A log segment is being opened for the calling thread: done once for each segment of bytes
     /// written.
     fn opens_segment(&self, slot: &Slot<'_>);
@@ -45,6 +49,9 @@ pub(crate) struct Session {
     /// Whether this opening may only read. It then stores nothing to the data region, which may be
     /// mapped read-only.
     pub read_only: bool,
+    /// Whether no collection is freed: the store is loaded, and a main may come after what it leads
+    /// to.
+    pub spares_collections: AtomicBool,
     /// The copying reader whose pin blocks something, and when its pin was first seen to do so.
     still: Mutex<Option<(SlotId, Epoch, u64)>>,
     /// The whole store, once there is one.
@@ -67,6 +74,7 @@ impl Session {
             participants,
             topology,
             clock,
+            spares_collections: AtomicBool::new(false),
             still: Mutex::default(),
             above: OnceLock::new(),
         })

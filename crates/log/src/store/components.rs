@@ -14,7 +14,7 @@
 //! [`Log`]: crate::log::Log
 
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use mneme_sync::Slot;
 
@@ -25,6 +25,9 @@ use crate::session::Above;
 /// An open store, without its maintainer thread.
 pub(crate) struct Store {
     reclaim: Reclaim,
+    /// Held by the thread of this process that frees collections. Without need, all anchors are not
+    /// looked at before this time, in nanoseconds.
+    pub sweeping: Mutex<u64>,
 }
 
 impl Deref for Store {
@@ -38,7 +41,10 @@ impl Deref for Store {
 
 impl Store {
     pub fn new(reclaim: Reclaim) -> Arc<Store> {
-        let store = Arc::new(Store { reclaim });
+        let store = Arc::new(Store {
+            reclaim,
+            sweeping: Mutex::default(),
+        });
         let above: Weak<Store> = Arc::downgrade(&store);
         store.set_above(above.clone());
         store.participants.set_reaper(move || {
@@ -56,6 +62,10 @@ impl Store {
 impl Above for Store {
     fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         Store::reap(self, slot)
+    }
+
+    fn sweep_collections(&self, slot: &Slot<'_>, is_thorough: bool) -> Result<bool, WriteError> {
+        Store::sweep_collections(self, slot, is_thorough, &|| false)
     }
 
     fn opens_segment(&self, slot: &Slot<'_>) {

@@ -16,6 +16,7 @@ use crate::region::kind::ValueKind;
 use crate::store::components::Store;
 use crate::store::ops::{Decision, Takes, Updated};
 use crate::store::part::{Part, Patch};
+use crate::store::transaction::Transaction;
 
 /// The operations of a database, written once for both types that offer them.
 macro_rules! operations {
@@ -514,6 +515,24 @@ pub struct Database<'s> {
 }
 
 impl Database<'_> {
+    /// As [`LogStore::transaction_on`], of the store that this is a database of.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn transaction_on<K: AsRef<[u8]>, T, E: From<WriteError>>(
+        &self,
+        keys: &[(usize, K)],
+        mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let places = self.store.places_of(keys)?;
+        loop {
+            // The first attempt returns: only a watching transaction is refused with `None`.
+            if let Some(value) = self.store.transaction(None, &places, &mut body)? {
+                return Ok(value);
+            }
+        }
+    }
+
     /// Its number, 0 to 63.
     pub fn number(&self) -> usize {
         usize::from(self.number)

@@ -9,7 +9,7 @@ use mneme_sync::{Announced, Interest, SlotError, WatchRegistration};
 
 use crate::feed::area::FeedArea;
 use crate::feed::ring::ReadEntry;
-use crate::feed::{Item, RemovalCause, bound, entries};
+use crate::feed::{COLLECTIONS, Item, RemovalCause, bound, entries};
 use crate::index::intent::CHANGE_LANES;
 use crate::region::space::DATABASES;
 use crate::store::components::Store;
@@ -320,6 +320,10 @@ impl ChangeListener {
             .flat_map(|entry| entry.items())
         {
             let (root, kind) = match item {
+                // Elements of collections, whose keys other items of the entry name.
+                Ok(
+                    Item::Put { root, .. } | Item::Remove { root, .. } | Item::Drop { root, .. },
+                ) if root == COLLECTIONS => continue,
                 Ok(Item::Put { root, key, .. } | Item::Patch { root, key, .. }) => {
                     (root, ChangeKind::Stored(key))
                 }
@@ -330,6 +334,7 @@ impl ChangeListener {
                     }
                     (root, ChangeKind::Stored(key))
                 }
+                Ok(Item::Touch { root, key }) => (root, ChangeKind::Stored(key)),
                 Ok(Item::Expire { root, key, .. }) => (root, ChangeKind::Retimed(key)),
                 Ok(Item::Remove { root, key, cause }) => (
                     root,
@@ -346,6 +351,7 @@ impl ChangeListener {
                 Ok(Item::Piece { id, offset, bytes }) => {
                     if offset == 0
                         && let Some((root, key, length)) = Item::stored_at(bytes)
+                        && root != COLLECTIONS
                     {
                         self.long.insert(id, (root, key.to_vec(), length));
                     }

@@ -182,6 +182,7 @@ fn run(store: &Store, node: NodeId, office: &Office) {
             // the writer that needs it. No part depends on another's success.
             if node == NodeId(0) {
                 look_round(store, &slot, &mut sweep, looks % REAP_EVERY == 0);
+                let _ = store.sweep_collections(&slot, store.sweep_is_due(), &stopped);
             }
             let _ = keep_space(store, &slot, node, &stopped);
             let _ = store.compact_sparse(&slot, &mut sparse, &stopped);

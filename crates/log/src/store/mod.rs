@@ -17,6 +17,7 @@ mod recover;
 mod restore;
 pub(crate) mod role;
 pub(crate) mod stats;
+pub(crate) mod sweep;
 pub(crate) mod transaction;
 pub(crate) mod watch;
 

@@ -98,6 +98,8 @@ impl Store {
         // The thread may have stored an expiring record, or abandoned a sweep, without setting the
         // note.
         self.expect_expiries();
+        // It may have removed a main, or have been in the middle of a sweep.
+        self.lose_main(None);
         mneme_sys::fault!("log.reap.segments");
         match self.arena.repair(dead) {
             Ok(_) => Ok(()),

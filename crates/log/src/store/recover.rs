@@ -47,7 +47,7 @@ impl Store {
                 )));
             }
         }
-        for space in KeyspaceId::all() {
+        for space in KeyspaceId::with_hidden() {
             let Some(root) = self.root(space)? else {
                 continue;
             };
@@ -93,6 +93,7 @@ impl Store {
         self.suspect_lost();
         self.suspect_all();
         self.expect_expiries();
+        self.lose_main(None);
         mneme_sys::fault!("log.recover.end");
         Ok(())
     }

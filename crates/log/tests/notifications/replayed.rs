@@ -56,7 +56,9 @@ impl Replayed {
                 }
             }
             // The store knows no elements: the crates that do say them.
-            Item::Edit { .. } | Item::Unedit { .. } => panic!("nothing changes elements"),
+            Item::Edit { .. } | Item::Unedit { .. } | Item::Touch { .. } => {
+                panic!("nothing changes elements")
+            }
             Item::Expire { root, key, expiry } => {
                 if let Some((_, present, _)) = self.content(root).get_mut(key) {
                     *present = expiry;

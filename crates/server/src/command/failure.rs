@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use mneme_collections::{Damage, EditError};
+use mneme_collections::{Damage, EditError, HashError};
 use mneme_log::{BatchError, MAX_KEY, ReadError, WriteError};
 
 /// Why a change is refused if the change feed has no space: its content does not become durable.
@@ -194,6 +194,17 @@ impl From<WriteError> for Failure {
 impl From<Damage> for Failure {
     fn from(damage: Damage) -> Self {
         Failure::Store(damage.to_string())
+    }
+}
+
+impl From<HashError> for Failure {
+    fn from(error: HashError) -> Self {
+        match error {
+            HashError::WrongKind(_) => Failure::WrongType,
+            HashError::Store(error) => error.into(),
+            HashError::Edit(error) => error.into(),
+            error => Failure::Store(error.to_string()),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use mneme_collections::{HashEdit, LargeHash};
 use mneme_log::{Expiry, Part, Patch, Stored, Transaction, Updated, ValueKind};
 
 use crate::command::Failure;
@@ -49,6 +50,24 @@ pub(crate) trait RecordOperations {
     ) -> Result<Updated, Failure>;
     /// Removes `key`; returns whether it existed.
     fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, Failure>;
+    /// Calls `work` with the large hash that `key` leads to; whether it leads to one.
+    fn with_large_hash(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        work: &mut dyn FnMut(LargeHash<'_>) -> Result<(), Failure>,
+    ) -> Result<bool, Failure>;
+    /// Lets `change` change those of `fields` that the hash under `key` has, and say whether it
+    /// did. Returns what became of the key.
+    fn edit_hash(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        fields: &[&[u8]],
+        change: &mut dyn FnMut(&mut HashEdit) -> Result<bool, Failure>,
+    ) -> Result<Updated, Failure>;
+    /// The id of a new collection.
+    fn new_collection(&mut self) -> u64;
 }
 
 impl RecordOperations for Transaction<'_> {
@@ -110,5 +129,32 @@ impl RecordOperations for Transaction<'_> {
 
     fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, Failure> {
         Ok(self.database(database)?.remove(key)?)
+    }
+
+    fn with_large_hash(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        work: &mut dyn FnMut(LargeHash<'_>) -> Result<(), Failure>,
+    ) -> Result<bool, Failure> {
+        let worked = mneme_collections::with_large_hash(self, (database, key), work)?;
+        Ok(worked.is_some())
+    }
+
+    fn edit_hash(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        fields: &[&[u8]],
+        change: &mut dyn FnMut(&mut HashEdit) -> Result<bool, Failure>,
+    ) -> Result<Updated, Failure> {
+        let change = |hash: &mut HashEdit| Ok::<_, Failure>(((), change(hash)?));
+        let at = (database, key);
+        let ((), updated) = mneme_collections::edit_hash(self, at, Some(fields), change)?;
+        Ok(updated)
+    }
+
+    fn new_collection(&mut self) -> u64 {
+        Transaction::new_collection(self)
     }
 }

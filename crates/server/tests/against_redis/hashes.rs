@@ -127,3 +127,106 @@ fn a_hash_becomes_a_table_when_it_does_in_redis() {
         both(line);
     }
 }
+
+/// What is done with large hashes, beside expiry, transactions and other keys. Where Redis has an
+/// order of its own, the parts of a reply are compared without one.
+#[test]
+fn commands_on_large_hashes_have_the_replies_of_redis() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(debugged());
+    let mut clients = [address, redis.address].map(Client::connect);
+    let mut state = 7u64;
+    let mut below = |bound: u64| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (state >> 33) % bound
+    };
+    let mut both = |line: &str| {
+        let [ours, theirs] = clients.each_mut().map(|client| client.line(line));
+        if ours == theirs {
+            return;
+        }
+        let sorted = |reply: &dyn std::fmt::Debug| {
+            let text = format!("{reply:?}").replace("Array(", "");
+            let ends = [']', '[', ')', ',', ' '];
+            let parts = text.split("Bulk(");
+            let parts = parts.map(|part| part.trim_end_matches(ends).to_owned());
+            let mut parts: Vec<String> = parts.collect();
+            parts.sort();
+            parts
+        };
+        let is_unordered = ["HGETALL", "HKEYS", "HVALS", "HSCAN", "HRANDFIELD", "EXEC"];
+        let is_unordered = is_unordered.iter().any(|name| line.starts_with(name));
+        let is_same = is_unordered && sorted(&ours) == sorted(&theirs);
+        assert!(is_same, "another reply to {line:.60}");
+    };
+    for round in 0..4000 {
+        let key = format!("large{}", below(3));
+        let other = format!("large{}", below(4));
+        let mut pairs = |many: u64| {
+            let mut line = String::new();
+            for _ in 0..1 + below(many) {
+                let value = "v".repeat(below(90) as usize + 1);
+                line += &format!(" f{} {value}{}", below(300), below(9));
+            }
+            line
+        };
+        let (some, many) = (pairs(4), pairs(60));
+        let field = |n: u64| format!("f{n}");
+        match below(40) {
+            0..8 => both(&format!("HSET {key}{some}")),
+            8..11 => both(&format!("HSET {key}{many}")),
+            11..14 => both(&format!(
+                "HDEL {key} {} {} {}",
+                field(below(300)),
+                field(below(300)),
+                field(below(300))
+            )),
+            14..17 => both(&format!("HGET {key} {}", field(below(300)))),
+            17 => both(&format!(
+                "HMGET {key} {} {} none",
+                field(below(300)),
+                field(below(300))
+            )),
+            18 => both(&format!("HINCRBY {key} sum {}", below(100))),
+            19 => both(&format!("HINCRBYFLOAT {key} float 1.5")),
+            20 => both(&format!("HSETNX {key} {} v", field(below(300)))),
+            21 => both(&format!("HEXISTS {key} {}", field(below(300)))),
+            22 => both(&format!("HSTRLEN {key} {}", field(below(300)))),
+            23 | 24 => both(&format!("HLEN {key}")),
+            25 => both(&format!("HGETALL {key}")),
+            26 => both(&format!("HSCAN {key} 0 COUNT 999999")),
+            27 => both(&format!("HRANDFIELD {key} 999999 WITHVALUES")),
+            28 => both(&format!("COPY {key} {other} REPLACE")),
+            29 => both(&format!("RENAME {key} {other}")),
+            30 => both(&format!("DEL {key}")),
+            31 => both(&format!("SET {key} string")),
+            32 => both(&format!(
+                "PEXPIRE {key} {}",
+                if below(3) == 0 { -1 } else { 90_000_000 }
+            )),
+            33 => both(&format!("OBJECT ENCODING {key}")),
+            34 => both(&format!("TYPE {key}")),
+            35 => {
+                for line in [
+                    "MULTI".into(),
+                    format!("HSET {key}{some}"),
+                    format!("HGET {key} f1"),
+                    format!("HDEL {key} f2 f3"),
+                    format!("HLEN {key}"),
+                    format!("HSET {key}{many}"),
+                    format!("COPY {key} {other} REPLACE"),
+                    "EXEC".to_owned(),
+                ] {
+                    both(&line);
+                }
+            }
+            36 => both(&format!("MOVE {key} 1")),
+            37 => both("HKEYS large1"),
+            38 => both(&format!("PERSIST {key}")),
+            _ => both(&format!("EXISTS {key} {other}")),
+        }
+        if round % 1000 == 999 {
+            both("DBSIZE");
+        }
+    }
+}

@@ -19,10 +19,10 @@ fn received(client: &mut Client, marker: &str) -> String {
 }
 
 /// A step: the number of a client, and the commands that it sends together.
-type Step = (usize, &'static str);
+type Step<'s> = (usize, &'s str);
 
 /// What each client was sent after each step.
-fn transcript(address: SocketAddr, protocols: &[u8], steps: &[Step]) -> Vec<String> {
+fn transcript(address: SocketAddr, protocols: &[u8], steps: &[Step<'_>]) -> Vec<String> {
     let mut clients: Vec<Client> = (0..protocols.len())
         .map(|_| Client::connect(address))
         .collect();
@@ -48,7 +48,7 @@ fn transcript(address: SocketAddr, protocols: &[u8], steps: &[Step]) -> Vec<Stri
     seen
 }
 
-const SESSION: &[Step] = &[
+const SESSION: &[Step<'_>] = &[
     (0, "PUBLISH nobody hello"),
     (1, "SUBSCRIBE a b a"),
     (2, "PSUBSCRIBE a* [bx] a*"),
@@ -120,7 +120,7 @@ fn sessions_with_channels_are_those_of_redis() {
 fn a_client_that_changes_its_protocol_gets_messages_in_the_new_one() {
     let Some(redis) = Redis::start() else { return };
     let (_running, address) = start(server());
-    let steps: &[Step] = &[
+    let steps: &[Step<'_>] = &[
         (0, "SUBSCRIBE a"),
         (1, "PUBLISH a 1"),
         (0, "HELLO 2 SETNAME x; GET a"),
@@ -138,7 +138,7 @@ fn a_client_that_changes_its_protocol_gets_messages_in_the_new_one() {
 }
 
 /// Each write of every command that there is, with the events that are reported.
-const EVENTS: &[Step] = &[
+const EVENTS: &[Step<'_>] = &[
     (0, "FLUSHALL; CONFIG SET notify-keyspace-events KEAnm"),
     (1, "PSUBSCRIBE __key*"),
     (
@@ -262,6 +262,40 @@ fn events_of_keys_are_those_of_redis() {
     }
 }
 
+#[test]
+fn events_of_large_hashes_are_those_of_redis() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let fields: String = (0..60).map(|i| format!(" f{i}")).collect();
+    let value = "v".repeat(70);
+    let pairs = fields.replace(" f", &format!(" {value} f"));
+    let set = |key: &str| format!("HSET {key} first{pairs} {value}");
+    let steps = [
+        "FLUSHALL; CONFIG SET notify-keyspace-events KEAnm".to_owned(),
+        set("a"),
+        "HSET a f1 x; HSETNX a f1 y; HSETNX a new y; HINCRBY a n 1; HINCRBYFLOAT a n 1.5".into(),
+        "HGET a f1; HGET a none; HGET none f1; HDEL a none; HDEL a f1 none".into(),
+        "COPY a b; COPY a b REPLACE; RENAME a c; MOVE c 2; RENAME b d".into(),
+        format!("HDEL d first new n; HDEL d{fields}; HDEL d f1"),
+        format!(
+            "{}; {}; RENAME e f; SET f 1; {}",
+            set("e"),
+            set("f"),
+            set("e")
+        ),
+        format!("MULTI; HSET e f1 x; HDEL e first; HDEL e{fields}; EXEC"),
+        format!("{}; MULTI; {}; HDEL g first; EXEC", set("g"), set("h")),
+        "DEL g; EXPIRE h 100; EXPIRE h -1; FLUSHALL".into(),
+    ];
+    let mut steps: Vec<Step<'_>> = steps.iter().map(|step| (0, &**step)).collect();
+    steps.insert(1, (1, "PSUBSCRIBE __key*"));
+    let ours = transcript(address, &[2, 2], &steps);
+    let theirs = transcript(redis.address, &[2, 2], &steps);
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        assert_eq!(ours, theirs);
+    }
+}
+
 /// What a client is shown that has sent `MONITOR`, without times and addresses.
 fn without_addresses(text: &str) -> String {
     let line = |line: &str| match (line.split_once(" ["), line.split_once("] \"")) {
@@ -274,7 +308,7 @@ fn without_addresses(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-const MONITORED: &[Step] = &[
+const MONITORED: &[Step<'_>] = &[
     (1, "MONITOR"),
     (0, "SET a 1; GET a; SELECT 1; GET \\\"q\\xff"),
     (

@@ -247,6 +247,23 @@ fn memory_is_reported_as_the_store_counts_it() {
     }
 }
 
+#[test]
+fn the_memory_of_a_large_hash_is_that_of_its_fields() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    // So that the index is shared by many.
+    store_records(&mut client);
+    let value = "x".repeat(100);
+    for i in 0..200 {
+        client.line(&format!("HSET hash f{i} {value}"));
+    }
+    let bytes = usage(&mut client, "hash");
+    assert!((200 * 100..200 * 150).contains(&bytes), "{bytes}");
+    client.line("DEL hash");
+    client.line("SET hash x");
+    assert!(usage(&mut client, "hash") < 200);
+}
+
 /// A flush leaves stale records in segments that are still being filled. They are compacted too
 /// once the store is idle, and Redis' field says when that is over.
 #[test]

@@ -46,7 +46,7 @@ use crate::store::watch::Watch;
 use super::home_buckets::{Home, Homes};
 use super::index_growth::{Grown, Growth, MANY, ToCome};
 use super::undo::{Counts, LANE, NoteMemory, Noted, Notes, Phase};
-use super::{Transaction, Write};
+use super::{Touched, Transaction, Write};
 use crate::index::intent::{self, IndexIntent};
 
 /// The result of an attempt to commit. Unless it committed, what was appended is abandoned.
@@ -331,10 +331,16 @@ impl<'a> Transaction<'a> {
         self.watch.into_iter().flat_map(Watch::keys)
     }
 
+    /// What it writes to databases. The other records are counted and made known by nobody.
+    fn counted_writes(&self) -> impl Iterator<Item = &Write> {
+        let is_hidden = |write: &&Write| write.root.space().is_hidden();
+        self.writes.iter().filter(move |write| !is_hidden(write))
+    }
+
     /// The roots that are written to, with their ids.
     fn counters(&self) -> Result<Vec<(Root, u64)>, Corrupt> {
         let mut roots: [Option<Root>; DATABASES] = [None; DATABASES];
-        for write in &self.writes {
+        for write in self.counted_writes() {
             roots[write.root.space().index()] = Some(write.root);
         }
         let roots = roots.into_iter().flatten();
@@ -397,8 +403,11 @@ impl<'a> Transaction<'a> {
             }
         };
         // Readers wait for the unlocking, so that no thread has seen any of it yet.
-        for write in &self.writes {
+        for write in self.counted_writes() {
             self.store.note_change(write.root, write.place);
+        }
+        for touched in &self.touched {
+            self.store.note_change(touched.root, touched.place);
         }
         mneme_sys::fault!("txn.watched");
         intent::set_phase(self.slot, Phase::Committed);
@@ -457,11 +466,12 @@ impl<'a> Transaction<'a> {
                 }),
             };
             notes.set_write(i, note);
-            let delta = &mut deltas[write.root.space().index()];
-            *delta = delta.plus(RecordCounts::change(
-                found.map(|found| found.record.expires() != 0),
-                write.new.map(|_| write.expiry != Expiry::Never),
-            ));
+            if let Some(delta) = deltas.get_mut(write.root.space().index()) {
+                *delta = delta.plus(RecordCounts::change(
+                    found.map(|found| found.record.expires() != 0),
+                    write.new.map(|_| write.expiry != Expiry::Never),
+                ));
+            }
             noted.push(note);
             intent::count_progress(self.slot);
         }
@@ -492,6 +502,7 @@ impl<'a> Transaction<'a> {
         self.store.complete_change(fed);
         for note in noted.iter().filter(|note| !note.old.is_empty()) {
             if let Ok(old) = self.store.mem.record(note.old.loc()) {
+                self.store.note_main_gone(&old);
                 let _ = self.store.mark_dead(note.old.loc(), old.header().size());
                 intent::count_progress(self.slot);
             }
@@ -506,16 +517,21 @@ impl<'a> Transaction<'a> {
         };
         // More than their items take.
         let most = |write: &Write| write.key.len() as u64 + write.new.map_or(0, |new| new.1) + 32;
-        let most: u64 = self.writes.iter().map(most).sum();
+        let most: u64 = self.counted_writes().map(most).sum();
+        let touched = self.touched.iter().map(|of| of.key.len() as u64 + 32);
+        let most = most + touched.sum::<u64>() + self.said.most_bytes();
         if most <= MAX_ITEMS as u64 {
             return Ok(());
         }
         let counters = self.counters()?;
         let items = self
-            .writes
-            .iter()
+            .counted_writes()
             .map(|write| self.item_of(write, &counters));
-        let items = items.collect::<Result<Vec<Item<'_>>, Corrupt>>()?;
+        // Whether there will be listeners is not known yet.
+        let items = items
+            .chain(self.touches())
+            .chain(self.said.items().map(Ok))
+            .collect::<Result<Vec<Item<'_>>, Corrupt>>()?;
         if !feed.is_too_long(&items) {
             return Ok(());
         }
@@ -554,6 +570,18 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// The keys whose collections it changes and whose records it does not, for listeners.
+    fn touches(&self) -> impl Iterator<Item = Result<Item<'_>, Corrupt>> {
+        let is_written = |of: &Touched| self.number_of_write(of.database, &of.key).is_some();
+        let touched = self.touched.iter().filter(move |of| !is_written(of));
+        touched.map(|of| {
+            Ok(Item::Touch {
+                root: self.store.root_id(of.root)?,
+                key: &of.key,
+            })
+        })
+    }
+
     /// Enters all changes as one entry of the change feed, if somebody follows.
     fn enter(
         &self,
@@ -569,10 +597,17 @@ impl<'a> Transaction<'a> {
         }
         let mut items = Vec::with_capacity(noted.len());
         for (write, note) in self.writes.iter().zip(noted) {
-            if write.new.is_some() || !note.old.is_empty() {
+            let is_said = write.new.is_some() || !note.old.is_empty();
+            if is_said && !write.root.space().is_hidden() {
                 items.push(self.item_of(write, counters)?);
             }
         }
+        if feed.has_other_followers() {
+            for touch in self.touches() {
+                items.push(touch?);
+            }
+        }
+        items.extend(self.said.items());
         match items.is_empty() {
             true => Ok(None),
             false => feed.enter(self.slot, &items),

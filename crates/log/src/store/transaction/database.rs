@@ -180,7 +180,7 @@ impl<'a> TransactionOn<'_, 'a> {
         };
         t.before_reading(segment.map(|segment| Home::of(segment, place).loc))?;
         let read = Read {
-            space: store.entered_space(database),
+            space: t.space_of(database),
             place,
             key: key.into(),
             root,
@@ -241,7 +241,8 @@ impl<'a> TransactionOn<'_, 'a> {
         )
     }
 
-    /// As [`put_until`](Self::put_until), of a value of this kind.
+    /// As [`put_until`](Self::put_until), of a value of this kind. One of a large kind is the id
+    /// of a collection, whose main is then under this key alone.
     ///
     /// # Errors
     /// As for [`Transaction::put`].
@@ -256,6 +257,9 @@ impl<'a> TransactionOn<'_, 'a> {
         t.may_go_on()?;
         t.store.may_write()?;
         Store::check_lengths(key, value)?;
+        if kind.is_large() {
+            t.own_collection(self.database, key, (kind, value))?;
+        }
         t.store_own(self.database, key, value, (kind, expiry), false)
     }
 

@@ -10,6 +10,7 @@
 //! locked. All others are unaffected.
 
 mod attempts;
+mod collections;
 mod commit;
 mod database;
 mod home_buckets;
@@ -17,6 +18,7 @@ mod index_growth;
 mod known_keys;
 mod own_records;
 mod reads;
+mod said;
 mod undo;
 
 use hashbrown::hash_table::HashTable;
@@ -29,15 +31,16 @@ use crate::index::shape::Place;
 use crate::records::expiry::{Expiry, Stored};
 use crate::region::kind::ValueKind;
 use crate::region::mem::Loc;
-use crate::region::space::DATABASES;
-use crate::region::space::KeyspaceId;
+use crate::region::space::{DATABASES, KEYSPACES, KeyspaceId};
 use crate::store::components::Store;
 use crate::store::watch::Watch;
 
+pub(crate) use crate::index::intent::TRANSACTION_LANE as LANE;
 pub use database::TransactionOn;
 use index_growth::Growth;
 use known_keys::Ahead;
 use own_records::Own;
+use said::{Said, Touched};
 
 /// A key as a transaction has read it.
 struct Read {
@@ -87,13 +90,18 @@ pub struct Transaction<'a> {
     _pin: Pin<'a>,
     /// The time, in milliseconds since the Unix epoch: it stands still.
     now_ms: u64,
-    roots: [Option<Option<Root>>; DATABASES],
+    /// Those of databases, and of the hidden keyspaces.
+    roots: [Option<Option<Root>>; KEYSPACES],
     reads: Vec<Read>,
     writes: Vec<Write>,
     /// The numbers in `writes`, by the hashes of the keys.
     written: HashTable<usize>,
     /// Records of its own that it does not need any more.
     spare: Vec<Own>,
+    /// What it says of elements of collections.
+    said: Said,
+    /// Keys whose collections it changes.
+    touched: Vec<Touched>,
     /// The attempt failed because it lacked so many bytes.
     wanting: Option<u64>,
     /// Whether the body could not go on because the change feed was full.
@@ -120,11 +128,13 @@ impl<'a> Transaction<'a> {
             slot,
             _pin: store.enter_all(slot)?,
             now_ms: store.clock.wall_ms(),
-            roots: [const { None }; DATABASES],
+            roots: [const { None }; KEYSPACES],
             reads: Vec::new(),
             writes: Vec::new(),
             written: HashTable::new(),
             spare: Vec::new(),
+            said: Said::default(),
+            touched: Vec::new(),
             wanting: None,
             awaits_feed: false,
             sent_ahead: false,
@@ -250,15 +260,27 @@ impl<'a> Transaction<'a> {
         self.zero().remove(key)
     }
 
+    /// The store.
+    pub(crate) fn store(&self) -> &'a Store {
+        self.store
+    }
+
+    /// The keyspace of a database, or the hidden one of this number.
+    fn space_of(&self, number: u8) -> KeyspaceId {
+        match KeyspaceId::of_number(number.into()) {
+            Some(hidden) if hidden.is_hidden() => hidden,
+            _ => self.store.entered_space(number),
+        }
+    }
+
     /// The index of a database. It stays fixed for the whole attempt, so that a clearing meanwhile
     /// comes before all of it or after all of it.
     fn root(&mut self, database: u8) -> Result<Option<Root>, ReadError> {
-        let known = &mut self.roots[usize::from(database)];
-        if let Some(root) = known {
-            return Ok(*root);
+        if let Some(root) = self.roots[usize::from(database)] {
+            return Ok(root);
         }
-        let root = self.store.root(self.store.entered_space(database))?;
-        *known = Some(root);
+        let root = self.store.root(self.space_of(database))?;
+        self.roots[usize::from(database)] = Some(root);
         Ok(root)
     }
 
@@ -267,7 +289,7 @@ impl<'a> Transaction<'a> {
         if let Some(root) = self.root(database)? {
             return Ok(Some(root));
         }
-        let space = self.store.entered_space(database);
+        let space = self.space_of(database);
         let root = self.store.root_or_create(self.slot, space);
         self.awaits_feed |= matches!(root, Err(WriteError::FeedFull));
         let root = root?;

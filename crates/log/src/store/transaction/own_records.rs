@@ -128,7 +128,7 @@ impl Transaction<'_> {
         grows: bool,
     ) -> Result<(), WriteError> {
         let (store, len) = (self.store, value.len());
-        let space = store.entered_space(database);
+        let space = self.space_of(database);
         let exact = store.header_for(key, value, expiry, space).with_kind(kind);
         self.before_copying(exact.size())?;
         let Some(root) = self.root_or_create(database)? else {

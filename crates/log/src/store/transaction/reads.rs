@@ -118,7 +118,7 @@ impl Transaction<'_> {
     pub(super) fn roots_are_current(&self) -> Result<bool, Corrupt> {
         for (database, used) in (0..).zip(&self.roots) {
             if let Some(used) = used
-                && self.store.root(self.store.entered_space(database))? != *used
+                && self.store.root(self.space_of(database))? != *used
             {
                 return Ok(false);
             }

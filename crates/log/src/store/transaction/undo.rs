@@ -283,8 +283,9 @@ impl Store {
             } else if phase == Phase::Committed {
                 self.carry_out(noted)?;
                 if !noted.old.is_empty() {
-                    let size = self.mem.record(noted.old.loc())?.header().size();
-                    self.mark_dead(noted.old.loc(), size)?;
+                    let record = self.mem.record(noted.old.loc())?;
+                    self.note_main_gone(&record);
+                    self.mark_dead(noted.old.loc(), record.header().size())?;
                 }
             }
         }

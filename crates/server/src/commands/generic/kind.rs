@@ -25,7 +25,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
 
 /// Redis's name for a kind of values.
 pub(super) fn type_name(kind: ValueKind) -> &'static str {
-    match kind {
+    match kind.packed() {
         HASH => "hash",
         _ => "string",
     }

@@ -8,7 +8,7 @@
 use crate::command::*;
 use crate::commands::help;
 use crate::resp::parse_i64;
-use mneme_collections::{HASH, PackedHash};
+use mneme_collections::{HASH, LARGE_HASH, PackedHash};
 use mneme_log::Stored;
 
 pub(super) static OBJECT: Command = Command {
@@ -95,7 +95,9 @@ const LONGEST_EMBEDDED: usize = 44;
 fn encoding(stored: Stored<'_>) -> Result<&'static str, Failure> {
     let value = stored.value;
     // Only the spelling in which Redis itself would write the number.
-    Ok(if stored.kind == HASH {
+    Ok(if stored.kind == LARGE_HASH {
+        "hashtable"
+    } else if stored.kind == HASH {
         match PackedHash::read(value)?.is_table() {
             true => "hashtable",
             false => "listpack",

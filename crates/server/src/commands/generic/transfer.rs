@@ -95,7 +95,7 @@ fn rename(call: &mut Call<'_>, replace: bool) -> Result<bool, Failure> {
     } else {
         let keys = [(database, key), (database, new_key)];
         call.keyspace.atomically_on(&keys, |keyspace| {
-            let moved = transfer(keyspace, key, (database, new_key), replace)?;
+            let moved = transfer(keyspace, key, (database, new_key), replace, Moved::Away)?;
             if moved == Some(true) {
                 keyspace.remove(key)?;
             }
@@ -131,7 +131,7 @@ fn copy(call: &mut Call<'_>) -> Outcome {
     }
     let keys = [(call.keyspace.number(), key), (database, new_key)];
     let copied = call.keyspace.atomically_on(&keys, |keyspace| {
-        transfer(keyspace, key, (database, new_key), replace)
+        transfer(keyspace, key, (database, new_key), replace, Moved::Copied)
     })?;
     call.keyspace.count_of(key, copied.is_some());
     if copied == Some(true) {
@@ -149,7 +149,7 @@ fn move_to(call: &mut Call<'_>) -> Outcome {
     }
     let keys = [(call.keyspace.number(), key), (database, key)];
     let moved = call.keyspace.atomically_on(&keys, |keyspace| {
-        let moved = transfer(keyspace, key, (database, key), false)?;
+        let moved = transfer(keyspace, key, (database, key), false, Moved::Away)?;
         if moved == Some(true) {
             keyspace.remove(key)?;
         }
@@ -164,6 +164,13 @@ fn move_to(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
+/// Whether what is transferred stays where it was, too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moved {
+    Away,
+    Copied,
+}
+
 /// Also stores the record of `key` under `to`, a database and a key there, if that is free or is to
 /// be replaced; returns whether it was. `None` if `key` does not exist.
 fn transfer(
@@ -171,6 +178,7 @@ fn transfer(
     key: &[u8],
     to: (usize, &[u8]),
     replace: bool,
+    moved: Moved,
 ) -> Result<Option<bool>, Failure> {
     let copied = |old: Stored<'_>| (old.value.to_vec(), old.kind, old.expiry);
     if keyspace.expiry(key)?.is_none() {
@@ -184,11 +192,13 @@ fn transfer(
     let Some((value, kind, expiry)) = keyspace.read_stored(key, |old| old.map(copied))? else {
         return Ok(None);
     };
-    let mut target = keyspace.other(to.0);
-    target.put_kind(to.1, &value, kind, expiry)?;
+    match kind.is_large() && moved == Moved::Copied {
+        true => keyspace.copy_large_hash(key, to, expiry)?,
+        false => keyspace.other(to.0).put_kind(to.1, &value, kind, expiry)?,
+    }
     if is_there {
         // As in Redis, which removes it first.
-        target.notify(EventClass::New, "new", to.1);
+        keyspace.other(to.0).notify(EventClass::New, "new", to.1);
     }
     Ok(Some(true))
 }

@@ -1,12 +1,13 @@
 //! `HDEL key field [field ...]`: removes fields; the last one takes the key with it.
 
 use crate::command::*;
+use mneme_log::Updated;
 
 pub(super) static HDEL: Command = Command {
     name: "hdel",
     summary: "Removes fields of a hash, and the hash with the last of them",
     since: "2.0.0",
-    complexity: "O(N+M) where N is the number of fields to remove and M the length of the hash in bytes",
+    complexity: "O(N) where N is the number of fields to remove; a small hash is looked through",
     arity: -3,
     flags: &[Flag::Write, Flag::Fast],
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Delete])],
@@ -20,14 +21,16 @@ pub(super) static HDEL: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let fields: Vec<&[u8]> = call.args.from(2).iter().collect();
-    let (removed, is_gone) = call.keyspace.update_hash(call.args.at(1), |hash| {
-        let removed = hash.remove_many(&fields)?;
-        Ok(((removed, hash.is_empty()?), removed > 0))
-    })?;
+    let (removed, updated) = call
+        .keyspace
+        .update_hash(call.args.at(1), &fields, |hash| {
+            let removed = hash.remove_many(&fields)?;
+            Ok((removed, removed > 0))
+        })?;
     if removed > 0 {
         call.keyspace
             .notify(EventClass::Hash, "hdel", call.args.at(1));
-        if is_gone {
+        if updated == Updated::Removed {
             call.keyspace
                 .notify(EventClass::Generic, "del", call.args.at(1));
         }

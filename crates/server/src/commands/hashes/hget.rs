@@ -1,6 +1,7 @@
 //! `HGET`, `HMGET`, `HEXISTS`, `HSTRLEN`, `HLEN`: what a hash holds.
 
 use crate::command::*;
+use crate::keyspace::HashForm;
 use mneme_collections::listpack::Element;
 
 pub(super) static HGET: Command = Command {
@@ -13,7 +14,7 @@ pub(super) static HGET: Command = Command {
     arguments: &[Argument::key("key"), FIELD],
     run: |call| {
         let (key, field, reply) = (call.args.at(1), call.args.at(2), &mut call.reply);
-        call.keyspace.read_hash(key, |hash| {
+        call.keyspace.read_hash(key, Some(&[field]), |hash| {
             let value = hash.map_or(Ok(None), |hash| hash.get(field))?;
             element(reply, value);
             Ok(())
@@ -26,7 +27,7 @@ pub(super) static HMGET: Command = Command {
     name: "hmget",
     summary: "Returns the values of several fields of a hash",
     since: "2.0.0",
-    complexity: "O(N+M) where N is the number of fields asked for and M the length of the hash in bytes",
+    complexity: "O(N) where N is the number of fields asked for; a small hash is looked through",
     arity: -3,
     flags: &[Flag::Readonly, Flag::Fast],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
@@ -34,17 +35,18 @@ pub(super) static HMGET: Command = Command {
     run: |call| {
         let fields: Vec<&[u8]> = call.args.from(2).iter().collect();
         let reply = &mut call.reply;
-        call.keyspace.read_hash(call.args.at(1), |hash| {
-            let values = match hash {
-                Some(hash) => hash.get_many(&fields)?,
-                None => vec![None; fields.len()],
-            };
-            reply.array(values.len());
-            for value in values {
-                element(reply, value);
-            }
-            Ok(())
-        })
+        call.keyspace
+            .read_hash(call.args.at(1), Some(&fields), |hash| {
+                let values = match hash {
+                    Some(hash) => hash.get_many(&fields)?,
+                    None => vec![None; fields.len()],
+                };
+                reply.array(values.len());
+                for value in values {
+                    element(reply, value);
+                }
+                Ok(())
+            })
     },
     ..Command::HASH
 };
@@ -57,7 +59,7 @@ pub(super) static HEXISTS: Command = Command {
     arguments: &[Argument::key("key"), FIELD],
     run: |call| {
         let (key, field) = (call.args.at(1), call.args.at(2));
-        let found = call.keyspace.read_hash(key, |hash| {
+        let found = call.keyspace.read_hash(key, Some(&[field]), |hash| {
             let value = hash.map_or(Ok(None), |hash| hash.get(field))?;
             Ok(value.is_some())
         })?;
@@ -75,7 +77,7 @@ pub(super) static HSTRLEN: Command = Command {
     arguments: &[Argument::key("key"), FIELD],
     run: |call| {
         let (key, field) = (call.args.at(1), call.args.at(2));
-        let len = call.keyspace.read_hash(key, |hash| {
+        let len = call.keyspace.read_hash(key, Some(&[field]), |hash| {
             let value = hash.map_or(Ok(None), |hash| hash.get(field))?;
             Ok(value.map_or(0, |value| value.string_len()))
         })?;
@@ -93,7 +95,14 @@ pub(super) static HLEN: Command = Command {
     arguments: &[Argument::key("key")],
     run: |call| {
         let key = call.args.at(1);
-        let len = (call.keyspace).read_hash(key, |hash| Ok(hash.map_or(Ok(0), |h| h.len())?))?;
+        let len = |hash: Option<HashForm<'_, u64>>| {
+            Ok(match hash {
+                None => 0,
+                Some(HashForm::Packed(hash)) => hash.len()?,
+                Some(HashForm::Large(len)) => len as usize,
+            })
+        };
+        let len = (call.keyspace).read_small_or_large(key, |hash| Ok(hash.count()), len)?;
         call.reply.integer(len as i64);
         Ok(())
     },

@@ -44,7 +44,7 @@ enum Part {
 
 fn all(call: &mut Call<'_>, part: Part) -> Outcome {
     let (key, reply) = (call.args.at(1), &mut call.reply);
-    call.keyspace.read_hash(key, |hash| {
+    call.keyspace.read_hash(key, None, |hash| {
         let len = hash.map_or(Ok(0), |hash| hash.len())?;
         match part {
             Part::Pairs => reply.map(len),

@@ -44,11 +44,13 @@ const BOTH: Command = Command {
 fn increment(call: &mut Call<'_>) -> Outcome {
     let (field, by) = (call.args.at(2), call.integer(3)?);
     let limits = call.server.settings.hash_limits();
-    let sum = call.keyspace.update_hash(call.args.at(1), |hash| {
-        let sum = hash.increment(field, by)?;
-        hash.convert(limits)?;
-        Ok((sum, true))
-    })?;
+    let (sum, _) = call
+        .keyspace
+        .update_hash(call.args.at(1), &[field], |hash| {
+            let sum = hash.increment(field, by)?;
+            hash.convert(limits)?;
+            Ok((sum, true))
+        })?;
     call.keyspace
         .notify(EventClass::Hash, "hincrby", call.args.at(1));
     call.reply.integer(sum);
@@ -62,20 +64,22 @@ fn increment_float(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::other("ERR value is NaN or Infinity"));
     }
     let limits = call.server.settings.hash_limits();
-    let sum = call.keyspace.update_hash(call.args.at(1), |hash| {
-        let old = match hash.read()?.get(field)? {
-            None => Some(LongDouble::ZERO),
-            Some(value) => value.with_bytes(parse),
-        };
-        let old = old.ok_or(Failure::other("ERR hash value is not a float"))?;
-        let sum = old.plus(by).ok_or(Failure::other(
-            "ERR increment would produce NaN or Infinity",
-        ))?;
-        let sum = sum.to_text();
-        hash.set(field, sum.as_bytes())?;
-        hash.convert(limits)?;
-        Ok((sum, true))
-    })?;
+    let (sum, _) = call
+        .keyspace
+        .update_hash(call.args.at(1), &[field], |hash| {
+            let old = match hash.read()?.get(field)? {
+                None => Some(LongDouble::ZERO),
+                Some(value) => value.with_bytes(parse),
+            };
+            let old = old.ok_or(Failure::other("ERR hash value is not a float"))?;
+            let sum = old.plus(by).ok_or(Failure::other(
+                "ERR increment would produce NaN or Infinity",
+            ))?;
+            let sum = sum.to_text();
+            hash.set(field, sum.as_bytes())?;
+            hash.convert(limits)?;
+            Ok((sum, true))
+        })?;
     call.keyspace
         .notify(EventClass::Hash, "hincrbyfloat", call.args.at(1));
     call.reply.bulk(sum.as_bytes());

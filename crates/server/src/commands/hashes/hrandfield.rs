@@ -6,13 +6,14 @@ use std::hash::{BuildHasher, Hasher};
 
 use super::hget::element;
 use crate::command::*;
-use mneme_collections::Pair;
+use crate::keyspace::HashForm;
+use mneme_collections::{LargeHash, Pair};
 
 pub(super) static HRANDFIELD: Command = Command {
     name: "hrandfield",
     summary: "Returns fields of a hash drawn by lot, each as likely as any other",
     since: "6.2.0",
-    complexity: "O(N+M) where N is the number of fields returned and M the length of the hash in bytes",
+    complexity: "O(1); with a count O(N) where N is the length of the hash in bytes",
     arity: -2,
     flags: &[Flag::Readonly],
     tips: &["nondeterministic_output"],
@@ -37,15 +38,20 @@ fn run(call: &mut Call<'_>) -> Outcome {
         return several(call);
     }
     let (key, reply) = (call.args.at(1), &mut call.reply);
-    call.keyspace.read_hash(key, |hash| {
-        let Some(hash) = hash else {
-            reply.null();
-            return Ok(());
-        };
-        let field = hash
-            .nth(Lot::new().below(hash.len()?))?
-            .map(|pair| pair.field);
-        element(reply, field);
+    let one = |hash: &mut LargeHash<'_>| {
+        let mut lot = Lot::new();
+        hash.random(|bound| lot.below(bound))
+    };
+    call.keyspace.read_small_or_large(key, one, |hash| {
+        match hash {
+            None => reply.null(),
+            Some(HashForm::Packed(hash)) => {
+                let pair = hash.nth(Lot::new().below(hash.len()?))?;
+                element(reply, pair.map(|pair| pair.field));
+            }
+            Some(HashForm::Large(Some((field, _)))) => reply.bulk(&field),
+            Some(HashForm::Large(None)) => reply.null(),
+        }
         Ok(())
     })
 }
@@ -69,7 +75,7 @@ fn several(call: &mut Call<'_>) -> Outcome {
     }
     let is_resp3 = call.client.protocol == crate::resp::Protocol::Resp3;
     let (key, reply) = (call.args.at(1), &mut call.reply);
-    call.keyspace.read_hash(key, |hash| {
+    call.keyspace.read_hash(key, None, |hash| {
         let Some(hash) = hash.filter(|_| count != 0) else {
             reply.array(0);
             return Ok(());

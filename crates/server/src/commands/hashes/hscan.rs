@@ -5,13 +5,15 @@ use super::hget::element;
 use crate::command::*;
 use crate::commands::generic::{ScanOptions, cursor};
 use crate::glob::Steps;
-use mneme_collections::Step;
+use crate::keyspace::HashForm;
+use mneme_collections::listpack::Element;
+use mneme_collections::{LargeHash, Pair, Step};
 
 pub(super) static HSCAN: Command = Command {
     name: "hscan",
     summary: "Walks through the fields of a hash, a few at a time",
     since: "2.8.0",
-    complexity: "O(N) a call where N is the length of the hash in bytes",
+    complexity: "O(1) for every call; a small hash is looked through",
     arity: -3,
     flags: &[Flag::Readonly],
     tips: &["nondeterministic_output"],
@@ -35,25 +37,34 @@ fn run(call: &mut Call<'_>) -> Outcome {
     // As in Redis the options of a key that is not there do not matter.
     let options = ScanOptions::of(call, 3, false);
     let (key, reply) = (call.args.at(1), &mut call.reply);
-    call.keyspace.read_hash(key, |hash| {
-        let (mut step, mut pattern) = (
-            Step {
+    let count = options.as_ref().map_or(0, |options| options.count);
+    let large = |hash: &mut LargeHash<'_>| hash.scan(from, count);
+    call.keyspace.read_small_or_large(key, large, |hash| {
+        let mut step = match &hash {
+            None => Step {
                 pairs: Vec::new(),
                 next: 0,
             },
-            None,
-        );
-        if let Some(hash) = hash {
-            let options = options?;
-            pattern = options.pattern;
-            step = match hash.is_table() {
-                true => hash.scan(from, options.count)?,
-                false => Step {
-                    pairs: hash.pairs().collect::<Result<_, _>>()?,
-                    next: 0,
-                },
-            };
-        }
+            Some(HashForm::Packed(hash)) if hash.is_table() => hash.scan(from, count)?,
+            Some(HashForm::Packed(hash)) => Step {
+                pairs: hash.pairs().collect::<Result<_, _>>()?,
+                next: 0,
+            },
+            Some(HashForm::Large((pairs, next))) => {
+                let owned = pairs.iter().map(|(field, value)| Pair {
+                    field: Element::Bytes(field),
+                    value: Element::Bytes(value),
+                });
+                Step {
+                    pairs: owned.collect(),
+                    next: *next,
+                }
+            }
+        };
+        let pattern = match hash {
+            Some(_) => options?.pattern,
+            None => None,
+        };
         let steps = Steps::default();
         if let Some(pattern) = pattern {
             let matches = |field: &[u8]| steps.matches(pattern, field);

@@ -44,14 +44,16 @@ pub(super) static HSETNX: Command = Command {
     run: |call| {
         let (field, value) = (call.args.at(2), call.args.at(3));
         let limits = call.server.settings.hash_limits();
-        let is_new = call.keyspace.update_hash(call.args.at(1), |hash| {
-            if hash.read()?.get(field)?.is_some() {
-                return Ok((false, false));
-            }
-            hash.set(field, value)?;
-            hash.convert(limits)?;
-            Ok((true, true))
-        })?;
+        let (is_new, _) = call
+            .keyspace
+            .update_hash(call.args.at(1), &[field], |hash| {
+                if hash.read()?.get(field)?.is_some() {
+                    return Ok((false, false));
+                }
+                hash.set(field, value)?;
+                hash.convert(limits)?;
+                Ok((true, true))
+            })?;
         if is_new {
             call.keyspace
                 .notify(EventClass::Hash, "hset", call.args.at(1));
@@ -64,7 +66,7 @@ pub(super) static HSETNX: Command = Command {
 
 const BOTH: Command = Command {
     since: "2.0.0",
-    complexity: "O(N+M) where N is the number of fields to set and M the length of the hash in bytes",
+    complexity: "O(N) where N is the number of fields to set; a small hash is looked through",
     arity: -4,
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Update])],
@@ -89,16 +91,23 @@ fn set(call: &mut Call<'_>, name: &'static str) -> Result<usize, Failure> {
     let limits = call.server.settings.hash_limits();
     if pairs.len() == 2 {
         let (field, value) = of(0);
-        return call.keyspace.update_hash(call.args.at(1), |hash| {
-            let new = hash.set(field, value)?;
-            hash.convert(limits)?;
-            Ok((usize::from(new), true))
-        });
+        let (new, _) = call
+            .keyspace
+            .update_hash(call.args.at(1), &[field], |hash| {
+                let new = hash.set(field, value)?;
+                hash.convert(limits)?;
+                Ok((usize::from(new), true))
+            })?;
+        return Ok(new);
     }
     let set: Vec<_> = (0..pairs.len()).step_by(2).map(of).collect();
-    call.keyspace.update_hash(call.args.at(1), |hash| {
-        let new = hash.set_many(&set)?;
-        hash.convert(limits)?;
-        Ok((new, true))
-    })
+    let fields: Vec<&[u8]> = set.iter().map(|(field, _)| *field).collect();
+    let (new, _) = call
+        .keyspace
+        .update_hash(call.args.at(1), &fields, |hash| {
+            let new = hash.set_many(&set)?;
+            hash.convert(limits)?;
+            Ok((new, true))
+        })?;
+    Ok(new)
 }

@@ -69,7 +69,7 @@ static STATS: Command = Command {
 
 static USAGE: Command = Command {
     name: "memory|usage",
-    summary: "Returns the bytes that a key takes: its record, with the slack that its value has to grow, and its share of the index",
+    summary: "Returns the bytes that a key takes: its record, with the slack that its value has to grow, the fields of a large hash, and its share of the index",
     arity: -3,
     flags: &[Flag::Readonly],
     tips: &[],
@@ -106,9 +106,13 @@ fn usage(call: &mut Call<'_>) -> Outcome {
         call.reply.null();
         return Ok(());
     };
+    let led_to = call
+        .keyspace
+        .with_large_hash(key, |hash| Ok(hash.bytes()))?;
     let stats = call.server.stats();
     let index = stats.index_used_bytes / stats.records.max(1);
-    call.reply.integer((record + index) as i64);
+    let bytes = record + index + led_to.unwrap_or(0);
+    call.reply.integer(bytes as i64);
     Ok(())
 }
 

@@ -1,0 +1,745 @@
+//! A large hash: **an anchor and leaves, each field one look-up of its leaf away.**
+//!
+//! A leaf is the image of a [packed hash](crate::PackedHash). The place of a field in the order of
+//! scans says which leaf it belongs to, so that leaves lie in that order, and a cursor of a packed
+//! hash goes on in the large one that it has become. There are about as many leaves as the hash has
+//! KiB: when there are too few, the next one in turn is split in two; when there are too many, the
+//! last two are joined again (see [`mneme_log::leaf_of`]).
+//!
+//! The functions here read and write leaves by [`CollectionRecords`], which a transaction of a
+//! store is.
+
+use mneme_log::{
+    Anchor, HASH_BITS, MAX_KEY, MAX_LEAVES, Transaction, ValueKind, WriteError, hashes_of,
+    leaf_numbers, leaf_of, split_of,
+};
+
+use crate::HASH;
+use crate::error::{Damage, EditError, HashError};
+use crate::hash::OwnedPair;
+use crate::hash_edit::HashEdit;
+use crate::packed_hash::{PackedHash, place};
+
+/// Bytes of leaves, on average, above which one is split.
+const SPLIT: u64 = 1024;
+/// Bytes of leaves, on average, below which two are joined.
+const JOIN: u64 = 256;
+/// Leaves that a change of a field splits at most: those that come after it go on.
+const SPLITS: usize = 4;
+/// The longest field of a large hash: the change feed has the collection's id before it.
+pub(crate) const MAX_FIELD: usize = MAX_KEY - 8;
+
+/// What a large hash is made of.
+pub trait CollectionRecords {
+    /// An id that no collection has or had.
+    fn new_collection(&mut self) -> u64;
+    /// The anchor of a collection.
+    fn anchor(&mut self, id: u64) -> Result<Option<Anchor>, WriteError>;
+    /// Stores it; `None`: removes it.
+    fn set_anchor(&mut self, id: u64, anchor: Option<&Anchor>) -> Result<(), WriteError>;
+    /// A leaf of a collection.
+    fn leaf(&mut self, id: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError>;
+    /// Stores it; `None`: removes it.
+    fn set_leaf(&mut self, id: u64, number: u64, image: Option<&[u8]>) -> Result<(), WriteError>;
+    /// A field has this value now; `None`: it is removed.
+    fn say(&mut self, id: u64, field: &[u8], value: Option<&[u8]>);
+}
+
+impl CollectionRecords for Transaction<'_> {
+    fn new_collection(&mut self) -> u64 {
+        Transaction::new_collection(self)
+    }
+
+    fn anchor(&mut self, id: u64) -> Result<Option<Anchor>, WriteError> {
+        Transaction::anchor(self, id)
+    }
+
+    fn set_anchor(&mut self, id: u64, anchor: Option<&Anchor>) -> Result<(), WriteError> {
+        match anchor {
+            Some(anchor) => Transaction::set_anchor(self, id, anchor),
+            None => self.remove_anchor(id).map(drop),
+        }
+    }
+
+    fn leaf(&mut self, id: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
+        self.read_inner(id, number, |leaf| leaf.map(<[u8]>::to_vec))
+    }
+
+    fn set_leaf(&mut self, id: u64, number: u64, image: Option<&[u8]>) -> Result<(), WriteError> {
+        match image {
+            Some(image) => self.put_inner(id, number, image),
+            None => self.remove_inner(id, number).map(drop),
+        }
+    }
+
+    fn say(&mut self, id: u64, field: &[u8], value: Option<&[u8]>) {
+        Transaction::say(self, id, field, value);
+    }
+}
+
+/// The hash that a collection is, within a transaction.
+pub struct LargeHash<'i> {
+    inner: &'i mut dyn CollectionRecords,
+    id: u64,
+    anchor: Anchor,
+    /// Whether changes are said: they are not where they are replayed.
+    says: bool,
+}
+
+impl<'i> LargeHash<'i> {
+    /// The hash that collection `id` is. O(1).
+    ///
+    /// # Errors
+    /// There is none, or it is of another type; the store cannot be read.
+    pub fn open(inner: &'i mut dyn CollectionRecords, id: u64) -> Result<Self, HashError> {
+        let anchor = inner.anchor(id)?;
+        let anchor = anchor.filter(|anchor| anchor.kind == HASH);
+        Ok(LargeHash {
+            anchor: anchor.ok_or(no_hash())?,
+            inner,
+            id,
+            says: true,
+        })
+    }
+
+    /// As [`open`](Self::open), for a replay: a hash that is not there yet begins empty, and no
+    /// change is said.
+    pub fn replay(inner: &'i mut dyn CollectionRecords, id: u64) -> Result<Self, HashError> {
+        let anchor = inner.anchor(id)?.unwrap_or(Anchor::new(HASH));
+        Ok(LargeHash {
+            anchor,
+            inner,
+            id,
+            says: false,
+        })
+    }
+
+    /// Makes collection `id` of what `image`, a packed hash, holds.
+    ///
+    /// # Errors
+    /// The image is damaged; there is no space.
+    pub fn build(
+        inner: &'i mut dyn CollectionRecords,
+        id: u64,
+        image: &[u8],
+    ) -> Result<Self, HashError> {
+        let packed = PackedHash::read(image)?;
+        let leaves = (image.len() as u64 / (SPLIT - SPLIT / 4)).min(packed.len()? as u64);
+        let mut hash = LargeHash {
+            anchor: Anchor::new(HASH),
+            inner,
+            id,
+            says: true,
+        };
+        hash.anchor.leaves = leaves.clamp(1, MAX_LEAVES);
+        let mut pairs = Vec::new();
+        for pair in packed.pairs() {
+            let pair = pair?;
+            let field = pair.field.to_vec();
+            pairs.push((hash.leaf_of(&field), field, pair.value.to_vec()));
+        }
+        pairs.sort_by_key(|(number, ..)| *number);
+        for of_leaf in pairs.chunk_by(|(one, ..), (other, ..)| one == other) {
+            let mut leaf = HashEdit::table();
+            let each = of_leaf
+                .iter()
+                .map(|(_, field, value)| (&field[..], &value[..]));
+            leaf.set_many(&each.clone().collect::<Vec<_>>())?;
+            each.for_each(|(field, value)| hash.inner.say(id, field, Some(value)));
+            hash.anchor.count += of_leaf.len() as u64;
+            hash.store(of_leaf[0].0, 0, leaf)?;
+        }
+        Ok(hash)
+    }
+
+    /// Stores the anchor. A hash without fields has none, unless it is being replayed.
+    ///
+    /// # Errors
+    /// There is no space.
+    pub fn finish(self) -> Result<(), HashError> {
+        let anchor = Some(&self.anchor).filter(|anchor| anchor.count > 0 || !self.says);
+        Ok(self.inner.set_anchor(self.id, anchor)?)
+    }
+
+    /// Its fields. O(1).
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.anchor.count
+    }
+
+    fn leaf_of(&self, field: &[u8]) -> u64 {
+        leaf_of(place(field), self.anchor.leaves)
+    }
+
+    fn leaf(&mut self, number: u64) -> Result<Option<Vec<u8>>, HashError> {
+        Ok(self.inner.leaf(self.id, number)?)
+    }
+
+    /// Stores a leaf that had `before` bytes.
+    fn store(&mut self, number: u64, before: u64, leaf: HashEdit) -> Result<(), HashError> {
+        let is_empty = leaf.is_empty()?;
+        let image = leaf.into_image();
+        let after = if is_empty { 0 } else { image.len() as u64 };
+        let bytes = (self.anchor.bytes.wrapping_sub(before)).wrapping_add(after);
+        self.anchor.bytes = bytes;
+        match is_empty {
+            true if before == 0 => Ok(()),
+            true => Ok(self.inner.set_leaf(self.id, number, None)?),
+            false => Ok(self.inner.set_leaf(self.id, number, Some(&image))?),
+        }
+    }
+
+    /// Lets `change` change the leaf of `field`.
+    fn change<R>(
+        &mut self,
+        field: &[u8],
+        change: impl FnOnce(&mut HashEdit) -> Result<R, EditError>,
+    ) -> Result<R, HashError> {
+        let number = self.leaf_of(field);
+        let old = self.leaf(number)?;
+        let before = old.as_ref().map_or(0, Vec::len) as u64;
+        let mut leaf = old.map_or(Ok(HashEdit::table()), |old| HashEdit::of(&old))?;
+        let result = change(&mut leaf)?;
+        self.store(number, before, leaf)?;
+        Ok(result)
+    }
+
+    /// The value of `field`. O(log fields).
+    ///
+    /// # Errors
+    /// The hash is damaged, or cannot be read.
+    pub fn get(&mut self, field: &[u8]) -> Result<Option<Vec<u8>>, HashError> {
+        let number = self.leaf_of(field);
+        let Some(leaf) = self.leaf(number)? else {
+            return Ok(None);
+        };
+        let value = PackedHash::read(&leaf)?.get(field)?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    /// Sets `field` to `value`. Whether it is a new field.
+    ///
+    /// # Errors
+    /// The field is too long, the hash is damaged, or there is no space.
+    pub fn set(&mut self, field: &[u8], value: &[u8]) -> Result<bool, HashError> {
+        if field.len() > MAX_FIELD {
+            return Err(EditError::TooLong(field.len()).into());
+        }
+        let is_new = self.change(field, |leaf| leaf.set(field, value))?;
+        self.anchor.count += u64::from(is_new);
+        if self.says {
+            self.inner.say(self.id, field, Some(value));
+        }
+        for _ in 0..SPLITS {
+            let Anchor {
+                bytes,
+                leaves,
+                count,
+                ..
+            } = self.anchor;
+            if bytes <= leaves.saturating_mul(SPLIT) || leaves >= count.min(MAX_LEAVES) {
+                break;
+            }
+            self.split()?;
+        }
+        Ok(is_new)
+    }
+
+    /// Removes `field`. Whether it was there.
+    ///
+    /// # Errors
+    /// The hash is damaged, or there is no space.
+    pub fn remove(&mut self, field: &[u8]) -> Result<bool, HashError> {
+        let is_gone = self.change(field, |leaf| leaf.remove(field))?;
+        if !is_gone {
+            return Ok(false);
+        }
+        self.anchor.count = self.anchor.count.saturating_sub(1);
+        if self.says {
+            self.inner.say(self.id, field, None);
+        }
+        let Anchor { bytes, leaves, .. } = self.anchor;
+        if leaves > 1 && bytes < leaves.saturating_mul(JOIN) {
+            self.join()?;
+        }
+        Ok(true)
+    }
+
+    /// Splits the leaf whose turn it is.
+    fn split(&mut self) -> Result<(), HashError> {
+        let (old, new) = split_of(self.anchor.leaves);
+        self.anchor.leaves += 1;
+        let Some(image) = self.leaf(old)? else {
+            return Ok(());
+        };
+        let mut halves = [HashEdit::table(), HashEdit::table()];
+        let mut pairs: [Vec<(Vec<u8>, Vec<u8>)>; 2] = Default::default();
+        for pair in PackedHash::read(&image)?.pairs() {
+            let pair = pair?;
+            let field = pair.field.to_vec();
+            let half = usize::from(self.leaf_of(&field) == new[1]);
+            pairs[half].push((field, pair.value.to_vec()));
+        }
+        for (half, pairs) in halves.iter_mut().zip(&pairs) {
+            let pairs = pairs.iter().map(|(field, value)| (&field[..], &value[..]));
+            half.set_many(&pairs.collect::<Vec<_>>())?;
+        }
+        self.store(old, image.len() as u64, HashEdit::table())?;
+        for (number, half) in new.into_iter().zip(halves) {
+            self.store(number, 0, half)?;
+        }
+        Ok(())
+    }
+
+    /// Joins the last two leaves that were split.
+    fn join(&mut self) -> Result<(), HashError> {
+        let (joined, halves) = split_of(self.anchor.leaves - 1);
+        let mut leaf = HashEdit::table();
+        for number in halves {
+            if let Some(image) = self.leaf(number)? {
+                let mut pairs = Vec::new();
+                for pair in PackedHash::read(&image)?.pairs() {
+                    let pair = pair?;
+                    pairs.push((pair.field.to_vec(), pair.value.to_vec()));
+                }
+                let each = pairs.iter().map(|(field, value)| (&field[..], &value[..]));
+                leaf.set_many(&each.collect::<Vec<_>>())?;
+                self.store(number, image.len() as u64, HashEdit::table())?;
+            }
+        }
+        self.anchor.leaves -= 1;
+        self.store(joined, 0, leaf)
+    }
+
+    /// The images of its leaves from place `from` on, in order, until `visit` says that it is
+    /// enough. Returns the place behind the last one; 0: that was all.
+    ///
+    /// # Errors
+    /// The hash is damaged, or cannot be read; those of `visit`.
+    pub fn leaves(
+        &mut self,
+        from: u64,
+        mut visit: impl FnMut(PackedHash<'_>) -> Result<bool, HashError>,
+    ) -> Result<u64, HashError> {
+        let leaves = self.anchor.leaves;
+        let mut at = from;
+        while at < 1 << HASH_BITS {
+            let number = leaf_of(at, leaves);
+            at = hashes_of(number).end;
+            if let Some(image) = self.leaf(number)?
+                && !visit(PackedHash::read(&image)?)?
+            {
+                break;
+            }
+        }
+        Ok(if at < 1 << HASH_BITS { at } else { 0 })
+    }
+
+    /// The image of a packed hash that has those of `fields` that this one has; `None`: all. O(log
+    /// fields) for each, if its leaf is not long.
+    ///
+    /// # Errors
+    /// The hash is damaged, cannot be read, or is too long for an image.
+    pub fn view(&mut self, fields: Option<&[&[u8]]>) -> Result<Vec<u8>, HashError> {
+        let mut pairs: Vec<OwnedPair> = Vec::new();
+        match fields {
+            Some([field]) => {
+                let number = self.leaf_of(field);
+                let leaf = self.leaf(number)?;
+                // The other fields of the leaf are in nobody's way.
+                return Ok(leaf.unwrap_or_else(|| HashEdit::table().into_image()));
+            }
+            Some(fields) => {
+                for field in fields {
+                    if let Some(value) = self.get(field)? {
+                        pairs.push((field.to_vec(), value));
+                    }
+                }
+            }
+            None => {
+                self.leaves(0, |leaf| {
+                    for pair in leaf.pairs() {
+                        let pair = pair?;
+                        pairs.push((pair.field.to_vec(), pair.value.to_vec()));
+                    }
+                    Ok(true)
+                })?;
+            }
+        }
+        let mut view = HashEdit::table();
+        let pairs = pairs.iter().map(|(field, value)| (&field[..], &value[..]));
+        view.set_many(&pairs.collect::<Vec<_>>())?;
+        Ok(view.into_image())
+    }
+
+    /// Lets `change` change a [view](Self::view) of `fields`, and say whether it did, and makes
+    /// these changes. A hash that is empty afterwards is no more: its key is to be removed.
+    ///
+    /// # Errors
+    /// As for [`view`](Self::view); those of `change`.
+    pub fn edit<R, E: From<HashError>>(
+        mut self,
+        fields: Option<&[&[u8]]>,
+        change: impl FnOnce(&mut HashEdit) -> Result<(R, bool), E>,
+    ) -> Result<(R, LargeEdit), E> {
+        let view = HashEdit::of(&self.view(fields)?);
+        let mut view = view.map_err(HashError::from)?;
+        view.keep_changes();
+        let (result, is_changed) = change(&mut view)?;
+        if !is_changed {
+            return Ok((result, LargeEdit::Kept));
+        }
+        for (field, value) in view.changes() {
+            match value {
+                Some(value) => drop(self.set(field, value)?),
+                None => drop(self.remove(field)?),
+            }
+        }
+        let edit = match self.count() {
+            0 => LargeEdit::Emptied,
+            _ => LargeEdit::Changed,
+        };
+        self.finish()?;
+        Ok((result, edit))
+    }
+
+    /// Makes collection `to` a copy of it.
+    ///
+    /// # Errors
+    /// The hash is damaged, or there is no space.
+    pub fn copy_to(&mut self, to: u64) -> Result<(), HashError> {
+        for number in leaf_numbers(self.anchor.leaves) {
+            let Some(image) = self.leaf(number)? else {
+                continue;
+            };
+            self.inner.set_leaf(to, number, Some(&image))?;
+            for pair in PackedHash::read(&image)?.pairs() {
+                let pair = pair?;
+                let (field, value) = (pair.field.to_vec(), pair.value.to_vec());
+                self.inner.say(to, &field, Some(&value));
+            }
+        }
+        Ok(self.inner.set_anchor(to, Some(&self.anchor))?)
+    }
+
+    /// A step of a scan, as [`PackedHash::scan`]: whole leaves. O(count).
+    ///
+    /// # Errors
+    /// The hash is damaged, or cannot be read.
+    pub fn scan(&mut self, cursor: u64, count: usize) -> Result<(Vec<OwnedPair>, u64), HashError> {
+        let (mut pairs, mut looks) = (Vec::new(), count.saturating_mul(10).max(10));
+        let next = self.leaves(cursor, |leaf| {
+            for pair in leaf.pairs() {
+                let pair = pair?;
+                pairs.push((pair.field.to_vec(), pair.value.to_vec()));
+            }
+            looks = looks.saturating_sub(1);
+            Ok(pairs.len() < count && looks > 0)
+        })?;
+        Ok((pairs, next))
+    }
+
+    /// A random field, each as likely as any other, from numbers by lot; `lot` returns one below
+    /// its argument. O(1), to be expected.
+    ///
+    /// # Errors
+    /// The hash is damaged, or cannot be read.
+    pub fn random(
+        &mut self,
+        mut lot: impl FnMut(usize) -> usize,
+    ) -> Result<Option<OwnedPair>, HashError> {
+        // More places than any leaf is likely to have fields. One that has more makes it begin
+        // anew.
+        let mean = self.anchor.count / self.anchor.leaves.max(1);
+        let mut places = (4 * mean + 8) as usize;
+        for _ in 0..1_000 * TRIES {
+            // Leaves of both levels, each as likely as any other.
+            let numbers = self.anchor.leaves as usize;
+            let number = nth_leaf(lot(numbers) as u64, self.anchor.leaves);
+            let Some(image) = self.leaf(number)? else {
+                continue;
+            };
+            let leaf = PackedHash::read(&image)?;
+            let fields = leaf.len()?;
+            if fields > places {
+                places = 2 * fields;
+                continue;
+            }
+            if let Some(pair) = leaf.nth(lot(places))? {
+                return Ok(Some((pair.field.to_vec(), pair.value.to_vec())));
+            }
+        }
+        let mut first = None;
+        self.leaves(0, |leaf| {
+            let pair = leaf.pairs().next().transpose()?;
+            first = pair.map(|pair| (pair.field.to_vec(), pair.value.to_vec()));
+            Ok(first.is_none())
+        })?;
+        Ok(first)
+    }
+
+    /// Bytes of its leaves.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.anchor.bytes
+    }
+
+    /// What is wrong with it. O(fields).
+    ///
+    /// # Errors
+    /// What is wrong; it cannot be read.
+    pub fn check(&mut self) -> Result<(), HashError> {
+        let (mut count, mut bytes) = (0, 0);
+        let leaves = self.anchor.leaves;
+        for number in leaf_numbers(leaves) {
+            let Some(image) = self.leaf(number)? else {
+                continue;
+            };
+            let leaf = PackedHash::read(&image)?;
+            leaf.check()?;
+            for pair in leaf.pairs() {
+                let field = pair?.field.to_vec();
+                if leaf_of(place(&field), leaves) != number {
+                    let what = "a field in a leaf of other fields";
+                    return Err(Damage { at: 0, what }.into());
+                }
+                count += 1;
+            }
+            bytes += image.len() as u64;
+        }
+        match (count, bytes) == (self.anchor.count, self.anchor.bytes) {
+            true => Ok(()),
+            false => {
+                let what = "an anchor with another number of fields or bytes";
+                Err(Damage { at: 0, what }.into())
+            }
+        }
+    }
+}
+
+/// What came of a change of a large hash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LargeEdit {
+    /// Nothing was changed.
+    Kept,
+    /// It was changed.
+    Changed,
+    /// Its last field was removed. Its anchor and leaves are gone; its key is to follow.
+    Emptied,
+}
+
+/// Tries of a draw that are to be expected, generously.
+const TRIES: usize = 16;
+
+/// The number of leaf `index` in the order in which leaves are split.
+fn nth_leaf(index: u64, leaves: u64) -> u64 {
+    let level = leaves.ilog2();
+    let split = leaves - (1 << level);
+    match index < 2 * split {
+        true => 1 << (level + 1) | index,
+        false => 1 << level | (index - split),
+    }
+}
+
+#[cold]
+fn no_hash() -> Damage {
+    Damage {
+        at: 0,
+        what: "a large hash whose anchor is none of a hash",
+    }
+}
+
+/// The kind of a large hash's main.
+pub const LARGE_HASH: ValueKind = HASH.large();
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Model {
+        anchor: Option<Anchor>,
+        leaves: BTreeMap<u64, Vec<u8>>,
+        said: BTreeMap<Vec<u8>, Vec<u8>>,
+    }
+
+    impl CollectionRecords for Model {
+        fn new_collection(&mut self) -> u64 {
+            1
+        }
+
+        fn anchor(&mut self, _: u64) -> Result<Option<Anchor>, WriteError> {
+            Ok(self.anchor)
+        }
+
+        fn set_anchor(&mut self, _: u64, anchor: Option<&Anchor>) -> Result<(), WriteError> {
+            self.anchor = anchor.copied();
+            Ok(())
+        }
+
+        fn leaf(&mut self, _: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
+            Ok(self.leaves.get(&number).cloned())
+        }
+
+        fn set_leaf(&mut self, _: u64, n: u64, image: Option<&[u8]>) -> Result<(), WriteError> {
+            match image {
+                Some(image) => drop(self.leaves.insert(n, image.to_vec())),
+                None => assert!(self.leaves.remove(&n).is_some(), "removed twice"),
+            }
+            Ok(())
+        }
+
+        fn say(&mut self, _: u64, field: &[u8], value: Option<&[u8]>) {
+            match value {
+                Some(value) => drop(self.said.insert(field.to_vec(), value.to_vec())),
+                None => drop(self.said.remove(field)),
+            }
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Set(u16, usize),
+        Remove(u16),
+        RemoveMost,
+        Edit(u16),
+        Scan(usize),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            12 => (0..400u16, 0..300usize).prop_map(|(field, len)| Op::Set(field, len)),
+            1 => (0..400u16).prop_map(|field| Op::Set(field, 6000)),
+            6 => (0..400u16).prop_map(Op::Remove),
+            1 => Just(Op::RemoveMost),
+            4 => (0..400u16).prop_map(Op::Edit),
+            1 => (1..50usize).prop_map(Op::Scan),
+        ]
+    }
+
+    fn name(field: u16) -> Vec<u8> {
+        format!("field {field}").into_bytes()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn a_large_hash_holds_what_a_map_holds(
+            first in 10..200u16,
+            ops in proptest::collection::vec(op(), 1..400),
+        ) {
+            let mut model = Model::default();
+            let mut map = BTreeMap::new();
+            let mut packed = HashEdit::new();
+            for field in 0..first {
+                packed.set(&name(field), &[b'v'; 40]).unwrap();
+                map.insert(name(field), vec![b'v'; 40]);
+            }
+            let built = LargeHash::build(&mut model, 1, &packed.into_image()).unwrap();
+            built.finish().unwrap();
+            for op in ops {
+                if model.anchor.is_none() {
+                    break;
+                }
+                let mut hash = LargeHash::open(&mut model, 1).unwrap();
+                match op {
+                    Op::Set(field, len) => {
+                        let value = vec![b'w'; len];
+                        let is_new = hash.set(&name(field), &value).unwrap();
+                        prop_assert_eq!(is_new, map.insert(name(field), value).is_none());
+                    }
+                    Op::Remove(field) => {
+                        let gone = hash.remove(&name(field)).unwrap();
+                        prop_assert_eq!(gone, map.remove(&name(field)).is_some());
+                    }
+                    Op::RemoveMost => {
+                        let most: Vec<_> = map.keys().step_by(4).cloned().collect();
+                        map.retain(|field, _| most.contains(field));
+                        for field in 0..400 {
+                            if !map.contains_key(&name(field)) {
+                                hash.remove(&name(field)).unwrap();
+                            }
+                        }
+                    }
+                    Op::Edit(field) => {
+                        let (one, two) = (name(field), name(field + 1));
+                        let fields: [&[u8]; 2] = [&one, &two];
+                        let fields = Some(&fields[..1 + usize::from(field % 2)]);
+                        let edited = hash.edit(fields, |view| {
+                            let is_new = view.set(&one, b"edited")?;
+                            if field % 2 == 1 {
+                                view.remove(&two)?;
+                            }
+                            Ok::<_, HashError>((is_new, true))
+                        });
+                        let is_new = map.insert(one, b"edited".to_vec()).is_none();
+                        if field % 2 == 1 {
+                            map.remove(&two);
+                        }
+                        prop_assert_eq!(edited.unwrap(), (is_new, LargeEdit::Changed));
+                        hash = LargeHash::open(&mut model, 1).unwrap();
+                    }
+                    Op::Scan(count) => {
+                        let (mut seen, mut cursor) = (BTreeSet::new(), 0);
+                        loop {
+                            let mut left = count;
+                            cursor = hash.leaves(cursor, |leaf| {
+                                for pair in leaf.pairs() {
+                                    seen.insert(pair?.field.to_vec());
+                                    left = left.saturating_sub(1);
+                                }
+                                Ok(left > 0)
+                            }).unwrap();
+                            if cursor == 0 {
+                                break;
+                            }
+                        }
+                        prop_assert!(seen.iter().eq(map.keys()));
+                    }
+                }
+                prop_assert_eq!(hash.count(), map.len() as u64);
+                hash.check().unwrap();
+                for (field, value) in map.iter().step_by(7) {
+                    let found = hash.get(field).unwrap();
+                    prop_assert_eq!(found.as_ref(), Some(value));
+                }
+                prop_assert_eq!(hash.get(b"absent").unwrap(), None);
+                hash.finish().unwrap();
+                prop_assert_eq!(&model.said, &map);
+                prop_assert_eq!(model.anchor.is_none(), map.is_empty());
+                prop_assert_eq!(model.leaves.is_empty(), map.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn leaves_grow_and_shrink_with_the_hash() {
+        let mut model = Model::default();
+        let mut packed = HashEdit::new();
+        packed.set(b"f", b"v").unwrap();
+        LargeHash::build(&mut model, 1, &packed.into_image())
+            .unwrap()
+            .finish()
+            .unwrap();
+        let mut hash = LargeHash::open(&mut model, 1).unwrap();
+        for i in 0..20_000u32 {
+            hash.set(&i.to_le_bytes(), b"0123456789").unwrap();
+        }
+        let Anchor { bytes, leaves, .. } = hash.anchor;
+        assert!((SPLIT * 9 / 10..=SPLIT * 11 / 10).contains(&(bytes / leaves)));
+        for i in 0..20_000u32 {
+            assert!(hash.remove(&i.to_le_bytes()).unwrap());
+        }
+        assert!(hash.anchor.leaves <= 8, "{:?}", hash.anchor);
+        hash.check().unwrap();
+        hash.finish().unwrap();
+        let longest = model.leaves.values().map(Vec::len).max();
+        assert!(longest.unwrap() < 100, "{longest:?}");
+    }
+}

@@ -1,0 +1,269 @@
+//! What collections are made of: **an anchor for each, and inner records, in two hidden
+//! keyspaces.**
+//!
+//! A value that is too large for one record is a *collection*. Under its key lies a *main*: a
+//! record of a [large kind](ValueKind::large) whose value is the collection's id. The anchor, under
+//! the id, says what the collection is and which inner records it has; these lie under the id and a
+//! number. Ids are never used again.
+//!
+//! **The index says which collections live.** A collection whose main is gone is garbage, as a
+//! record without an entry is. The anchor says where its main is, so that a sweep finds out (see
+//! `crate::store::sweep`). So what removes a main costs the same however much it led to.
+//!
+//! Elements are distributed over *leaves* by the hashes of their names. There are as many leaves as
+//! the anchor says, and they are split and joined one at a time, in order (linear hashing, Litwin,
+//! VLDB 1980). A leaf's number is its level and the first bits of the hashes that belong there. So
+//! leaves are in the order of hashes, and a leaf without elements needs no record.
+
+use std::ops::Range;
+
+use crate::index::shape::Place;
+use crate::region::kind::ValueKind;
+
+/// Bits of a hash that leaves distribute elements by.
+pub const HASH_BITS: u32 = 48;
+/// Leaves that a collection has at most.
+pub const MAX_LEAVES: u64 = 1 << 40;
+
+/// Bytes of an anchor.
+const ANCHOR_BYTES: usize = 48;
+
+/// What the anchor of a collection says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Anchor {
+    /// The collection's type, as its packed kind.
+    pub kind: ValueKind,
+    /// Elements.
+    pub count: u64,
+    /// Bytes of the leaves' images.
+    pub bytes: u64,
+    /// Leaves.
+    pub leaves: u64,
+    pub(crate) owner: MainPlace,
+}
+
+/// Where the main of a collection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct MainPlace {
+    /// The id of the index; 0: there is no main yet.
+    pub root: u64,
+    pub partition: u32,
+    pub tag: u32,
+}
+
+impl MainPlace {
+    pub fn new(root: u64, place: Place) -> MainPlace {
+        MainPlace {
+            root,
+            partition: place.partition,
+            tag: place.tag,
+        }
+    }
+
+    pub fn place(self) -> Place {
+        Place {
+            partition: self.partition,
+            tag: self.tag,
+        }
+    }
+}
+
+impl Anchor {
+    /// The anchor of a collection that has no element yet.
+    #[must_use]
+    pub fn new(kind: ValueKind) -> Anchor {
+        Anchor {
+            kind: kind.packed(),
+            count: 0,
+            bytes: 0,
+            leaves: 1,
+            owner: MainPlace::default(),
+        }
+    }
+
+    pub(crate) fn encode(&self) -> [u8; ANCHOR_BYTES] {
+        let mut bytes = [0; ANCHOR_BYTES];
+        let words = [
+            u64::from(self.kind.number()),
+            self.count,
+            self.bytes,
+            self.leaves,
+            self.owner.root,
+            u64::from(self.owner.partition) | u64::from(self.owner.tag) << 32,
+        ];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// `None`: these are not the bytes of an anchor.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Anchor> {
+        let bytes: &[u8; ANCHOR_BYTES] = bytes.try_into().ok()?;
+        let (words, _) = bytes.as_chunks::<8>();
+        let [kind, count, bytes, leaves, root, place] = *words else {
+            return None;
+        };
+        let [kind, count, bytes, leaves, root, place] =
+            [kind, count, bytes, leaves, root, place].map(u64::from_le_bytes);
+        let kind = ValueKind::new(u8::try_from(kind).ok()?)?;
+        let is_sound =
+            !kind.is_large() && kind != ValueKind::STRING && (1..=MAX_LEAVES).contains(&leaves);
+        is_sound.then_some(Anchor {
+            kind,
+            count,
+            bytes,
+            leaves,
+            owner: MainPlace {
+                root,
+                partition: place as u32,
+                tag: (place >> 32) as u32,
+            },
+        })
+    }
+}
+
+/// The id of the collection that a value of a large kind leads to. `None`: it is no such value.
+#[must_use]
+pub fn collection_of(value: &[u8]) -> Option<u64> {
+    let id = u64::from_le_bytes(value.try_into().ok()?);
+    (id != 0).then_some(id)
+}
+
+/// The value of a main that leads to this collection.
+#[must_use]
+pub fn main_of(id: u64) -> [u8; 8] {
+    id.to_le_bytes()
+}
+
+/// The key of an anchor.
+pub(crate) fn anchor_key(id: u64) -> [u8; 8] {
+    id.to_be_bytes()
+}
+
+/// The key of an inner record.
+pub(crate) fn inner_key(id: u64, number: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&id.to_be_bytes());
+    key[8..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// The key by which the [change feed](crate::feed) says an element of a collection.
+#[must_use]
+pub fn element_key(id: u64, element: &[u8]) -> Vec<u8> {
+    [&id.to_be_bytes()[..], element].concat()
+}
+
+/// Collection and element of an [`element_key`].
+#[must_use]
+pub fn element_of(key: &[u8]) -> Option<(u64, &[u8])> {
+    let (id, element) = key.split_first_chunk::<8>()?;
+    Some((u64::from_be_bytes(*id), element))
+}
+
+/// The level and the position within it up to which leaves of the level are split.
+fn level_of(leaves: u64) -> (u32, u64) {
+    let leaves = leaves.clamp(1, MAX_LEAVES);
+    let level = leaves.ilog2();
+    (level, leaves - (1 << level))
+}
+
+/// The number of the leaf with the elements of this hash, of [`HASH_BITS`], if there are so many
+/// leaves.
+#[must_use]
+pub fn leaf_of(hash: u64, leaves: u64) -> u64 {
+    let (level, split) = level_of(leaves);
+    let hash = hash & ((1 << HASH_BITS) - 1);
+    let prefix = hash >> (HASH_BITS - level);
+    match prefix < split {
+        true => 1 << (level + 1) | hash >> (HASH_BITS - level - 1),
+        false => 1 << level | prefix,
+    }
+}
+
+/// The numbers of so many leaves, in the order of hashes.
+pub fn leaf_numbers(leaves: u64) -> impl Iterator<Item = u64> {
+    let (level, split) = level_of(leaves);
+    (0..1u64 << level).flat_map(move |prefix| {
+        let (first, count) = match prefix < split {
+            true => (1 << (level + 1) | prefix << 1, 2),
+            false => (1 << level | prefix, 1),
+        };
+        first..first + count
+    })
+}
+
+/// The hashes whose elements belong to the leaf of this number.
+#[must_use]
+pub fn hashes_of(leaf: u64) -> Range<u64> {
+    let level = leaf.max(1).ilog2().min(HASH_BITS);
+    let prefix = leaf.max(1) - (1 << level);
+    let width = HASH_BITS - level;
+    prefix << width..(prefix + 1) << width
+}
+
+/// The leaf that is split when there are to be more than so many, and those that it is split into.
+/// When there are to be fewer than one more, those two are joined to it.
+#[must_use]
+pub fn split_of(leaves: u64) -> (u64, [u64; 2]) {
+    let (level, split) = level_of(leaves);
+    let old = 1 << level | split;
+    (old, [old << 1, old << 1 | 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_anchor_is_what_was_encoded() {
+        let anchor = Anchor {
+            count: 5,
+            bytes: 1 << 40,
+            leaves: MAX_LEAVES,
+            owner: MainPlace {
+                root: 7,
+                partition: 0xffff,
+                tag: 0x3f_ffff,
+            },
+            ..Anchor::new(ValueKind::new(1).unwrap())
+        };
+        let bytes = anchor.encode();
+        assert_eq!(Anchor::decode(&bytes), Some(anchor));
+        assert_eq!(Anchor::decode(&bytes[..40]), None);
+        for (at, value) in [(0, 0), (0, 6), (0, 9), (1, 1), (31, 1)] {
+            let mut damaged = bytes;
+            damaged[at] = value;
+            assert_eq!(Anchor::decode(&damaged), None, "{value} at {at}");
+        }
+        assert_eq!(Anchor::decode(&[0; ANCHOR_BYTES]), None);
+        assert_eq!(collection_of(&main_of(3)), Some(3));
+        assert_eq!((collection_of(&[0; 8]), collection_of(b"3")), (None, None));
+        assert_eq!(element_of(&element_key(9, b"f")), Some((9, &b"f"[..])));
+    }
+
+    #[test]
+    fn every_hash_belongs_to_one_leaf_and_a_split_moves_those_of_one_leaf_alone() {
+        for leaves in 1..300 {
+            let numbers: Vec<u64> = leaf_numbers(leaves).collect();
+            assert_eq!(numbers.len() as u64, leaves);
+            let mut next = 0;
+            for number in &numbers {
+                let hashes = hashes_of(*number);
+                assert_eq!(hashes.start, next, "in order, and without a gap");
+                next = hashes.end;
+                for hash in [hashes.start, hashes.end - 1] {
+                    assert_eq!(leaf_of(hash, leaves), *number);
+                }
+            }
+            assert_eq!(next, 1 << HASH_BITS);
+            let (old, new) = split_of(leaves);
+            let mut after: Vec<u64> = leaf_numbers(leaves + 1).collect();
+            assert!(numbers.contains(&old) && new.iter().all(|new| after.contains(new)));
+            after.retain(|number| !new.contains(number));
+            assert!(after.iter().all(|number| numbers.contains(number)));
+        }
+        assert_eq!(leaf_of(u64::MAX, MAX_LEAVES), (1 << 41) - 1);
+    }
+}

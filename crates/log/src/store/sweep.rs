@@ -1,0 +1,356 @@
+//! Freeing collections whose mains are gone: removed with their keys, replaced, expired, evicted,
+//! or dropped with a whole database.
+//!
+//! **Whatever removes a main notes that one is gone** ([`Index::note_main_gone`]), after it is
+//! gone. The sweep clears the note and looks at all anchors: each says where its main is. A
+//! collection whose main is not there is dead for ever, because what moves a main stores the anchor
+//! anew in the same transaction, and ids are never used again. Its leaves go first, the anchor
+//! last. So a sweep that dies leaves an anchor that says what is left, and the repair of its thread
+//! notes that mains may be gone.
+//!
+//! While a store is loaded nothing is swept: a main may come after its elements.
+//!
+//! [`Index::note_main_gone`]: crate::index::Index::note_main_gone
+
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use mneme_sync::Slot;
+
+use crate::error::{Corrupt, ReadError, WriteError};
+use crate::index::lookup::Lookup;
+use crate::index::root::Root;
+use crate::index::walk::HashOrder;
+use crate::inner::{Anchor, MainPlace, leaf_numbers, main_of};
+use crate::records::scan::Cursor;
+use crate::region::space::KeyspaceId;
+use crate::store::LogStore;
+use crate::store::components::Store;
+use crate::store::transaction::{LANE, Transaction};
+
+/// Leaves that are freed at once: their notes fit a thread's undo area.
+const LEAVES: usize = 64;
+
+/// How many times as long as it took a sweep of all anchors rests, unless space is short.
+const REST: u64 = 20;
+
+impl Store {
+    /// Whether all anchors are to be looked at, though space is not short.
+    pub(crate) fn sweep_is_due(&self) -> bool {
+        let state = self.sweeping.try_lock();
+        state.is_ok_and(|rests_until| self.clock.now_ns() >= *rests_until)
+    }
+
+    /// Frees collections whose mains are gone: those that this process has removed, and, if it is
+    /// to be thorough, all others. Returns whether it has freed any. The caller is not pinned.
+    pub(crate) fn sweep_collections(
+        &self,
+        slot: &Slot<'_>,
+        is_thorough: bool,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<bool, WriteError> {
+        let header = self.tables.header();
+        // A thread in the body of a transaction leaves it to others, and two threads of a process
+        // would free the same.
+        let is_spared = self.spares_collections.load(Relaxed);
+        let is_due = header.lost_mains.load(Relaxed) != 0 && !is_spared;
+        if !is_due || slot.intent(LANE).read().is_some() {
+            return Ok(false);
+        }
+        let Ok(mut rests_until) = self.sweeping.try_lock() else {
+            return Ok(false);
+        };
+        let lost = self.lost_mains.lock();
+        let lost = lost.map_or(Vec::new(), |mut lost| std::mem::take(&mut *lost));
+        let mut freed = false;
+        for id in lost {
+            let found = self.transaction(None, &[], |t| t.anchor(id));
+            // Whatever fails here, the note stays, and a thorough sweep tries again.
+            if let Ok(Some(Some(anchor))) = found {
+                freed |= matches!(self.free_collection(id, &anchor), Ok(true));
+            }
+        }
+        if freed || !is_thorough {
+            return Ok(freed);
+        }
+        // SYNC: pairs with the Release store in `Index::lose_main`. It is cleared before the first
+        // anchor is looked at: a main that goes later is noted again.
+        if header.lost_mains.swap(0, AcqRel) == 0 {
+            return Ok(false);
+        }
+        mneme_sys::fault!("sweep.collections.begun");
+        let began = self.clock.now_ns();
+        let swept = self.sweep_dead(slot, stopped);
+        let now = self.clock.now_ns();
+        *rests_until = now.saturating_add(now.saturating_sub(began).saturating_mul(REST));
+        if !matches!(swept, Ok((_, true))) {
+            self.lose_main(None);
+        }
+        Ok(swept?.0)
+    }
+
+    /// Whether it has freed any, and whether it has looked at all anchors.
+    fn sweep_dead(
+        &self,
+        slot: &Slot<'_>,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(bool, bool), WriteError> {
+        let (mut at, mut freed) = (HashOrder::default(), false);
+        let mut failed = None;
+        loop {
+            let mut dead = Vec::new();
+            let is_over = self.anchors_from(slot, &mut at, |id, anchor| {
+                if !self.has_main(id, anchor.owner)? {
+                    dead.push((id, anchor));
+                }
+                Ok(())
+            })?;
+            for (id, anchor) in dead {
+                // What cannot be freed now keeps nothing else from being freed.
+                match self.free_collection(id, &anchor) {
+                    Ok(is_freed) => freed |= is_freed,
+                    Err(error) => failed = Some(error),
+                }
+            }
+            if is_over || stopped() {
+                return match failed {
+                    Some(error) if !freed => Err(error),
+                    Some(_) => Ok((freed, false)),
+                    None => Ok((freed, is_over)),
+                };
+            }
+        }
+    }
+
+    /// Hands out the anchors of some buckets from `at` on, which goes on. Returns whether those
+    /// were the last ones. `visit` runs pinned.
+    fn anchors_from(
+        &self,
+        slot: &Slot<'_>,
+        at: &mut HashOrder,
+        mut visit: impl FnMut(u64, Anchor) -> Result<(), ReadError>,
+    ) -> Result<bool, ReadError> {
+        let _pin = self.enter_all(slot).map_err(WriteError::while_reading)?;
+        let Some(root) = self.root(KeyspaceId::ANCHORS)? else {
+            return Ok(true);
+        };
+        for _ in 0..64 {
+            if at.is_over(self.partitions()) {
+                return Ok(true);
+            }
+            let mut entries = Vec::new();
+            self.entries_here(root, at, |entry| entries.push(entry))?;
+            for entry in entries {
+                let record = self.mem.record(entry.loc())?;
+                let id = record.key().try_into().map(u64::from_be_bytes);
+                // No thread overwrites the record of an anchor.
+                match (id, Anchor::decode(record.value())) {
+                    (Ok(id), Some(anchor)) => visit(id, anchor)?,
+                    _ => {
+                        let what = "the record of an anchor that is none";
+                        return Err(Corrupt::at(entry.loc().byte(), what).into());
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the main of collection `id` is where its anchor says. The caller is pinned by
+    /// [`enter_all`](crate::index::Index::enter_all).
+    fn has_main(&self, id: u64, owner: MainPlace) -> Result<bool, ReadError> {
+        let Some(root) = self.root_with_id(owner.root)? else {
+            return Ok(false);
+        };
+        let (place, main) = (owner.place(), main_of(id));
+        let segment = self.mem.index_segment(root, place)?;
+        let seen = self.look(root, place, segment, |segment, word| {
+            let home = segment.home(place.tag);
+            for distance in 0..=word.reach().min(segment.max_reach()) {
+                let bucket = self.mem.bucket(segment, segment.behind(home, distance))?;
+                for (_, entry) in bucket.entries_of(place.tag) {
+                    let record = self.mem.record(entry.loc())?;
+                    if record.header().kind().is_large() && *record.value() == main {
+                        return Ok(true);
+                    }
+                }
+            }
+            Ok(false)
+        })?;
+        Ok(seen.is_some_and(|(has, _)| has))
+    }
+
+    /// The index with this id, if a database has it. The caller is pinned.
+    fn root_with_id(&self, id: u64) -> Result<Option<Root>, ReadError> {
+        for space in KeyspaceId::all() {
+            if let Some(root) = self.root(space)?
+                && self.root_id(root)? == id
+            {
+                return Ok(Some(root));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Frees a collection that was found dead, unless it is not. Returns whether it has.
+    fn free_collection(&self, id: u64, dead: &Anchor) -> Result<bool, WriteError> {
+        let mut leaves = leaf_numbers(dead.leaves);
+        let mut is_first = true;
+        loop {
+            let slice: Vec<u64> = leaves.by_ref().take(LEAVES).collect();
+            let is_freed = self.transaction(None, &[], |t| {
+                if !t.is_dead(id, dead)? {
+                    return Ok::<_, WriteError>(false);
+                }
+                if is_first {
+                    t.say_swept(id);
+                }
+                for number in &slice {
+                    t.remove_inner(id, *number)?;
+                }
+                if slice.is_empty() {
+                    t.remove_anchor(id)?;
+                }
+                Ok(true)
+            })?;
+            if is_freed != Some(true) {
+                return Ok(!is_first);
+            }
+            mneme_sys::fault!("sweep.collections.slice");
+            is_first = false;
+            if slice.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// See [`LogStore::scan_collections`].
+    pub(crate) fn visit_collections(
+        &self,
+        cursor: Cursor,
+        count: usize,
+        mut visit: impl FnMut(u64, Anchor),
+    ) -> Result<Cursor, ReadError> {
+        let slot = self.participants.slot()?;
+        let (mut at, mut visited) = (cursor.place(), 0);
+        loop {
+            let mut found = Vec::new();
+            let is_over = self.anchors_from(&slot, &mut at, |id, anchor| {
+                found.push((id, anchor));
+                Ok(())
+            })?;
+            visited += found.len();
+            found.into_iter().for_each(|(id, anchor)| visit(id, anchor));
+            if is_over {
+                return Ok(Cursor::END);
+            }
+            if visited >= count {
+                return Ok(Cursor::new(at.partition, at.tag));
+            }
+        }
+    }
+}
+
+impl Transaction<'_> {
+    /// Whether the collection is as it was found, and dead.
+    fn is_dead(&mut self, id: u64, found: &Anchor) -> Result<bool, WriteError> {
+        // If the anchor is the same when this commits, its owner was the same all the time.
+        if self.anchor(id)?.as_ref() != Some(found) {
+            return Ok(false);
+        }
+        Ok(!self.store().has_main(id, found.owner)?)
+    }
+}
+
+impl LogStore {
+    /// Visits about `count` collections from `cursor` on, by their ids and anchors, and returns
+    /// where to go on. From [`Cursor::START`] to [`Cursor::END`] each that is there all the time is
+    /// visited at least once. `visit` does not run pinned.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn scan_collections(
+        &self,
+        cursor: Cursor,
+        count: usize,
+        visit: impl FnMut(u64, Anchor),
+    ) -> Result<Cursor, ReadError> {
+        self.store.visit_collections(cursor, count, visit)
+    }
+
+    /// Keeps collections whose keys are gone, or no longer: while a store is rebuilt a key may come
+    /// after what it leads to. No other opening uses the store meanwhile. Afterwards whatever no
+    /// key leads to is freed.
+    pub fn spare_collections(&self, spares: bool) {
+        // Relaxed: set by the thread that loads.
+        self.store.spares_collections.store(spares, Relaxed);
+        if !spares && !self.store.read_only {
+            self.store.lose_main(None);
+        }
+    }
+
+    /// Frees a collection, whether or not a key leads to it: for a store that is being rebuilt.
+    ///
+    /// # Errors
+    /// As for [`remove`](Self::remove).
+    pub fn drop_collection(&self, id: u64) -> Result<(), WriteError> {
+        let Some(anchor) = self.transaction(|t| t.anchor(id))? else {
+            return Ok(());
+        };
+        let mut leaves = leaf_numbers(anchor.leaves);
+        loop {
+            let slice: Vec<u64> = leaves.by_ref().take(LEAVES).collect();
+            self.transaction(|t| {
+                for number in &slice {
+                    t.remove_inner(id, *number)?;
+                }
+                match slice.is_empty() {
+                    true => t.remove_anchor(id),
+                    false => Ok(true),
+                }
+            })?;
+            if slice.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Copies all collections, as they are, to a store that is being made: it
+    /// [spares](Self::spare_collections) them until their mains are stored. Nobody else changes
+    /// either store.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    pub fn copy_collections(&self, to: &LogStore) -> Result<(), WriteError> {
+        let mut cursor = Cursor::START;
+        while cursor != Cursor::END {
+            let mut found = Vec::new();
+            cursor = self.scan_collections(cursor, 1, |id, anchor| found.push((id, anchor)))?;
+            for (id, anchor) in found {
+                to.transaction(|t| t.set_anchor(id, &anchor))?;
+                for number in leaf_numbers(anchor.leaves) {
+                    let leaf = self.transaction(|t| {
+                        t.read_inner(id, number, |leaf| leaf.map(<[u8]>::to_vec))
+                    })?;
+                    if let Some(leaf) = leaf {
+                        to.transaction(|t| t.put_inner(id, number, &leaf))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees what collections have left whose keys are gone. The maintainer does this.
+    ///
+    /// # Errors
+    /// As for [`remove`](Self::remove).
+    pub fn sweep_collections(&self) -> Result<bool, WriteError> {
+        let slot = self.store.writer()?;
+        let sweep = |is_thorough| {
+            let sweep = || self.store.sweep_collections(&slot, is_thorough, &|| false);
+            self.store.with_feed(sweep)
+        };
+        let known = sweep(false)?;
+        Ok(known | sweep(true)?)
+    }
+}

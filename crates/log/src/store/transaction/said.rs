@@ -1,0 +1,60 @@
+//! What a transaction says and notes of collections that it changes.
+
+use crate::feed::item::{COLLECTIONS, Item, RemovalCause};
+use crate::index::root::Root;
+use crate::index::shape::Place;
+use crate::records::expiry::Expiry;
+
+/// What a transaction says of elements, in order: each one's [key](crate::inner::element_key), and
+/// the value behind it.
+#[derive(Default)]
+pub(super) struct Said {
+    pub bytes: Vec<u8>,
+    /// Bytes of each key, and of the value; `None`: the element is removed.
+    pub lengths: Vec<(usize, Option<usize>)>,
+    /// Collections whose sweep begins.
+    pub swept: Vec<[u8; 8]>,
+}
+
+impl Said {
+    /// More bytes than its items take.
+    pub fn most_bytes(&self) -> u64 {
+        (self.bytes.len() + 32 * (self.lengths.len() + self.swept.len())) as u64
+    }
+
+    pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        let mut rest = self.bytes.as_slice();
+        let elements = self.lengths.iter().map(move |&(key, value)| {
+            let (key, behind) = rest.split_at(key);
+            let (bytes, behind) = behind.split_at(value.unwrap_or_default());
+            rest = behind;
+            match value {
+                Some(_) => Item::Put {
+                    root: COLLECTIONS,
+                    key,
+                    kind: 0,
+                    expiry: Expiry::Never,
+                    bytes,
+                },
+                None => Item::Remove {
+                    root: COLLECTIONS,
+                    key,
+                    cause: RemovalCause::Asked,
+                },
+            }
+        });
+        let swept = self.swept.iter().map(|id| Item::Drop {
+            root: COLLECTIONS,
+            prefix: id,
+        });
+        elements.chain(swept)
+    }
+}
+
+/// A key whose collection a transaction changes, and whose record it does not.
+pub(super) struct Touched {
+    pub database: u8,
+    pub root: Root,
+    pub place: Place,
+    pub key: Box<[u8]>,
+}
