@@ -160,6 +160,32 @@ mod deaths {
         }
     }
 
+    /// The lock under which space in the feed is freed has an owner of the last boot, whose slot
+    /// another thread has now.
+    #[test]
+    fn a_feed_is_freed_after_a_reboot_whoever_died_freeing_it() {
+        let (memory, store) = Memory::new();
+        let others: Vec<_> = (2..6).map(|process| memory.open(process)).collect();
+        let listener = store.listen().unwrap();
+        let dying = memory.open(9);
+        // The first change makes an index, which is entered while no bucket is locked.
+        memory.abandon(9, "log.feed.blanked", move || dying.put(b"first", b"v"));
+        drop((listener, store, others));
+        memory.reboot();
+        let stores: Vec<_> = (10..20).map(|process| memory.open(process)).collect();
+        stores.iter().for_each(|s| s.put(b"second", b"v").unwrap());
+        let mut listener = stores[0].listen().unwrap();
+        listener.drain(10, |_| {}).unwrap();
+        let mut received = Vec::new();
+        stores[1].put(b"third", b"v").unwrap();
+        let receive = |n: mneme_log::Notification<'_>| received.push(format!("{n:?}"));
+        listener.drain(10, receive).unwrap();
+        assert!(
+            received.len() == 1 && received[0].contains("Stored"),
+            "{received:?}"
+        );
+    }
+
     /// Also of segments whose grace period only the dead thread held up: nobody knows after the
     /// reboot that it was pinned.
     #[test]

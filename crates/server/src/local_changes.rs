@@ -100,8 +100,16 @@ impl LocalListener {
 
     /// Listens until the server stops and [wakes](mneme_log::LogStore::wake_listeners) it.
     pub fn read(&self, store: &ServedStore, is_stopping: impl Fn() -> bool) {
+        // Whether it was woken and has found no change since. While another process listens too,
+        // each change by this server wakes it.
+        let mut was_woken = false;
         while !is_stopping() {
-            match self.drain(store) {
+            let drained = self.drain(store);
+            if drained == Some(0) && was_woken {
+                std::thread::sleep(PAUSE);
+            }
+            was_woken = drained == Some(0);
+            match drained {
                 None => std::thread::sleep(RETRY),
                 Some(AT_ONCE..) => {}
                 Some(1..) => std::thread::sleep(PAUSE),

@@ -79,6 +79,11 @@ pub(crate) struct FeedArea {
     enters: AtomicBool,
     /// Whether nothing is entered that no caller has asked for.
     rests: AtomicBool,
+    /// Swaps of databases by this opening.
+    own_swaps: AtomicU64,
+    /// How far space was freed when a change found none in spite of all its tries. While it is so,
+    /// a thread stands still, and others try once.
+    stuck: AtomicU64,
     /// Keeps the memory.
     _mem: Mem,
 }
@@ -122,6 +127,9 @@ impl FeedArea {
             bell: FeedBell::of(of)?,
             enters: AtomicBool::new(true),
             rests: AtomicBool::new(false),
+            own_swaps: AtomicU64::new(0),
+            // No position.
+            stuck: AtomicU64::new(1),
             _mem: mem.clone(),
         })
     }
@@ -136,6 +144,8 @@ impl FeedArea {
             word.store(0, Relaxed);
         }
         words.last.iter().for_each(|last| last.store(0, Relaxed));
+        // Its owner may be of an earlier incarnation of the control region.
+        words.freeing.orphan();
         // The first thread that finds no space blanks the ring: its memory is not used before.
         let ring = self.ring();
         ring.words[0].store(0, Relaxed);
@@ -209,6 +219,19 @@ impl FeedArea {
         self.rests.load(Relaxed)
     }
 
+    /// Counts a swap of databases that this opening has made.
+    pub fn count_own_swap(&self) {
+        // SYNC: pairs with the Acquire load in `own_swaps`.
+        self.own_swaps.fetch_add(1, Release);
+    }
+
+    /// How many swaps of databases this opening has made. Its listeners do not read its entries.
+    pub fn own_swaps(&self) -> u64 {
+        // SYNC: pairs with the Release in `count_own_swap`: a thread that sees the count sees the
+        // swap.
+        self.own_swaps.load(Acquire)
+    }
+
     /// The position before which everything is kept elsewhere.
     pub fn durable(&self) -> u64 {
         // SYNC: pairs with the Release in `FeedRing::set_durable`.
@@ -274,7 +297,11 @@ impl FeedArea {
         let items = items.iter().map(|item| item.abridged());
         let bytes = HEADER_BYTES + items.clone().map(|item| item.encoded_len()).sum::<usize>();
         let ring = self.ring();
-        let mut tries = 0;
+        let (freed, mut tries) = (ring.freed.load(Relaxed), 0);
+        let most = match self.stuck.load(Relaxed) == freed {
+            true => 1,
+            false => TRIES,
+        };
         let entry = loop {
             if bytes <= MAX_ENTRY
                 && let Ok(entry) = ring.reserve(self.author(slot), bytes)
@@ -282,7 +309,10 @@ impl FeedArea {
                 break entry;
             }
             // A thread that frees stands still, or there is something in the way.
-            if bytes > MAX_ENTRY || tries == TRIES {
+            if bytes > MAX_ENTRY || tries == most {
+                if tries == most {
+                    self.stuck.store(freed, Relaxed);
+                }
                 self.lose();
                 return None;
             }

@@ -313,6 +313,9 @@ impl<'r, W: Word> FeedRing<'r, W> {
                 mneme_sys::fault!("log.feed.reserved");
                 self.pass(at, header);
                 mneme_sys::fault!("log.feed.passed");
+                // SYNC: pairs with the Acquire fences in `read` and `walk`: a thread that loads a
+                // word of the body sees that what was there was freed, by whichever thread.
+                W::fence(Release);
                 return Ok(Reserved { at, header });
             };
             match FeedHeader::of_word(found).filter(|other| other.is_of_lap(lap)) {
@@ -394,6 +397,14 @@ impl<'r, W: Word> FeedRing<'r, W> {
         while (end.wrapping_sub(at) as i64) > 0 {
             match self.header(at) {
                 Some(header) => {
+                    // SYNC: pairs with the Release fences in `free` and `reserve`: a word of a
+                    // later body that looks like this lap's header is none.
+                    W::fence(Acquire);
+                    let durable = self.durable.load(Relaxed);
+                    if durable.wrapping_sub(at) as i64 > 0 {
+                        at = durable;
+                        continue;
+                    }
                     visit(at, header);
                     at = at.wrapping_add(header.stride());
                 }
@@ -499,10 +510,12 @@ impl<'r, W: Word> FeedRing<'r, W> {
             let end = at.wrapping_add(header.stride());
             self.copy(at.wrapping_add(HEADER_BYTES as u64), end, to);
         }
-        // SYNC: pairs with the Release fence in `free`: a thread that has loaded a word that was
-        // overwritten sees that.
+        // SYNC: pairs with the Release fences in `free` and `reserve`: a thread that has loaded a
+        // word that was overwritten sees that.
         W::fence(Acquire);
-        let oldest = self.oldest.load(Relaxed);
+        // SYNC: pairs with the Release store in `free`: a thread that sees that entries were
+        // overwritten sees what was noted of them before they were complete.
+        let oldest = self.oldest.load(Acquire);
         match (header, complete) {
             _ if oldest.wrapping_sub(at) as i64 > 0 => ReadEntry::Lost(oldest),
             (_, Some(header)) => ReadEntry::Complete(header),
@@ -529,8 +542,9 @@ impl<'r, W: Word> FeedRing<'r, W> {
     /// Step *freed*, from `freed` on. A death in the middle is made good by the next call.
     fn free(&self, end: u64) {
         let (begin, size) = (self.freed.load(Relaxed), self.size());
-        self.oldest.store(end, Relaxed);
-        // SYNC: pairs with the Acquire fence in `read`.
+        // SYNC: the store pairs with the Acquire load in `read`, the fence with the Acquire fences
+        // there and in `walk`.
+        self.oldest.store(end, Release);
         W::fence(Release);
         self.blank_between(begin.wrapping_add(size), end.wrapping_add(size));
         mneme_sys::fault!("log.feed.blanked");

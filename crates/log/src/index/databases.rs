@@ -295,6 +295,11 @@ impl Index {
         }
     }
 
+    /// Whether databases are being swapped, or their swap was left half done.
+    pub(crate) fn is_swapping(&self) -> bool {
+        !self.table().is_settled()
+    }
+
     /// The space of a database, for a caller pinned by [`enter_all`](Self::enter_all).
     pub(crate) fn entered_space(&self, database: u8) -> KeyspaceId {
         self.table().space_as_pinned(database)
@@ -366,9 +371,10 @@ impl Index {
         Ok(())
     }
 
-    /// Completes the entry of a swap that has taken place.
+    /// Completes the entry of a swap that has taken place, by this opening.
     pub(crate) fn complete_swap(&self) {
         self.feed.settle_binding(Binds::Swapping, |_| true);
+        self.feed.count_own_swap();
     }
 
     /// Ends the swap that a dead participant has left.

@@ -1,14 +1,16 @@
 //! What is reserved, filled and completed in the change feed comes out whole, once and in order,
 //! also if a thread stands still for a lap, and if one dies.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 
 use loom::sync::Arc;
 use loom::thread;
 use mneme_sync::{SlotId, Word};
 
 use super::{LooseExchanges, LooseLoads, LooseStores, Model, Orders, Sound, fails, holds};
-use crate::feed::ring::{Author, FeedRing, NextEntry, ReadEntry, Reserved, RingRefused, State};
+use crate::feed::ring::{
+    Author, FeedHeader, FeedRing, HEADER_BYTES, NextEntry, ReadEntry, Reserved, RingRefused, State,
+};
 
 /// Words of the ring: two entries of a header and one word.
 const WORDS: usize = 4;
@@ -466,5 +468,150 @@ fn a_ring_that_was_never_blanked_is_blanked_when_it_is_used() {
         );
         let seen = ring.read(7 * ENTRY as u64, |_| true, |word| words.push(word));
         assert!(matches!(seen, ReadEntry::Complete(_)) && words[1] == 18);
+    });
+}
+
+/// A reader's own entry and another's are overwritten. What is noted of the other's before it is
+/// complete is seen by a reader that learns that it is gone.
+fn learns_of_a_loss<O: Orders>() -> impl Fn() + Send + Sync {
+    || {
+        let scene = Arc::new((Scene::<O>::new(), Model::<O>::new(0)));
+        assert!(scene.0.enter(1, 11));
+        let writer = {
+            let scene = scene.clone();
+            thread::spawn(move || {
+                let ring = scene.0.ring();
+                let entry = ring.reserve(by(2), ENTRY).expect("space");
+                scene.1.fetch_max(entry.end(), Relaxed);
+                fill(&ring, entry, 0, 21);
+                ring.complete(entry, State::Whole);
+                ring.free_oldest(2 * ENTRY as u64);
+            })
+        };
+        let seen = scene.0.ring().read(0, |_| false, |_| {});
+        if seen == ReadEntry::Lost(2 * ENTRY as u64) {
+            let last = scene.1.load(Relaxed);
+            assert_eq!(last, 2 * ENTRY as u64, "missed for ever");
+        }
+        writer.join().unwrap();
+    }
+}
+
+#[test]
+fn a_reader_that_learns_of_a_loss_sees_whose_it_was() {
+    holds(learns_of_a_loss::<Sound>());
+}
+
+#[test]
+fn with_loads_that_order_nothing_it_does_not() {
+    fails("missed for ever", learns_of_a_loss::<LooseLoads>());
+}
+
+/// A reaper of a thread that has left no entry, beside one that frees the place at which it looks
+/// and enters a body there whose word looks like an entry that the dead has left.
+#[test]
+fn a_reaper_does_not_take_a_later_body_for_an_entry() {
+    holds(|| {
+        let scene = Arc::new(Scene::<Sound>::new());
+        let ring = scene.ring();
+        let like = FeedHeader::new(State::Reserved, ENTRY, by(DEAD.0), 0).word();
+        let like = u64::from_le_bytes(like);
+        assert!(scene.enter(1, 11));
+        let short = ring.reserve(by(1), HEADER_BYTES).expect("space");
+        ring.complete(short, State::Void);
+        let writer = {
+            let scene = scene.clone();
+            thread::spawn(move || {
+                let ring = scene.ring();
+                ring.set_durable(ENTRY as u64, 0);
+                let entry = ring.reserve(by(2), ENTRY).expect("space");
+                // Behind the ring's end, where the first entry was.
+                fill(&ring, entry, 0, like);
+                ring.complete(entry, State::Whole);
+            })
+        };
+        let settled = ring.settle(|slot| slot == DEAD, State::Whole);
+        assert_eq!(settled, Ok(()), "led astray");
+        writer.join().unwrap();
+        assert_eq!(scene.words[0].load(Relaxed), like, "overwritten");
+    });
+}
+
+/// A word of the model checker without the companion that a [`Model`] has: by that, what one thread
+/// stores and another overwrites would be ordered.
+struct Bare(loom::sync::atomic::AtomicU64);
+
+impl Word for Bare {
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
+    }
+
+    fn store(&self, value: u64, order: Ordering) {
+        self.0.store(value, order);
+    }
+
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.0.compare_exchange(current, new, success, failure)
+    }
+
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_add(value, order)
+    }
+
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_max(value, order)
+    }
+
+    fn fence(order: Ordering) {
+        loom::sync::atomic::fence(order);
+    }
+}
+
+/// One thread frees what a reader copies, and another enters something there.
+#[test]
+fn a_reader_knows_what_it_has_lost_to_two_threads() {
+    holds(|| {
+        let words: Vec<Bare> = (0..WORDS + 4)
+            .map(|_| Bare(loom::sync::atomic::AtomicU64::new(0)))
+            .collect();
+        let words = Arc::new(words);
+        fn ring(words: &[Bare]) -> FeedRing<'_, Bare> {
+            FeedRing {
+                tail: &words[WORDS],
+                durable: &words[WORDS + 1],
+                oldest: &words[WORDS + 2],
+                freed: &words[WORDS + 3],
+                words: &words[..WORDS],
+                secret: 0x1234_5678_9abc_def0,
+                spare: 0,
+            }
+        }
+        let enter = |ring: &FeedRing<'_, Bare>, value| {
+            if let Ok(entry) = ring.reserve(by(1), ENTRY) {
+                let place = ring.body(entry).into_iter().flatten().next();
+                place.unwrap().store(value, Relaxed);
+                ring.complete(entry, State::Whole);
+            }
+        };
+        ring(&words).clear(0);
+        enter(&ring(&words), 11);
+        enter(&ring(&words), 12);
+        let freer = words.clone();
+        let freer = thread::spawn(move || ring(&freer).free_oldest(ENTRY as u64));
+        let writer = words.clone();
+        let writer = thread::spawn(move || enter(&ring(&writer), 13));
+        let mut seen = Vec::new();
+        let read = ring(&words).read(0, |_| true, |word| seen.push(word));
+        if matches!(read, ReadEntry::Complete(_)) {
+            assert_eq!(seen[1], 11, "read what was overwritten");
+        }
+        freer.join().unwrap();
+        writer.join().unwrap();
     });
 }

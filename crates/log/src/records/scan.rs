@@ -312,6 +312,20 @@ impl Records {
     pub(crate) fn root_ids(&self) -> Result<[u64; DATABASES], ReadError> {
         let slot = self.participants.slot()?;
         let _pin = self.enter_all(&slot).map_err(WriteError::while_reading)?;
+        self.root_ids_as_pinned()
+    }
+
+    /// As [`root_ids`](Self::root_ids), without waiting. `None`: databases are being swapped.
+    pub(crate) fn root_ids_now(&self) -> Result<Option<[u64; DATABASES]>, ReadError> {
+        let slot = self.participants.slot()?;
+        let _pin = slot.pin();
+        match self.is_swapping() {
+            true => Ok(None),
+            false => self.root_ids_as_pinned().map(Some),
+        }
+    }
+
+    fn root_ids_as_pinned(&self) -> Result<[u64; DATABASES], ReadError> {
         let mut ids = [0; DATABASES];
         for (database, id) in ids.iter_mut().enumerate() {
             if let Some(root) = self.root(self.entered_space(database as u8))? {

@@ -87,6 +87,8 @@ pub struct ChangeListener {
     unfinished: Option<(u64, u64)>,
     /// The index of each database, by the entries so far.
     roots: [u64; DATABASES],
+    /// Swaps by this opening, whose entries are not read, that `roots` takes into account.
+    own_swaps: u64,
     /// By their ids, changes of one long value whose pieces have begun: index, key, bytes in all.
     long: HashMap<u64, (u64, Vec<u8>, u64)>,
     /// The bytes of an entry.
@@ -178,6 +180,7 @@ impl ChangeListener {
             lost: true,
             unfinished: None,
             roots: [0; DATABASES],
+            own_swaps: 0,
             long: HashMap::new(),
             bytes: Vec::new(),
         };
@@ -271,8 +274,10 @@ impl ChangeListener {
             self.lost |= self.store.participants.settle(&mut self.owed) > 0;
         }
         let losses = feed.losses();
-        if std::mem::replace(&mut self.losses, losses) != losses {
+        if self.losses != losses {
             self.lose()?;
+            // Not before: what is under way must be known.
+            self.losses = losses;
         }
         Ok(())
     }
@@ -293,18 +298,25 @@ impl ChangeListener {
 
     /// Which database has which index. Where that cannot be found the next unknown index is a loss.
     fn find_roots(&mut self) {
-        self.roots = self.store.root_ids().unwrap_or([0; DATABASES]);
+        // Before the look.
+        self.own_swaps = self.store.feed.own_swaps();
+        let found = self.store.root_ids_now().ok().flatten();
+        self.roots = found.unwrap_or([0; DATABASES]);
     }
 
     fn database_of(&mut self, root: u64) -> Option<usize> {
+        if self.own_swaps != self.store.feed.own_swaps() {
+            self.find_roots();
+        }
         let find = |roots: &[u64]| roots.iter().position(|id| *id == root);
-        find(&self.roots).or_else(|| match self.store.root_ids() {
-            Ok(roots) => {
+        find(&self.roots).or_else(|| match self.store.root_ids_now() {
+            Ok(Some(roots)) => {
                 self.roots = roots;
                 // An index that no database has was dropped, which is reported by itself.
                 find(&roots)
             }
-            Err(_) => {
+            // It is not waited for.
+            Ok(None) | Err(_) => {
                 self.lost = true;
                 None
             }
@@ -393,8 +405,10 @@ impl ChangeListener {
             .map(|word| bound(*word))
             .map(|(database, root)| (usize::from(database), root))
             .collect();
-        for (database, root) in &bound {
-            self.roots[*database] = *root;
+        match self.store.feed.own_swaps() {
+            0 => (bound.iter()).for_each(|(database, root)| self.roots[*database] = *root),
+            // The entry may be older than a swap that `roots` knows of.
+            _ => self.find_roots(),
         }
         let (database, kind) = match bound[..] {
             [(one, _), (other, _)] => (one, ChangeKind::Swapped(other)),

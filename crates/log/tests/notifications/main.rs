@@ -158,6 +158,35 @@ fn every_kind_of_change_is_published() {
     }
 }
 
+/// The listener does not read what its own opening enters, and knows of its swaps nevertheless.
+#[test]
+fn a_swap_by_the_own_opening_moves_later_changes_to_the_right_database() {
+    for kept in [false, true] {
+        let builder = LogStore::builder().capacity(64 << 20).change_feed(kept);
+        let (_memory, ours, theirs, _) = two_of(builder);
+        fill(&ours);
+        let mut mirror = Mirror::listen(&ours);
+        mirror.drain();
+        for round in 0..2 {
+            ours.swap_databases(0, 5).unwrap();
+            theirs.put(b"k", &[round]).unwrap();
+            theirs.database(5).unwrap().put(b"m", &[round]).unwrap();
+            let expected = ["0 stored k", "5 stored m"];
+            assert_eq!(names(&mirror.drain()), expected, "{kept}, {round}");
+        }
+        // Others' swaps and its own, none of which it has received when all are over.
+        theirs.swap_databases(0, 5).unwrap();
+        ours.swap_databases(0, 7).unwrap();
+        theirs.swap_databases(5, 7).unwrap();
+        ours.swap_databases(0, 5).unwrap();
+        mirror.drain();
+        for db in [0, 5, 7] {
+            theirs.database(db).unwrap().put(b"n", b"v").unwrap();
+            assert_eq!(names(&mirror.drain()), [format!("{db} stored n")]);
+        }
+    }
+}
+
 /// A transaction's notifications come in the order of its keys, which is nobody's business.
 fn theirs_sorted(
     mirror: &mut Mirror<'_>,
