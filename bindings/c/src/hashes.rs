@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use mneme_collections::{Hash, HashError};
+use mneme_collections::{CollectionError, Hash};
 
 use crate::batches::{EachRecord, Pair, pairs};
 use crate::boundary::{answer, apart, done, slice, write_to};
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn mneme_hash_each(
         // SAFETY: guaranteed by the caller.
         unsafe {
             with(store, key, key_length, |hash| {
-                let read: Result<(), HashError> = hash.for_each(|field, value| {
+                let read: Result<(), CollectionError> = hash.for_each(|field, value| {
                     if copied.is_ok() {
                         copied = append(&mut bytes, field).and_then(|()| append(&mut bytes, value));
                         lengths.push((field.len(), value.len()));

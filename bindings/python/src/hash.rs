@@ -37,7 +37,7 @@ impl Hash {
     fn with<R: Send>(
         &self,
         py: Python<'_>,
-        run: impl FnOnce(StoredHash<'_, '_>) -> Result<R, mneme_collections::HashError> + Send,
+        run: impl FnOnce(StoredHash<'_, '_>) -> Result<R, mneme_collections::CollectionError> + Send,
     ) -> Result<R, Failure> {
         let opened = self.handle.opened()?;
         py.detach(|| {

@@ -3,8 +3,9 @@
 use mneme_log::{Cursor, DATABASES, Database, LogStore, ReadError};
 
 use crate::HASH;
-use crate::error::HashError;
-use crate::keyed::with_large_hash;
+use crate::error::CollectionError;
+use crate::hash_type::HashType;
+use crate::keyed::with_large;
 use crate::packed_hash::PackedHash;
 
 /// Keys that are looked at between two questions whether to go on.
@@ -36,7 +37,7 @@ pub fn check_while(store: &LogStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<S
                 let checked = match database.get_kind(&key, HASH) {
                     Ok(Some(value)) => PackedHash::read(&value)
                         .and_then(|hash| hash.check())
-                        .map_err(HashError::from),
+                        .map_err(CollectionError::from),
                     Ok(None) => continue,
                     Err(ReadError::WrongKind(_)) => check_large(&database, &key),
                     Err(error) => return Err(error),
@@ -53,10 +54,12 @@ pub fn check_while(store: &LogStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<S
 }
 
 /// What is wrong with the large hash that a key leads to, if it leads to one.
-fn check_large(database: &Database<'_>, key: &[u8]) -> Result<(), HashError> {
+fn check_large(database: &Database<'_>, key: &[u8]) -> Result<(), CollectionError> {
     let keys: [(usize, &[u8]); 0] = [];
     let at = (database.number(), key);
     database
-        .transaction_on(&keys, |t| with_large_hash(t, at, |mut hash| hash.check()))
+        .transaction_on(&keys, |t| {
+            with_large::<HashType, _, _>(t, at, |mut hash| hash.check())
+        })
         .map(drop)
 }

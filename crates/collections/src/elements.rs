@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use mneme_log::{LogStore, ValueKind};
 
 use crate::HASH;
-use crate::error::{Damage, EditError, HashError};
+use crate::error::{CollectionError, Damage, EditError};
 use crate::hash_edit::HashEdit;
 use crate::large_hash::LargeHash;
 use crate::packed_hash::PackedHash;
+use crate::records::Records;
 
 /// The image that this one, of a value of this kind, becomes where `element` gets `value`; `None`:
 /// where it is removed. O(bytes).
@@ -24,8 +25,7 @@ pub fn apply(
     value: Option<&[u8]>,
 ) -> Result<Vec<u8>, EditError> {
     if kind != HASH {
-        let what = "an element of a value that has none";
-        return Err(Damage { at: 0, what }.into());
+        return Err(no_elements().into());
     }
     let mut hash = HashEdit::of(image)?;
     match value {
@@ -35,21 +35,30 @@ pub fn apply(
     Ok(hash.into_image())
 }
 
-/// Sets `element` of collection `id`, a hash of a store that is being rebuilt, to this value;
-/// `None`: removes it. A collection that is not there yet begins.
+/// Gives `element` of collection `id`, of a store that is being rebuilt, this value; `None`: removes
+/// it. A collection that is not there yet begins, of the kind that comes with the value.
 ///
 /// # Errors
-/// The collection is damaged, the store cannot be read, or there is no space.
+/// The collection is damaged, or of a kind that has no elements; the store cannot be read, or there
+/// is no space.
 pub fn replay(
     store: &LogStore,
     id: u64,
     element: &[u8],
-    value: Option<&[u8]>,
-) -> Result<(), HashError> {
+    value: Option<(ValueKind, &[u8])>,
+) -> Result<(), CollectionError> {
     store.transaction(|t| {
+        let kind = match (t.anchor(id)?, value) {
+            (Some(anchor), _) => anchor.kind,
+            (None, Some((kind, _))) => kind,
+            (None, None) => return Ok(()),
+        };
+        if kind != HASH {
+            return Err(no_elements().into());
+        }
         let mut hash = LargeHash::replay(t, id)?;
         match value {
-            Some(value) => drop(hash.set(element, value)?),
+            Some((_, value)) => drop(hash.set(element, value)?),
             None => drop(hash.remove(element)?),
         }
         hash.finish()
@@ -67,15 +76,56 @@ pub fn scan_collection(
     id: u64,
     cursor: u64,
     count: usize,
-    mut visit: impl FnMut(&[u8], &[u8]),
-) -> Result<u64, HashError> {
+    mut visit: impl FnMut(ValueKind, &[u8], &[u8]),
+) -> Result<u64, CollectionError> {
     let step = store.transaction(|t| match t.anchor(id)? {
-        Some(anchor) if anchor.kind == HASH => LargeHash::open(t, id)?.scan(cursor, count),
-        _ => Ok((Vec::new(), 0)),
+        Some(anchor) if anchor.kind == HASH => {
+            let (pairs, next) = LargeHash::open(t, id)?.scan(cursor, count)?;
+            Ok((HASH, pairs, next))
+        }
+        Some(_) => Err(CollectionError::from(no_elements())),
+        None => Ok((HASH, Vec::new(), 0)),
     });
-    let (pairs, next) = step?;
-    pairs.iter().for_each(|(field, value)| visit(field, value));
+    let (kind, pairs, next) = step?;
+    (pairs.iter()).for_each(|(element, value)| visit(kind, element, value));
     Ok(next)
+}
+
+/// The value of an element of collection `id`. `None`: it does not have it, or is no more.
+///
+/// # Errors
+/// The collection is damaged, or the store cannot be read.
+pub fn element_of_collection(
+    store: &LogStore,
+    id: u64,
+    element: &[u8],
+) -> Result<Option<Vec<u8>>, CollectionError> {
+    store.transaction(|t| match t.anchor(id)? {
+        Some(anchor) if anchor.kind == HASH => LargeHash::open(t, id)?.get(element),
+        Some(_) => Err(no_elements().into()),
+        None => Ok(None),
+    })
+}
+
+/// Makes a new collection a copy of collection `id`, and returns its id. It needs a main.
+///
+/// # Errors
+/// The collection is damaged, the store cannot be read, or there is no space.
+pub fn copy_collection(records: &mut dyn Records, id: u64) -> Result<u64, CollectionError> {
+    let to = records.new_collection();
+    match records.anchor(id)? {
+        Some(anchor) if anchor.kind == HASH => LargeHash::open(records, id)?.copy_to(to)?,
+        _ => return Err(no_elements().into()),
+    }
+    Ok(to)
+}
+
+#[cold]
+fn no_elements() -> Damage {
+    Damage {
+        at: 0,
+        what: "an element of a value that has none",
+    }
 }
 
 /// Whether two images of values of this kind have the same elements: their order may differ where

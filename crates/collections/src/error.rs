@@ -35,7 +35,7 @@ pub enum EditError {
 /// An operation on a [`Hash`](crate::Hash) was not carried out. The hash is as before.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum HashError {
+pub enum CollectionError {
     /// The key holds a value of another kind.
     #[error(transparent)]
     WrongKind(WrongKind),
@@ -47,22 +47,22 @@ pub enum HashError {
     Edit(#[from] EditError),
 }
 
-impl From<WriteError> for HashError {
+impl From<WriteError> for CollectionError {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::WrongKind(wrong) => HashError::WrongKind(wrong),
-            error => HashError::Store(error),
+            WriteError::WrongKind(wrong) => CollectionError::WrongKind(wrong),
+            error => CollectionError::Store(error),
         }
     }
 }
 
-impl From<ReadError> for HashError {
+impl From<ReadError> for CollectionError {
     fn from(error: ReadError) -> Self {
         WriteError::from(error).into()
     }
 }
 
-impl From<Damage> for HashError {
+impl From<Damage> for CollectionError {
     fn from(damage: Damage) -> Self {
         EditError::from(damage).into()
     }
@@ -78,7 +78,7 @@ mneme_sys::kinds! {
     EditError as (Damaged) {
         TooLong | NotAnInteger | Overflow => Invalid,
     }
-    HashError as (Store, Edit) {
+    CollectionError as (Store, Edit) {
         WrongKind => Invalid,
     }
 }

@@ -1,15 +1,14 @@
 //! A hash of a store: **each operation is atomic, and one that fails has changed nothing.**
 //!
 //! A small hash is one record: every operation looks through the whole of it, and a change stores
-//! it anew. A larger one is a [`LargeHash`], which transactions read and change.
+//! it anew. A larger one is a [`LargeHash`](crate::LargeHash), which transactions read and change.
 
-use mneme_log::{Database, Decision, Elements, LogStore, ReadError, Stored, WriteError};
+use mneme_log::{Database, LogStore};
 
-use crate::HASH;
-use crate::error::HashError;
+use crate::error::CollectionError;
 use crate::hash_edit::{HashEdit, Limits};
-use crate::keyed::{edit_hash, outgrows, with_large_hash};
-use crate::large_hash::{LARGE_HASH, LargeHash};
+use crate::hash_type::HashType;
+use crate::keyed::{Form, Keyed};
 use crate::packed_hash::PackedHash;
 
 /// The hash under a key of a database: fields with values, both byte strings.
@@ -43,8 +42,7 @@ use crate::packed_hash::PackedHash;
 /// ```
 #[derive(Clone, Copy)]
 pub struct Hash<'s, 'k> {
-    database: Database<'s>,
-    key: &'k [u8],
+    at: Keyed<'s, 'k, HashType>,
     limits: Limits,
 }
 
@@ -56,7 +54,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     ///
     /// # Errors
     /// Those of [`LogStore::database`].
-    pub fn of(store: &'s LogStore, key: &'k [u8]) -> Result<Self, HashError> {
+    pub fn of(store: &'s LogStore, key: &'k [u8]) -> Result<Self, CollectionError> {
         Ok(Hash::new(store.database(0)?, key))
     }
 
@@ -64,8 +62,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     #[must_use]
     pub fn new(database: Database<'s>, key: &'k [u8]) -> Self {
         Hash {
-            database,
-            key,
+            at: Keyed::new(database, key),
             limits: Limits::default(),
         }
     }
@@ -84,8 +81,8 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// `visit` returns.
     pub fn read<R>(
         &self,
-        visit: impl FnOnce(Option<PackedHash<'_>>) -> Result<R, HashError>,
-    ) -> Result<R, HashError> {
+        visit: impl FnOnce(Option<PackedHash<'_>>) -> Result<R, CollectionError>,
+    ) -> Result<R, CollectionError> {
         self.look(None, visit)
     }
 
@@ -93,28 +90,16 @@ impl<'s, 'k> Hash<'s, 'k> {
     fn look<R>(
         &self,
         fields: Option<&[&[u8]]>,
-        visit: impl FnOnce(Option<PackedHash<'_>>) -> Result<R, HashError>,
-    ) -> Result<R, HashError> {
-        loop {
-            match self.database.get_kind(self.key, HASH) {
-                Err(ReadError::WrongKind(wrong)) if wrong.found == LARGE_HASH => {}
-                value => return visit(value?.as_deref().map(PackedHash::read).transpose()?),
-            }
-            // It may have become something else meanwhile.
-            if let Some(view) = self.large(|mut hash| hash.view(fields))? {
-                return visit(Some(PackedHash::read(&view)?));
-            }
-        }
-    }
-
-    /// Calls `work` with the large hash that the key leads to. `None`: it leads to none.
-    fn large<R>(
-        &self,
-        mut work: impl FnMut(LargeHash<'_>) -> Result<R, HashError>,
-    ) -> Result<Option<R>, HashError> {
-        let keys: [(usize, &[u8]); 0] = [];
-        let at = (self.database.number(), self.key);
-        (self.database).transaction_on(&keys, |t| with_large_hash(t, at, &mut work))
+        visit: impl FnOnce(Option<PackedHash<'_>>) -> Result<R, CollectionError>,
+    ) -> Result<R, CollectionError> {
+        self.at.read(
+            |mut hash| hash.view(fields),
+            |hash| match hash {
+                Some(Form::Packed(hash)) => visit(Some(hash)),
+                Some(Form::Large(view)) => visit(Some(PackedHash::read(&view)?)),
+                None => visit(None),
+            },
+        )
     }
 
     /// Has `change` change the hash, which is empty where there is no key, at one instant. `change`
@@ -125,8 +110,8 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// Those of [`LogStore::put`]; the key holds a value of another kind; those of `change`.
     pub fn change<R>(
         &self,
-        mut change: impl FnMut(&mut HashEdit) -> Result<R, HashError>,
-    ) -> Result<R, HashError> {
+        mut change: impl FnMut(&mut HashEdit) -> Result<R, CollectionError>,
+    ) -> Result<R, CollectionError> {
         self.edit(None, &mut change)
     }
 
@@ -135,55 +120,24 @@ impl<'s, 'k> Hash<'s, 'k> {
     fn edit<R>(
         &self,
         fields: Option<&[&[u8]]>,
-        mut change: impl FnMut(&mut HashEdit) -> Result<R, HashError>,
-    ) -> Result<R, HashError> {
-        let mut edited = |hash: &mut HashEdit| {
+        mut change: impl FnMut(&mut HashEdit) -> Result<R, CollectionError>,
+    ) -> Result<R, CollectionError> {
+        self.at.edit(fields, |hash| {
             let before = hash.clone();
             let result = change(hash)?;
             let is_changed = !hash.is(&before.into_image());
             if is_changed {
                 hash.convert(self.limits)?;
             }
-            Ok::<_, HashError>((result, is_changed))
-        };
-        let (mut result, mut is_large) = (None, false);
-        let decide = |stored: Option<Stored<'_>>, elements: &mut Elements| {
-            let old = stored.map(|stored| stored.value);
-            let decided = HashEdit::decide(old, Some(elements), &mut edited);
-            let decided = decided.and_then(|(value, decision)| {
-                is_large = matches!(&decision, Decision::Replace(image) if outgrows(image)?);
-                Ok((value, decision))
-            });
-            match decided {
-                Ok((value, decision)) => {
-                    result = Some(Ok(value));
-                    if is_large { Decision::Keep } else { decision }
-                }
-                Err(error) => {
-                    result = Some(Err(error));
-                    Decision::Keep
-                }
-            }
-        };
-        match self.database.update_elements(self.key, HASH, decide) {
-            Err(WriteError::WrongKind(wrong)) if wrong.found == LARGE_HASH => is_large = true,
-            updated => drop(updated?),
-        }
-        if !is_large {
-            let undecided = || WriteError::Reap("an update has decided nothing".into());
-            return result.unwrap_or_else(|| Err(undecided().into()));
-        }
-        let at = (self.database.number(), self.key);
-        let (result, _) =
-            (self.database).transaction_on(&[at], |t| edit_hash(t, at, fields, &mut edited))?;
-        Ok(result)
+            Ok((result, is_changed))
+        })
     }
 
     /// The value of `field`; `None`: the hash does not have it.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
-    pub fn get(&self, field: &[u8]) -> Result<Option<Vec<u8>>, HashError> {
+    pub fn get(&self, field: &[u8]) -> Result<Option<Vec<u8>>, CollectionError> {
         self.look(Some(&[field]), |hash| {
             let value = hash.map_or(Ok(None), |hash| hash.get(field))?;
             Ok(value.map(|value| value.to_vec()))
@@ -194,7 +148,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     ///
     /// # Errors
     /// As for [`read`](Self::read).
-    pub fn get_many(&self, fields: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, HashError> {
+    pub fn get_many(&self, fields: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, CollectionError> {
         self.look(Some(fields), |hash| {
             let Some(hash) = hash else {
                 return Ok(vec![None; fields.len()]);
@@ -208,7 +162,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     ///
     /// # Errors
     /// As for [`read`](Self::read). Damage in the middle comes after visits.
-    pub fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), HashError> {
+    pub fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), CollectionError> {
         self.read(|hash| {
             for pair in hash.into_iter().flat_map(|hash| hash.pairs()) {
                 let pair = pair?;
@@ -222,7 +176,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     ///
     /// # Errors
     /// As for [`read`](Self::read).
-    pub fn pairs(&self) -> Result<Vec<OwnedPair>, HashError> {
+    pub fn pairs(&self) -> Result<Vec<OwnedPair>, CollectionError> {
         let mut pairs = Vec::new();
         self.for_each(|field, value| pairs.push((field.to_vec(), value.to_vec())))?;
         Ok(pairs)
@@ -234,26 +188,31 @@ impl<'s, 'k> Hash<'s, 'k> {
     ///
     /// # Errors
     /// As for [`read`](Self::read).
-    pub fn scan(&self, cursor: u64, count: usize) -> Result<(Vec<OwnedPair>, u64), HashError> {
-        if let Some(step) = self.large(|mut hash| hash.scan(cursor, count))? {
-            return Ok(step);
-        }
-        self.read(|hash| {
-            let Some(hash) = hash else {
-                return Ok((Vec::new(), 0));
-            };
-            let step = hash.scan(cursor, count)?;
-            let pairs = step.pairs.iter();
-            let pairs = pairs.map(|pair| (pair.field.to_vec(), pair.value.to_vec()));
-            Ok((pairs.collect(), step.next))
-        })
+    pub fn scan(
+        &self,
+        cursor: u64,
+        count: usize,
+    ) -> Result<(Vec<OwnedPair>, u64), CollectionError> {
+        self.at.read(
+            |mut hash| hash.scan(cursor, count),
+            |hash| match hash {
+                Some(Form::Packed(hash)) => {
+                    let step = hash.scan(cursor, count)?;
+                    let pairs = step.pairs.iter();
+                    let pairs = pairs.map(|pair| (pair.field.to_vec(), pair.value.to_vec()));
+                    Ok((pairs.collect(), step.next))
+                }
+                Some(Form::Large(step)) => Ok(step),
+                None => Ok((Vec::new(), 0)),
+            },
+        )
     }
 
     /// Whether the hash has `field`.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
-    pub fn contains(&self, field: &[u8]) -> Result<bool, HashError> {
+    pub fn contains(&self, field: &[u8]) -> Result<bool, CollectionError> {
         self.look(Some(&[field]), |hash| {
             Ok(hash.map_or(Ok(None), |hash| hash.get(field))?.is_some())
         })
@@ -263,18 +222,22 @@ impl<'s, 'k> Hash<'s, 'k> {
     ///
     /// # Errors
     /// As for [`read`](Self::read).
-    pub fn len(&self) -> Result<usize, HashError> {
-        match self.large(|hash| Ok(hash.count()))? {
-            Some(len) => Ok(len as usize),
-            None => self.read(|hash| Ok(hash.map_or(Ok(0), |hash| hash.len())?)),
-        }
+    pub fn len(&self) -> Result<usize, CollectionError> {
+        self.at.read(
+            |hash| Ok(hash.count() as usize),
+            |hash| match hash {
+                Some(Form::Packed(hash)) => Ok(hash.len()?),
+                Some(Form::Large(len)) => Ok(len),
+                None => Ok(0),
+            },
+        )
     }
 
     /// Whether it has no field, so that the key is not there.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
-    pub fn is_empty(&self) -> Result<bool, HashError> {
+    pub fn is_empty(&self) -> Result<bool, CollectionError> {
         self.look(Some(&[b""]), |hash| Ok(hash.is_none()))
     }
 
@@ -282,7 +245,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     ///
     /// # Errors
     /// As for [`change`](Self::change); the hash would be too long.
-    pub fn set(&self, field: &[u8], value: &[u8]) -> Result<bool, HashError> {
+    pub fn set(&self, field: &[u8], value: &[u8]) -> Result<bool, CollectionError> {
         self.edit(Some(&[field]), |hash| Ok(hash.set(field, value)?))
     }
 
@@ -290,7 +253,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     ///
     /// # Errors
     /// As for [`set`](Self::set); then none is set.
-    pub fn set_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<usize, HashError> {
+    pub fn set_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<usize, CollectionError> {
         let fields: Vec<&[u8]> = pairs.iter().map(|(field, _)| *field).collect();
         self.edit(Some(&fields), |hash| Ok(hash.set_many(pairs)?))
     }
@@ -299,7 +262,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     ///
     /// # Errors
     /// As for [`set`](Self::set).
-    pub fn insert_new(&self, field: &[u8], value: &[u8]) -> Result<bool, HashError> {
+    pub fn insert_new(&self, field: &[u8], value: &[u8]) -> Result<bool, CollectionError> {
         self.edit(Some(&[field]), |hash| {
             let is_new = hash.read()?.get(field)?.is_none();
             if is_new {
@@ -313,7 +276,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     ///
     /// # Errors
     /// As for [`change`](Self::change).
-    pub fn remove(&self, field: &[u8]) -> Result<bool, HashError> {
+    pub fn remove(&self, field: &[u8]) -> Result<bool, CollectionError> {
         self.edit(Some(&[field]), |hash| Ok(hash.remove(field)?))
     }
 
@@ -321,7 +284,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     ///
     /// # Errors
     /// As for [`change`](Self::change).
-    pub fn remove_many(&self, fields: &[&[u8]]) -> Result<usize, HashError> {
+    pub fn remove_many(&self, fields: &[&[u8]]) -> Result<usize, CollectionError> {
         self.edit(Some(fields), |hash| Ok(hash.remove_many(fields)?))
     }
 
@@ -329,7 +292,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     ///
     /// # Errors
     /// As for [`set`](Self::set); the value is no integer of 64 bits, or the sum would be none.
-    pub fn increment(&self, field: &[u8], by: i64) -> Result<i64, HashError> {
+    pub fn increment(&self, field: &[u8], by: i64) -> Result<i64, CollectionError> {
         self.edit(Some(&[field]), |hash| Ok(hash.increment(field, by)?))
     }
 }
@@ -337,8 +300,8 @@ impl<'s, 'k> Hash<'s, 'k> {
 impl std::fmt::Debug for Hash<'_, '_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Hash")
-            .field("database", &self.database.number())
-            .field("key", &self.key.escape_ascii().to_string())
+            .field("database", &self.at.database.number())
+            .field("key", &self.at.key.escape_ascii().to_string())
             .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use mneme_log::{Decision, Elements, MAX_VALUE};
 
-use crate::error::{Damage, EditError};
+use crate::error::{CollectionError, Damage, EditError};
 use crate::listpack::{self, EMPTY, Element, Encoded, HEAD};
 use crate::packed_hash::{FORM, PACKED, PackedHash, Pair, SEVERAL, TABLE};
 
@@ -105,12 +105,13 @@ impl HashEdit {
     ///
     /// # Errors
     /// The image is damaged; those of `change`.
-    pub fn decide<R, E: From<Damage>>(
+    pub fn decide<R, E: From<CollectionError>>(
         old: Option<&[u8]>,
         elements: Option<&mut Elements>,
         change: impl FnOnce(&mut HashEdit) -> Result<(R, bool), E>,
     ) -> Result<(R, Decision), E> {
-        let mut hash = old.map_or(Ok(HashEdit::new()), HashEdit::of)?;
+        let hash = old.map_or(Ok(HashEdit::new()), HashEdit::of);
+        let mut hash = hash.map_err(CollectionError::from)?;
         let elements = elements.filter(|elements| elements.are_wanted());
         if elements.is_some() {
             hash.keep_changes();
@@ -118,7 +119,7 @@ impl HashEdit {
         let (result, is_changed) = change(&mut hash)?;
         let decision = if !is_changed {
             Decision::Keep
-        } else if hash.is_empty()? {
+        } else if hash.is_empty().map_err(CollectionError::from)? {
             Decision::Remove
         } else {
             elements

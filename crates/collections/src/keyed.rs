@@ -1,131 +1,116 @@
-//! Hashes by their keys, within a transaction: packed where they are small, else large.
+//! Values of a type by their keys: packed where they are small, else large.
 
-use mneme_log::{Decision, Stored, Transaction, Updated, WriteError, collection_of, main_of};
+use std::marker::PhantomData;
 
-use crate::HASH;
-use crate::error::{Damage, HashError};
-use crate::hash_edit::HashEdit;
-use crate::large_hash::{CollectionRecords, LARGE_HASH, LargeEdit, LargeHash, MAX_FIELD};
-use crate::packed_hash::PackedHash;
+use mneme_log::{
+    Anchor, Database, Decision, Elements, Expiry, ReadError, Stored, Updated, WriteError,
+    collection_of, main_of,
+};
 
-/// The longest image of a hash, in bytes, that is packed although Redis would keep it as a table:
-/// one that would be longer becomes a large hash. One that Redis would keep as a listpack stays
-/// packed, for its fields come in the order in which they were set.
+use crate::collection_type::{CollectionType, LargeEdit};
+use crate::error::{CollectionError, Damage};
+use crate::records::Records;
+
+/// The longest image, in bytes, that is packed although Redis would keep the value otherwise: one
+/// that would be longer becomes large.
 pub const MAX_PACKED: usize = 2048;
 
-/// Whether a hash of this image is to become a large one. O(1) for most.
-///
-/// # Errors
-/// The image is damaged.
-pub fn outgrows(image: &[u8]) -> Result<bool, Damage> {
-    if image.len() <= MAX_PACKED {
-        return Ok(false);
-    }
-    let hash = PackedHash::read(image)?;
-    if !hash.is_table() {
-        return Ok(false);
-    }
-    // A field that is too long for a large hash keeps it packed.
-    let mut pairs = hash.pairs();
-    let is_long = |field: usize| field > MAX_FIELD;
-    pairs.try_fold(true, |fits, pair| {
-        Ok(fits && !is_long(pair?.field.string_len()))
-    })
-}
-
-/// Calls `work` with the large hash that `key` leads to. `None`: it leads to none.
+/// Calls `work` with the large value that `key` leads to. `None`: it leads to none of this type.
 ///
 /// # Errors
 /// The store cannot be read; those of `work`.
-pub fn with_large_hash<R, E: From<HashError>>(
-    transaction: &mut Transaction<'_>,
+pub fn with_large<T: CollectionType, R, E: From<CollectionError>>(
+    records: &mut dyn Records,
     (database, key): (usize, &[u8]),
-    work: impl FnOnce(LargeHash<'_>) -> Result<R, E>,
+    work: impl FnOnce(T::Large<'_>) -> Result<R, E>,
 ) -> Result<Option<R>, E> {
-    let mut read = || -> Result<Option<u64>, HashError> {
-        let main = |stored: Stored<'_>| (stored.kind == LARGE_HASH).then(|| id_of(stored.value));
-        let mut records = transaction.database(database)?;
-        let found = records.read(key, |stored| stored.and_then(main))?;
-        Ok(found.transpose()?)
+    let store = |error: WriteError| E::from(error.into());
+    let mut id = None;
+    let mut visit = |stored: Option<Stored<'_>>| {
+        id = stored.and_then(|of| (of.kind == T::KIND.large()).then(|| id_of(of.value)));
     };
-    match read()? {
-        Some(id) => Ok(Some(work(LargeHash::open(transaction, id)?)?)),
+    records.read(database, key, &mut visit).map_err(store)?;
+    match id.transpose().map_err(CollectionError::from)? {
+        Some(id) => Ok(Some(work(T::open(records, id)?)?)),
         None => Ok(None),
     }
 }
 
-/// Lets `change` change the hash under `key`, which is empty where there is none, and say whether
-/// it did. `change` gets those of `fields` that the hash has, or more, and changes no other;
-/// `None`: all. A hash that is empty afterwards is removed with its key. Returns the result of
-/// `change`, and what became of the key.
+/// The anchor of the collection that `key` leads to, of whatever type. `None`: it leads to none.
+///
+/// # Errors
+/// The store cannot be read, or the value is damaged.
+pub fn anchor_of(
+    records: &mut dyn Records,
+    (database, key): (usize, &[u8]),
+) -> Result<Option<Anchor>, CollectionError> {
+    let mut id = None;
+    records.read(database, key, &mut |stored| {
+        id = stored.and_then(|of| of.kind.is_large().then(|| id_of(of.value)));
+    })?;
+    match id.transpose()? {
+        Some(id) => Ok(records.anchor(id)?),
+        None => Ok(None),
+    }
+}
+
+/// Lets `change` change the value under `key`, which is empty where there is none, and say whether
+/// it did. It changes none but the `wanted` elements. A value that is empty afterwards is removed
+/// with its key. Returns the result of `change`, and what became of the key.
 ///
 /// # Errors
 /// The key holds a value of another kind; the store cannot be read, or has no space; those of
 /// `change`.
-pub fn edit_hash<R, E: From<HashError>>(
-    transaction: &mut Transaction<'_>,
+pub fn edit<T: CollectionType, R, E: From<CollectionError>>(
+    records: &mut dyn Records,
     (database, key): (usize, &[u8]),
-    fields: Option<&[&[u8]]>,
-    change: impl FnOnce(&mut HashEdit) -> Result<(R, bool), E>,
+    wanted: T::Wanted<'_>,
+    change: impl FnOnce(&mut T::Edit<'_>) -> Result<(R, bool), E>,
 ) -> Result<(R, Updated), E> {
-    let store = |error: WriteError| E::from(HashError::from(error));
-    let read = |stored: Stored<'_>| (stored.kind, stored.value.to_vec(), stored.expiry);
-    let mut records = transaction.database(database).map_err(store)?;
-    let found = records
-        .read(key, |stored| stored.map(read))
-        .map_err(store)?;
+    let store = |error: WriteError| E::from(error.into());
+    let mut found = None;
+    let mut visit = |stored: Option<Stored<'_>>| {
+        found = stored.map(|of| (of.kind, of.value.to_vec(), of.expiry));
+    };
+    records.read(database, key, &mut visit).map_err(store)?;
     let (old, expiry) = match found {
-        Some((LARGE_HASH, main, _)) => {
-            let id = id_of(&main).map_err(HashError::from)?;
-            let (result, edit) = LargeHash::open(transaction, id)?.edit(fields, change)?;
-            let mut records = transaction.database(database).map_err(store)?;
+        Some((kind, main, _)) if kind == T::KIND.large() => {
+            let id = id_of(&main).map_err(CollectionError::from)?;
+            let (result, edit) = T::edit(T::open(records, id)?, wanted, change)?;
             let updated = match edit {
                 LargeEdit::Kept => Updated::Kept,
                 LargeEdit::Changed => {
-                    records.touch(key).map_err(store)?;
+                    records.touch(database, key).map_err(store)?;
                     Updated::Replaced
                 }
                 LargeEdit::Emptied => {
-                    records.remove(key).map_err(store)?;
+                    records.remove(database, key).map_err(store)?;
                     Updated::Removed
                 }
             };
             return Ok((result, updated));
         }
-        Some((HASH, image, expiry)) => (Some(image), expiry),
-        Some((kind, ..)) => return Err(HashError::WrongKind(mneme_log::WrongKind::of(kind)).into()),
-        None => (None, mneme_log::Expiry::Never),
+        Some((kind, image, expiry)) if kind == T::KIND => (Some(image), expiry),
+        Some((kind, ..)) => {
+            return Err(CollectionError::WrongKind(mneme_log::WrongKind::of(kind)).into());
+        }
+        None => (None, Expiry::Never),
     };
-    let (result, decision) =
-        HashEdit::decide(old.as_deref(), None, |hash| change(hash).map_err(Both::Of)).map_err(
-            |error| match error {
-                Both::Of(error) => error,
-                Both::Damage(damage) => HashError::from(damage).into(),
-            },
-        )?;
-    let image = match decision {
+    let (result, decision) = T::decide(old.as_deref(), None, change)?;
+    let (image, expiry) = match decision {
         Decision::Keep if old.is_some() => return Ok((result, Updated::Kept)),
         Decision::Keep => return Ok((result, Updated::Absent)),
         Decision::Remove => {
-            let mut records = transaction.database(database).map_err(store)?;
-            let updated = match records.remove(key).map_err(store)? {
+            let updated = match records.remove(database, key).map_err(store)? {
                 true => Updated::Removed,
                 false => Updated::Absent,
             };
             return Ok((result, updated));
         }
-        Decision::Replace(image) | Decision::ReplaceUntil(image, _) => image,
+        Decision::Replace(image) => (image, expiry),
+        Decision::ReplaceUntil(image, expiry) => (image, expiry),
     };
-    let (value, kind) = match outgrows(&image).map_err(HashError::from)? {
-        false => (image, HASH),
-        true => {
-            let id = CollectionRecords::new_collection(transaction);
-            LargeHash::build(transaction, id, &image)?.finish()?;
-            (main_of(id).to_vec(), LARGE_HASH)
-        }
-    };
-    let mut records = transaction.database(database).map_err(store)?;
-    records.put_kind(key, &value, kind, expiry).map_err(store)?;
+    put::<T>(records, (database, key), &image, expiry)?;
     let updated = match old {
         Some(_) => Updated::Replaced,
         None => Updated::Inserted,
@@ -133,20 +118,135 @@ pub fn edit_hash<R, E: From<HashError>>(
     Ok((result, updated))
 }
 
-/// Damage, or an error of a caller's closure.
-enum Both<E> {
-    Of(E),
-    Damage(Damage),
-}
-
-impl<E> From<Damage> for Both<E> {
-    fn from(damage: Damage) -> Self {
-        Both::Damage(damage)
+/// Stores a value of this image under `key`, whatever is there: packed, or large where it is too
+/// long for that.
+///
+/// # Errors
+/// The image is damaged; there is no space.
+pub fn put<T: CollectionType>(
+    records: &mut dyn Records,
+    (database, key): (usize, &[u8]),
+    image: &[u8],
+    expiry: Expiry,
+) -> Result<(), CollectionError> {
+    if !T::outgrows(image)? {
+        return Ok(records.put(database, key, image, (T::KIND, expiry))?);
     }
+    let id = records.new_collection();
+    T::build(records, id, image)?;
+    let kind = (T::KIND.large(), expiry);
+    Ok(records.put(database, key, &main_of(id), kind)?)
 }
 
 /// The id that the value of a main is.
 fn id_of(main: &[u8]) -> Result<u64, Damage> {
-    let what = "a large hash that is no id";
+    let what = "a large value that is no id";
     collection_of(main).ok_or(Damage { at: 0, what })
+}
+
+/// A value as an operation meets it.
+pub enum Form<P, L> {
+    /// All of it.
+    Packed(P),
+    /// What was asked of a large one.
+    Large(L),
+}
+
+/// The value of a type under a key of a database, for local programs.
+pub(crate) struct Keyed<'s, 'k, T> {
+    pub database: Database<'s>,
+    pub key: &'k [u8],
+    of: PhantomData<T>,
+}
+
+impl<T> Clone for Keyed<'_, '_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Keyed<'_, '_, T> {}
+
+impl<'s, 'k, T: CollectionType> Keyed<'s, 'k, T> {
+    pub fn new(database: Database<'s>, key: &'k [u8]) -> Self {
+        let of = PhantomData;
+        Keyed { database, key, of }
+    }
+
+    /// Calls `visit` with the value: all of a packed one, what `of_large` says of a large one.
+    /// `None`: the key is not there. `of_large` may run again: the last run counts.
+    pub fn read<L, R>(
+        &self,
+        mut of_large: impl FnMut(T::Large<'_>) -> Result<L, CollectionError>,
+        visit: impl FnOnce(Option<Form<T::Packed<'_>, L>>) -> Result<R, CollectionError>,
+    ) -> Result<R, CollectionError> {
+        let none: [(usize, &[u8]); 0] = [];
+        let at = (self.database.number(), self.key);
+        loop {
+            match self.database.get_kind(self.key, T::KIND) {
+                Err(ReadError::WrongKind(wrong)) if wrong.found == T::KIND.large() => {}
+                value => {
+                    let value = value?;
+                    let packed = value.as_deref().map(T::read).transpose()?;
+                    return visit(packed.map(Form::Packed));
+                }
+            }
+            // It may have become something else meanwhile.
+            let said = (self.database)
+                .transaction_on(&none, |t| with_large::<T, _, _>(t, at, &mut of_large))?;
+            if let Some(said) = said {
+                return visit(Some(Form::Large(said)));
+            }
+        }
+    }
+
+    /// Lets `change` change the value, at one instant, as [`edit`] does. It may run again: the last
+    /// run counts.
+    pub fn edit<R>(
+        &self,
+        wanted: T::Wanted<'_>,
+        mut change: impl FnMut(&mut T::Edit<'_>) -> Result<(R, bool), CollectionError>,
+    ) -> Result<R, CollectionError> {
+        let (mut result, mut is_large) = (None, false);
+        let decide = |stored: Option<Stored<'_>>, elements: &mut Elements| {
+            let (decided, decision, outgrows) =
+                decide_packed::<T, _, _>(stored, elements, &mut change);
+            (result, is_large) = (Some(decided), outgrows);
+            decision
+        };
+        match self.database.update_elements(self.key, T::KIND, decide) {
+            Err(WriteError::WrongKind(wrong)) if wrong.found == T::KIND.large() => is_large = true,
+            updated => drop(updated?),
+        }
+        if !is_large {
+            let undecided = || WriteError::Reap("an update has decided nothing".into());
+            return result.unwrap_or_else(|| Err(undecided().into()));
+        }
+        let at = (self.database.number(), self.key);
+        let (result, _) = (self.database)
+            .transaction_on(&[at], |t| edit::<T, _, _>(t, at, wanted, &mut change))?;
+        Ok(result)
+    }
+}
+
+/// What `change` comes to for a value that is packed, and what to do with its key; and whether the
+/// value is to become large: then nothing is to be done yet.
+pub fn decide_packed<T: CollectionType, R, E: From<CollectionError>>(
+    stored: Option<Stored<'_>>,
+    elements: &mut Elements,
+    change: impl FnOnce(&mut T::Edit<'_>) -> Result<(R, bool), E>,
+) -> (Result<R, E>, Decision, bool) {
+    let old = stored.map(|stored| stored.value);
+    let decided = T::decide(old, Some(elements), change).and_then(|(result, decision)| {
+        let outgrows = match &decision {
+            Decision::Replace(image) => T::outgrows(image).map_err(CollectionError::from)?,
+            _ => false,
+        };
+        Ok((result, decision, outgrows))
+    });
+    match decided {
+        Ok((result, _, true)) => (Ok(result), Decision::Keep, true),
+        Ok((result, decision, false)) => (Ok(result), decision, false),
+        Err(error) => (Err(error), Decision::Keep, false),
+    }
 }

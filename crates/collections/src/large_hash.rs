@@ -6,19 +6,19 @@
 //! KiB: when there are too few, the next one in turn is split in two; when there are too many, the
 //! last two are joined again (see [`mneme_log::leaf_of`]).
 //!
-//! The functions here read and write leaves by [`CollectionRecords`], which a transaction of a
-//! store is.
+//! The functions here read and write leaves by [`Records`], which a transaction of a store is.
 
 use mneme_log::{
-    Anchor, HASH_BITS, MAX_KEY, MAX_LEAVES, Transaction, ValueKind, WriteError, hashes_of,
-    leaf_numbers, leaf_of, split_of,
+    Anchor, HASH_BITS, MAX_KEY, MAX_LEAVES, ValueKind, hashes_of, leaf_numbers, leaf_of, split_of,
 };
 
 use crate::HASH;
-use crate::error::{Damage, EditError, HashError};
+use crate::collection_type::LargeEdit;
+use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
 use crate::hash_edit::HashEdit;
 use crate::packed_hash::{PackedHash, place};
+use crate::records::Records;
 
 /// Bytes of leaves, on average, above which one is split.
 const SPLIT: u64 = 1024;
@@ -29,57 +29,9 @@ const SPLITS: usize = 4;
 /// The longest field of a large hash: the change feed has the collection's id before it.
 pub(crate) const MAX_FIELD: usize = MAX_KEY - 8;
 
-/// What a large hash is made of.
-pub trait CollectionRecords {
-    /// An id that no collection has or had.
-    fn new_collection(&mut self) -> u64;
-    /// The anchor of a collection.
-    fn anchor(&mut self, id: u64) -> Result<Option<Anchor>, WriteError>;
-    /// Stores it; `None`: removes it.
-    fn set_anchor(&mut self, id: u64, anchor: Option<&Anchor>) -> Result<(), WriteError>;
-    /// A leaf of a collection.
-    fn leaf(&mut self, id: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError>;
-    /// Stores it; `None`: removes it.
-    fn set_leaf(&mut self, id: u64, number: u64, image: Option<&[u8]>) -> Result<(), WriteError>;
-    /// A field has this value now; `None`: it is removed.
-    fn say(&mut self, id: u64, field: &[u8], value: Option<&[u8]>);
-}
-
-impl CollectionRecords for Transaction<'_> {
-    fn new_collection(&mut self) -> u64 {
-        Transaction::new_collection(self)
-    }
-
-    fn anchor(&mut self, id: u64) -> Result<Option<Anchor>, WriteError> {
-        Transaction::anchor(self, id)
-    }
-
-    fn set_anchor(&mut self, id: u64, anchor: Option<&Anchor>) -> Result<(), WriteError> {
-        match anchor {
-            Some(anchor) => Transaction::set_anchor(self, id, anchor),
-            None => self.remove_anchor(id).map(drop),
-        }
-    }
-
-    fn leaf(&mut self, id: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
-        self.read_inner(id, number, |leaf| leaf.map(<[u8]>::to_vec))
-    }
-
-    fn set_leaf(&mut self, id: u64, number: u64, image: Option<&[u8]>) -> Result<(), WriteError> {
-        match image {
-            Some(image) => self.put_inner(id, number, image),
-            None => self.remove_inner(id, number).map(drop),
-        }
-    }
-
-    fn say(&mut self, id: u64, field: &[u8], value: Option<&[u8]>) {
-        Transaction::say(self, id, field, value);
-    }
-}
-
 /// The hash that a collection is, within a transaction.
 pub struct LargeHash<'i> {
-    inner: &'i mut dyn CollectionRecords,
+    records: &'i mut dyn Records,
     id: u64,
     anchor: Anchor,
     /// Whether changes are said: they are not where they are replayed.
@@ -91,12 +43,12 @@ impl<'i> LargeHash<'i> {
     ///
     /// # Errors
     /// There is none, or it is of another type; the store cannot be read.
-    pub fn open(inner: &'i mut dyn CollectionRecords, id: u64) -> Result<Self, HashError> {
-        let anchor = inner.anchor(id)?;
+    pub fn open(records: &'i mut dyn Records, id: u64) -> Result<Self, CollectionError> {
+        let anchor = records.anchor(id)?;
         let anchor = anchor.filter(|anchor| anchor.kind == HASH);
         Ok(LargeHash {
             anchor: anchor.ok_or(no_hash())?,
-            inner,
+            records,
             id,
             says: true,
         })
@@ -104,11 +56,11 @@ impl<'i> LargeHash<'i> {
 
     /// As [`open`](Self::open), for a replay: a hash that is not there yet begins empty, and no
     /// change is said.
-    pub fn replay(inner: &'i mut dyn CollectionRecords, id: u64) -> Result<Self, HashError> {
-        let anchor = inner.anchor(id)?.unwrap_or(Anchor::new(HASH));
+    pub fn replay(records: &'i mut dyn Records, id: u64) -> Result<Self, CollectionError> {
+        let anchor = records.anchor(id)?.unwrap_or(Anchor::new(HASH));
         Ok(LargeHash {
             anchor,
-            inner,
+            records,
             id,
             says: false,
         })
@@ -119,15 +71,15 @@ impl<'i> LargeHash<'i> {
     /// # Errors
     /// The image is damaged; there is no space.
     pub fn build(
-        inner: &'i mut dyn CollectionRecords,
+        records: &'i mut dyn Records,
         id: u64,
         image: &[u8],
-    ) -> Result<Self, HashError> {
+    ) -> Result<Self, CollectionError> {
         let packed = PackedHash::read(image)?;
         let leaves = (image.len() as u64 / (SPLIT - SPLIT / 4)).min(packed.len()? as u64);
         let mut hash = LargeHash {
             anchor: Anchor::new(HASH),
-            inner,
+            records,
             id,
             says: true,
         };
@@ -145,7 +97,7 @@ impl<'i> LargeHash<'i> {
                 .iter()
                 .map(|(_, field, value)| (&field[..], &value[..]));
             leaf.set_many(&each.clone().collect::<Vec<_>>())?;
-            each.for_each(|(field, value)| hash.inner.say(id, field, Some(value)));
+            each.for_each(|(field, value)| hash.records.say(id, HASH, field, Some(value)));
             hash.anchor.count += of_leaf.len() as u64;
             hash.store(of_leaf[0].0, 0, leaf)?;
         }
@@ -156,9 +108,9 @@ impl<'i> LargeHash<'i> {
     ///
     /// # Errors
     /// There is no space.
-    pub fn finish(self) -> Result<(), HashError> {
+    pub fn finish(self) -> Result<(), CollectionError> {
         let anchor = Some(&self.anchor).filter(|anchor| anchor.count > 0 || !self.says);
-        Ok(self.inner.set_anchor(self.id, anchor)?)
+        Ok(self.records.set_anchor(self.id, anchor)?)
     }
 
     /// Its fields. O(1).
@@ -171,12 +123,12 @@ impl<'i> LargeHash<'i> {
         leaf_of(place(field), self.anchor.leaves)
     }
 
-    fn leaf(&mut self, number: u64) -> Result<Option<Vec<u8>>, HashError> {
-        Ok(self.inner.leaf(self.id, number)?)
+    fn leaf(&mut self, number: u64) -> Result<Option<Vec<u8>>, CollectionError> {
+        Ok(self.records.inner(self.id, number)?)
     }
 
     /// Stores a leaf that had `before` bytes.
-    fn store(&mut self, number: u64, before: u64, leaf: HashEdit) -> Result<(), HashError> {
+    fn store(&mut self, number: u64, before: u64, leaf: HashEdit) -> Result<(), CollectionError> {
         let is_empty = leaf.is_empty()?;
         let image = leaf.into_image();
         let after = if is_empty { 0 } else { image.len() as u64 };
@@ -184,8 +136,8 @@ impl<'i> LargeHash<'i> {
         self.anchor.bytes = bytes;
         match is_empty {
             true if before == 0 => Ok(()),
-            true => Ok(self.inner.set_leaf(self.id, number, None)?),
-            false => Ok(self.inner.set_leaf(self.id, number, Some(&image))?),
+            true => Ok(self.records.set_inner(self.id, number, None)?),
+            false => Ok(self.records.set_inner(self.id, number, Some(&image))?),
         }
     }
 
@@ -194,7 +146,7 @@ impl<'i> LargeHash<'i> {
         &mut self,
         field: &[u8],
         change: impl FnOnce(&mut HashEdit) -> Result<R, EditError>,
-    ) -> Result<R, HashError> {
+    ) -> Result<R, CollectionError> {
         let number = self.leaf_of(field);
         let old = self.leaf(number)?;
         let before = old.as_ref().map_or(0, Vec::len) as u64;
@@ -208,7 +160,7 @@ impl<'i> LargeHash<'i> {
     ///
     /// # Errors
     /// The hash is damaged, or cannot be read.
-    pub fn get(&mut self, field: &[u8]) -> Result<Option<Vec<u8>>, HashError> {
+    pub fn get(&mut self, field: &[u8]) -> Result<Option<Vec<u8>>, CollectionError> {
         let number = self.leaf_of(field);
         let Some(leaf) = self.leaf(number)? else {
             return Ok(None);
@@ -221,14 +173,14 @@ impl<'i> LargeHash<'i> {
     ///
     /// # Errors
     /// The field is too long, the hash is damaged, or there is no space.
-    pub fn set(&mut self, field: &[u8], value: &[u8]) -> Result<bool, HashError> {
+    pub fn set(&mut self, field: &[u8], value: &[u8]) -> Result<bool, CollectionError> {
         if field.len() > MAX_FIELD {
             return Err(EditError::TooLong(field.len()).into());
         }
         let is_new = self.change(field, |leaf| leaf.set(field, value))?;
         self.anchor.count += u64::from(is_new);
         if self.says {
-            self.inner.say(self.id, field, Some(value));
+            self.records.say(self.id, HASH, field, Some(value));
         }
         for _ in 0..SPLITS {
             let Anchor {
@@ -249,14 +201,14 @@ impl<'i> LargeHash<'i> {
     ///
     /// # Errors
     /// The hash is damaged, or there is no space.
-    pub fn remove(&mut self, field: &[u8]) -> Result<bool, HashError> {
+    pub fn remove(&mut self, field: &[u8]) -> Result<bool, CollectionError> {
         let is_gone = self.change(field, |leaf| leaf.remove(field))?;
         if !is_gone {
             return Ok(false);
         }
         self.anchor.count = self.anchor.count.saturating_sub(1);
         if self.says {
-            self.inner.say(self.id, field, None);
+            self.records.say(self.id, HASH, field, None);
         }
         let Anchor { bytes, leaves, .. } = self.anchor;
         if leaves > 1 && bytes < leaves.saturating_mul(JOIN) {
@@ -266,7 +218,7 @@ impl<'i> LargeHash<'i> {
     }
 
     /// Splits the leaf whose turn it is.
-    fn split(&mut self) -> Result<(), HashError> {
+    fn split(&mut self) -> Result<(), CollectionError> {
         let (old, new) = split_of(self.anchor.leaves);
         self.anchor.leaves += 1;
         let Some(image) = self.leaf(old)? else {
@@ -292,7 +244,7 @@ impl<'i> LargeHash<'i> {
     }
 
     /// Joins the last two leaves that were split.
-    fn join(&mut self) -> Result<(), HashError> {
+    fn join(&mut self) -> Result<(), CollectionError> {
         let (joined, halves) = split_of(self.anchor.leaves - 1);
         let mut leaf = HashEdit::table();
         for number in halves {
@@ -319,8 +271,8 @@ impl<'i> LargeHash<'i> {
     pub fn leaves(
         &mut self,
         from: u64,
-        mut visit: impl FnMut(PackedHash<'_>) -> Result<bool, HashError>,
-    ) -> Result<u64, HashError> {
+        mut visit: impl FnMut(PackedHash<'_>) -> Result<bool, CollectionError>,
+    ) -> Result<u64, CollectionError> {
         let leaves = self.anchor.leaves;
         let mut at = from;
         while at < 1 << HASH_BITS {
@@ -340,7 +292,7 @@ impl<'i> LargeHash<'i> {
     ///
     /// # Errors
     /// The hash is damaged, cannot be read, or is too long for an image.
-    pub fn view(&mut self, fields: Option<&[&[u8]]>) -> Result<Vec<u8>, HashError> {
+    pub fn view(&mut self, fields: Option<&[&[u8]]>) -> Result<Vec<u8>, CollectionError> {
         let mut pairs: Vec<OwnedPair> = Vec::new();
         match fields {
             Some([field]) => {
@@ -377,13 +329,13 @@ impl<'i> LargeHash<'i> {
     ///
     /// # Errors
     /// As for [`view`](Self::view); those of `change`.
-    pub fn edit<R, E: From<HashError>>(
+    pub fn edit<R, E: From<CollectionError>>(
         mut self,
         fields: Option<&[&[u8]]>,
         change: impl FnOnce(&mut HashEdit) -> Result<(R, bool), E>,
     ) -> Result<(R, LargeEdit), E> {
         let view = HashEdit::of(&self.view(fields)?);
-        let mut view = view.map_err(HashError::from)?;
+        let mut view = view.map_err(CollectionError::from)?;
         view.keep_changes();
         let (result, is_changed) = change(&mut view)?;
         if !is_changed {
@@ -403,30 +355,34 @@ impl<'i> LargeHash<'i> {
         Ok((result, edit))
     }
 
-    /// Makes collection `to` a copy of it.
+    /// Makes collection `to` a copy of it. It needs a main.
     ///
     /// # Errors
     /// The hash is damaged, or there is no space.
-    pub fn copy_to(&mut self, to: u64) -> Result<(), HashError> {
+    pub fn copy_to(&mut self, to: u64) -> Result<(), CollectionError> {
         for number in leaf_numbers(self.anchor.leaves) {
             let Some(image) = self.leaf(number)? else {
                 continue;
             };
-            self.inner.set_leaf(to, number, Some(&image))?;
+            self.records.set_inner(to, number, Some(&image))?;
             for pair in PackedHash::read(&image)?.pairs() {
                 let pair = pair?;
                 let (field, value) = (pair.field.to_vec(), pair.value.to_vec());
-                self.inner.say(to, &field, Some(&value));
+                self.records.say(to, HASH, &field, Some(&value));
             }
         }
-        Ok(self.inner.set_anchor(to, Some(&self.anchor))?)
+        Ok(self.records.set_anchor(to, Some(&self.anchor))?)
     }
 
     /// A step of a scan, as [`PackedHash::scan`]: whole leaves. O(count).
     ///
     /// # Errors
     /// The hash is damaged, or cannot be read.
-    pub fn scan(&mut self, cursor: u64, count: usize) -> Result<(Vec<OwnedPair>, u64), HashError> {
+    pub fn scan(
+        &mut self,
+        cursor: u64,
+        count: usize,
+    ) -> Result<(Vec<OwnedPair>, u64), CollectionError> {
         let (mut pairs, mut looks) = (Vec::new(), count.saturating_mul(10).max(10));
         let next = self.leaves(cursor, |leaf| {
             for pair in leaf.pairs() {
@@ -447,7 +403,7 @@ impl<'i> LargeHash<'i> {
     pub fn random(
         &mut self,
         mut lot: impl FnMut(usize) -> usize,
-    ) -> Result<Option<OwnedPair>, HashError> {
+    ) -> Result<Option<OwnedPair>, CollectionError> {
         // More places than any leaf is likely to have fields. One that has more makes it begin
         // anew.
         let mean = self.anchor.count / self.anchor.leaves.max(1);
@@ -488,7 +444,7 @@ impl<'i> LargeHash<'i> {
     ///
     /// # Errors
     /// What is wrong; it cannot be read.
-    pub fn check(&mut self) -> Result<(), HashError> {
+    pub fn check(&mut self) -> Result<(), CollectionError> {
         let (mut count, mut bytes) = (0, 0);
         let leaves = self.anchor.leaves;
         for number in leaf_numbers(leaves) {
@@ -515,17 +471,6 @@ impl<'i> LargeHash<'i> {
             }
         }
     }
-}
-
-/// What came of a change of a large hash.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LargeEdit {
-    /// Nothing was changed.
-    Kept,
-    /// It was changed.
-    Changed,
-    /// Its last field was removed. Its anchor and leaves are gone; its key is to follow.
-    Emptied,
 }
 
 /// Tries of a draw that are to be expected, generously.
@@ -558,6 +503,8 @@ mod tests {
 
     use std::collections::{BTreeMap, BTreeSet};
 
+    use mneme_log::{Expiry, Stored, WriteError};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -569,7 +516,34 @@ mod tests {
         said: BTreeMap<Vec<u8>, Vec<u8>>,
     }
 
-    impl CollectionRecords for Model {
+    impl Records for Model {
+        fn read(
+            &mut self,
+            _: usize,
+            _: &[u8],
+            _: &mut dyn FnMut(Option<Stored<'_>>),
+        ) -> Result<(), WriteError> {
+            unreachable!("there are no keys")
+        }
+
+        fn put(
+            &mut self,
+            _: usize,
+            _: &[u8],
+            _: &[u8],
+            _: (ValueKind, Expiry),
+        ) -> Result<(), WriteError> {
+            unreachable!("there are no keys")
+        }
+
+        fn remove(&mut self, _: usize, _: &[u8]) -> Result<bool, WriteError> {
+            unreachable!("there are no keys")
+        }
+
+        fn touch(&mut self, _: usize, _: &[u8]) -> Result<(), WriteError> {
+            unreachable!("there are no keys")
+        }
+
         fn new_collection(&mut self) -> u64 {
             1
         }
@@ -583,11 +557,11 @@ mod tests {
             Ok(())
         }
 
-        fn leaf(&mut self, _: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
+        fn inner(&mut self, _: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
             Ok(self.leaves.get(&number).cloned())
         }
 
-        fn set_leaf(&mut self, _: u64, n: u64, image: Option<&[u8]>) -> Result<(), WriteError> {
+        fn set_inner(&mut self, _: u64, n: u64, image: Option<&[u8]>) -> Result<(), WriteError> {
             match image {
                 Some(image) => drop(self.leaves.insert(n, image.to_vec())),
                 None => assert!(self.leaves.remove(&n).is_some(), "removed twice"),
@@ -595,7 +569,7 @@ mod tests {
             Ok(())
         }
 
-        fn say(&mut self, _: u64, field: &[u8], value: Option<&[u8]>) {
+        fn say(&mut self, _: u64, _: ValueKind, field: &[u8], value: Option<&[u8]>) {
             match value {
                 Some(value) => drop(self.said.insert(field.to_vec(), value.to_vec())),
                 None => drop(self.said.remove(field)),
@@ -676,7 +650,7 @@ mod tests {
                             if field % 2 == 1 {
                                 view.remove(&two)?;
                             }
-                            Ok::<_, HashError>((is_new, true))
+                            Ok::<_, CollectionError>((is_new, true))
                         });
                         let is_new = map.insert(one, b"edited".to_vec()).is_none();
                         if field % 2 == 1 {

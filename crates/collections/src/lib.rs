@@ -25,23 +25,31 @@
 use mneme_log::ValueKind;
 
 mod check;
+mod collection_type;
 mod elements;
 mod error;
 mod hash;
 mod hash_edit;
+mod hash_type;
 mod keyed;
 mod large_hash;
 pub mod listpack;
 mod packed_hash;
+mod records;
 
 pub use check::check_while;
-pub use elements::{apply, is_same, replay, scan_collection};
-pub use error::{Damage, EditError, HashError};
+pub use collection_type::{CollectionType, LargeEdit};
+pub use elements::{
+    apply, copy_collection, element_of_collection, is_same, replay, scan_collection,
+};
+pub use error::{CollectionError, Damage, EditError};
 pub use hash::{Hash, OwnedPair};
 pub use hash_edit::{HashEdit, Limits};
-pub use keyed::{MAX_PACKED, edit_hash, outgrows, with_large_hash};
-pub use large_hash::{CollectionRecords, LARGE_HASH, LargeEdit, LargeHash};
+pub use hash_type::HashType;
+pub use keyed::{Form, MAX_PACKED, anchor_of, decide_packed, edit, put, with_large};
+pub use large_hash::{LARGE_HASH, LargeHash};
 pub use packed_hash::{PackedHash, Pair, Step};
+pub use records::Records;
 
 /// The kind of a record whose value is a hash.
 pub const HASH: ValueKind = match ValueKind::new(1) {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use mneme_collections::{EditError, HASH, Hash, HashError, LARGE_HASH, Limits, check_while};
+use mneme_collections::{CollectionError, EditError, HASH, Hash, LARGE_HASH, Limits, check_while};
 use mneme_log::{Expiry, LogStore, UpdatePolicy, ValueKind};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -87,8 +87,8 @@ fn take(step: Step, hash: Hash<'_, '_>, model: &mut Model) {
                 (number.to_string() == text).then_some(number)
             });
             match (hash.increment(&field, by), old) {
-                (Err(HashError::Edit(EditError::NotAnInteger)), None) => {}
-                (Err(HashError::Edit(EditError::Overflow)), Some(old)) => {
+                (Err(CollectionError::Edit(EditError::NotAnInteger)), None) => {}
+                (Err(CollectionError::Edit(EditError::Overflow)), Some(old)) => {
                     assert_eq!(old.checked_add(by), None);
                 }
                 (sum, old) => {
@@ -145,7 +145,8 @@ fn a_hash_refuses_a_value_of_another_kind_and_a_string_refuses_a_hash() {
     let store = store(UpdatePolicy::Append);
     store.put(b"k", b"text").unwrap();
     let hash = Hash::of(&store, b"k").unwrap();
-    let is_wrong = |error| matches!(error, HashError::WrongKind(of) if of.found.number() == 0);
+    let is_wrong =
+        |error| matches!(error, CollectionError::WrongKind(of) if of.found.number() == 0);
     assert!(is_wrong(hash.get(b"f").unwrap_err()));
     assert!(is_wrong(hash.set(b"f", b"v").unwrap_err()));
     assert!(is_wrong(hash.remove(b"f").unwrap_err()));
@@ -174,11 +175,13 @@ fn a_change_keeps_the_expiry_and_one_that_changes_nothing_stores_nothing() {
         assert!(!hash.remove(b"none").unwrap());
         let refused = hash.change(|edit| {
             edit.set(b"h", b"x")?;
-            edit.increment(b"f", 1).map(drop).map_err(HashError::from)
+            edit.increment(b"f", 1)
+                .map(drop)
+                .map_err(CollectionError::from)
         });
         assert!(matches!(
             refused,
-            Err(HashError::Edit(EditError::NotAnInteger))
+            Err(CollectionError::Edit(EditError::NotAnInteger))
         ));
         assert_eq!(hash.len().unwrap(), 2);
         assert!(watch.is_unchanged());

@@ -11,12 +11,12 @@
 
 use std::sync::Arc;
 
-use mneme_collections::HashError;
+use mneme_collections::CollectionError;
 use mneme_journal::{
     BaseName, BaseWriter, JournalError, Options, Position, Reader, Runs, remove_bases_before,
 };
 use mneme_log::feed::{COLLECTIONS, Item, append_change, binding};
-use mneme_log::{Cursor, DATABASES, Expiry, LogStore, Stored, WriteError, element_key};
+use mneme_log::{Cursor, DATABASES, Expiry, LogStore, Stored, ValueKind, WriteError, element_key};
 use mneme_sys::fault::without;
 use mneme_sys::medium::Directory;
 use mneme_tree::Store;
@@ -125,12 +125,11 @@ pub(crate) struct ElementScan {
 }
 
 impl ElementScan {
-    /// Visits some elements, by their [keys](element_key), with their values. Returns false at the
-    /// end.
+    /// Visits some elements, as the change feed says them. Returns false at the end.
     pub fn visit(
         &mut self,
         home: &LogStore,
-        mut each: impl FnMut(&[u8], &[u8]),
+        mut each: impl FnMut(Item<'_>),
     ) -> Result<bool, DurableError> {
         let Some(id) = self.found.last().copied() else {
             let cursor = self.cursor.unwrap_or(Cursor::START);
@@ -142,10 +141,18 @@ impl ElementScan {
             self.cursor = Some(next);
             return Ok(true);
         };
-        let visit = |element: &[u8], value: &[u8]| each(&element_key(id, element), value);
+        let visit = |kind: ValueKind, element: &[u8], bytes: &[u8]| {
+            each(Item::Put {
+                root: COLLECTIONS,
+                key: &element_key(id, element),
+                kind: kind.number(),
+                expiry: Expiry::Never,
+                bytes,
+            });
+        };
         let scanned = mneme_collections::scan_collection(home, id, self.at, VISITED, visit);
         self.at = scanned.map_err(|error| match error {
-            HashError::Store(error) => DurableError::from(error),
+            CollectionError::Store(error) => DurableError::from(error),
             error => DurableError::from(WriteError::Reap(error.to_string())),
         })?;
         if self.at == 0 {
@@ -270,15 +277,7 @@ impl Checkpoint {
         let home = &self.source.shared.home;
         let Some(root) = roots.first().copied() else {
             // What the keys of all databases lead to comes last.
-            return elements.visit(home, |key, bytes| {
-                append(Item::Put {
-                    root: COLLECTIONS,
-                    key,
-                    kind: 0,
-                    expiry: Expiry::Never,
-                    bytes,
-                });
-            });
+            return elements.visit(home, append);
         };
         let visit = |key: &[u8], stored: Stored<'_>| {
             append(Item::Put {

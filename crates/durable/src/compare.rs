@@ -4,8 +4,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use mneme_collections::{HashError, LargeHash};
-use mneme_log::{Cursor, Evict, LogStore, Stored, Transaction, WriteError, element_of};
+use mneme_collections::CollectionError;
+use mneme_log::feed::Item;
+use mneme_log::{Cursor, Evict, LogStore, Stored, WriteError, element_of};
 
 use crate::DurableError;
 use crate::checkpoint::{BaseSource, ElementScan};
@@ -115,9 +116,9 @@ fn compare(home: &LogStore, copy: &LogStore, goes_on: &GoesOn<'_>) -> Result<u64
     loop {
         goes_on()?;
         let mut found: Result<Option<Vec<u8>>, DurableError> = Ok(None);
-        let goes_on = elements.visit(home, |key, value| {
-            if let Ok(None) = found {
-                found = match has_element(copy, key, value) {
+        let goes_on = elements.visit(home, |put| {
+            if let (Ok(None), Item::Put { key, bytes, .. }) = (&found, put) {
+                found = match has_element(copy, key, bytes) {
                     Ok(true) => Ok(None),
                     Ok(false) => Ok(Some(key.to_vec())),
                     Err(error) => Err(error.into()),
@@ -126,7 +127,9 @@ fn compare(home: &LogStore, copy: &LogStore, goes_on: &GoesOn<'_>) -> Result<u64
         })?;
         if let Some(key) = found? {
             let element = key.get(8..).unwrap_or_default().escape_ascii();
-            return differs(format!("they have another field {element} of a large hash"));
+            return differs(format!(
+                "they have another element {element} of a large value"
+            ));
         }
         if !goes_on {
             break;
@@ -144,10 +147,9 @@ fn has_element(store: &LogStore, key: &[u8], value: &[u8]) -> Result<bool, Write
     let Some((id, element)) = element_of(key) else {
         return Ok(false);
     };
-    let get = |t: &mut Transaction<'_>| LargeHash::open(t, id)?.get(element);
-    match store.transaction(get) {
+    match mneme_collections::element_of_collection(store, id, element) {
         Ok(found) => Ok(found.is_some_and(|found| found == value)),
-        Err(HashError::Store(error)) => Err(error),
+        Err(CollectionError::Store(error)) => Err(error),
         Err(_) => Ok(false),
     }
 }

@@ -11,7 +11,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use mneme_journal::{BasePart, BaseReader, Identity, Position, Reader, bases};
-use mneme_log::feed::{COLLECTIONS, Item, bound, entries};
+use mneme_log::feed::{Item, bound, entries};
 use mneme_log::{Evict, Expiry, LogStore};
 use mneme_sys::Clock;
 use mneme_sys::fault::without;
@@ -492,7 +492,7 @@ fn apply_tree(
         let goes_on = records.visit(VISITED, |record| {
             bytes += (record.key.len() + record.value.len()) as u64;
             match (record.kind, record.expiry) {
-                (0, Expiry::Never) if record.root != COLLECTIONS => {
+                (0, Expiry::Never) => {
                     let pair = (record.key, record.value);
                     replay.gather(&mut batch, position, record.root, pair)
                 }

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use mneme_collections::HashError;
+use mneme_collections::CollectionError;
 use mneme_log::feed::{Assembly, COLLECTIONS, Entry, Item, bound, entries};
 use mneme_log::{
     Cursor, DATABASES, Database, Decision, Expiry, LogStore, Stored, ValueKind, WriteError,
@@ -69,7 +69,7 @@ fn plain_put<'e>(entry: &Entry<'e>) -> Result<Option<(u64, ReplayPair<'e>)>, Dur
                 bytes,
             }),
             None,
-        ) if root != COLLECTIONS => Some((root, (key, bytes))),
+        ) => Some((root, (key, bytes))),
         _ => None,
     })
 }
@@ -238,10 +238,10 @@ impl<'s> Replay<'s> {
                 expiry,
                 bytes,
             } => {
-                if root == COLLECTIONS {
-                    return self.element(position, key, Some(bytes));
-                }
                 let kind = ValueKind::new(kind).ok_or(unknown("a value of an unknown kind"))?;
+                if root == COLLECTIONS {
+                    return self.element(position, key, Some((kind, bytes)));
+                }
                 if let Some(database) = self.place(position, root)? {
                     let store = self.store;
                     self.with_space(|| match kind.is_large() {
@@ -344,7 +344,7 @@ impl<'s> Replay<'s> {
         &mut self,
         position: u64,
         key: &[u8],
-        value: Option<&[u8]>,
+        value: Option<(ValueKind, &[u8])>,
     ) -> Result<(), DurableError> {
         let what = "an element of no collection";
         let unknown = DurableError::Unknown { what, position };
@@ -353,7 +353,7 @@ impl<'s> Replay<'s> {
         self.with_space(|| {
             let replayed = mneme_collections::replay(store, id, element, value);
             replayed.map_err(|error| match error {
-                HashError::Store(error) => error,
+                CollectionError::Store(error) => error,
                 // A collection that was not there begins empty, and what this has stored is sound.
                 error => WriteError::Reap(error.to_string()),
             })
@@ -399,7 +399,10 @@ impl<'s> Replay<'s> {
         }
         let main = database.get_kind(key, kind.large())?;
         match main.and_then(|main| collection_of(&main)) {
-            Some(id) => self.element(position, &element_key(id, element), value),
+            Some(id) => {
+                let value = value.map(|value| (kind, value));
+                self.element(position, &element_key(id, element), value)
+            }
             None => Ok(()),
         }
     }

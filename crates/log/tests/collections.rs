@@ -41,7 +41,7 @@ fn set(
     for number in leaf_numbers(LEAVES) {
         t.put_inner(id, number, &[round; 300])?;
     }
-    t.say(id, b"element", Some(&[round]));
+    t.say(id, PACKED, b"element", Some(&[round]));
     match found {
         Some(_) => t.database(database)?.touch(key),
         None => t
@@ -317,7 +317,7 @@ fn a_listener_receives_the_key_of_a_collection_that_changes() {
             let main = t
                 .database(7)?
                 .read(b"n", |stored| collection_of(stored.unwrap().value))?;
-            t.say(main.unwrap(), b"long", Some(&[8; 100_000]));
+            t.say(main.unwrap(), PACKED, b"long", Some(&[8; 100_000]));
             Ok::<_, WriteError>(())
         };
         store.transaction(set_long).unwrap();

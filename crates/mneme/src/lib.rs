@@ -60,7 +60,7 @@ pub use mneme_log::{
     Updated, Value, ValueKind, Watch, Work, WriteError, WrongKind,
 };
 
-pub use mneme_collections::{Damage, EditError, Hash, HashEdit, HashError, PackedHash};
+pub use mneme_collections::{CollectionError, Damage, EditError, Hash, HashEdit, PackedHash};
 
 pub use mneme_log::lent;
 

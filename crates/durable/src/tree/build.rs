@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mneme_journal::Identity;
-use mneme_log::feed::{COLLECTIONS, Item};
-use mneme_log::{ChangeFeed, Cursor, Expiry, LogStore, Stored};
+use mneme_log::feed::Item;
+use mneme_log::{ChangeFeed, Cursor, LogStore, Stored};
 use mneme_sys::Clock;
 use mneme_sys::fault::without;
 
@@ -143,15 +143,8 @@ pub(crate) fn adopt(
     let mut elements = ElementScan::default();
     loop {
         let (mut failed, mut bytes) = (None, 0);
-        let goes_on = elements.visit(home, |key, value| {
-            let put = Item::Put {
-                root: COLLECTIONS,
-                key,
-                kind: 0,
-                expiry: Expiry::Never,
-                bytes: value,
-            };
-            bytes += key.len() + value.len();
+        let goes_on = elements.visit(home, |put| {
+            bytes += put.encoded_len();
             if let Err(error) = build.replica.item(0, put) {
                 failed.get_or_insert(error);
             }

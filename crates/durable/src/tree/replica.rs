@@ -262,7 +262,7 @@ impl Replica {
         if found == of.large().number()
             && let Some(id) = collection_of(old)
         {
-            let record = value.map(|value| layout::encode(0, Expiry::Never, value));
+            let record = value.map(|value| layout::encode(kind, Expiry::Never, value));
             return self.set(COLLECTIONS, &element_key(id, element), record);
         }
         if found != kind {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use mneme_collections::{Damage, EditError, HashError};
+use mneme_collections::{CollectionError, Damage, EditError};
 use mneme_log::{BatchError, MAX_KEY, ReadError, WriteError};
 
 /// Why a change is refused if the change feed has no space: its content does not become durable.
@@ -197,12 +197,12 @@ impl From<Damage> for Failure {
     }
 }
 
-impl From<HashError> for Failure {
-    fn from(error: HashError) -> Self {
+impl From<CollectionError> for Failure {
+    fn from(error: CollectionError) -> Self {
         match error {
-            HashError::WrongKind(_) => Failure::WrongType,
-            HashError::Store(error) => error.into(),
-            HashError::Edit(error) => error.into(),
+            CollectionError::WrongKind(_) => Failure::WrongType,
+            CollectionError::Store(error) => error.into(),
+            CollectionError::Edit(error) => error.into(),
             error => Failure::Store(error.to_string()),
         }
     }

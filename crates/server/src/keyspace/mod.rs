@@ -4,14 +4,12 @@
 //! atomic; those of a closure given to [`Keyspace::atomically`] are atomic together, and so are all
 //! those within a transaction.
 
+mod collections;
 mod records;
 
 use std::ops::Range;
 
-use mneme_collections::{HASH, HashEdit, HashError, LARGE_HASH, LargeHash, PackedHash, outgrows};
-use mneme_log::{
-    Decision, Elements, Expiry, LogStore, Part, Patch, Stored, Updated, ValueKind, WriteError,
-};
+use mneme_log::{Decision, Expiry, LogStore, Part, Patch, Stored, Updated, ValueKind};
 
 use crate::command::Failure;
 use crate::counters::Counters;
@@ -25,14 +23,6 @@ pub(crate) struct Keyspace<'a> {
     events: Option<EventNotes<'a>>,
     database: usize,
     transaction: Option<&'a mut (dyn RecordOperations + 'a)>,
-}
-
-/// A hash as a command meets it.
-pub(crate) enum HashForm<'b, L> {
-    /// All of it.
-    Packed(PackedHash<'b>),
-    /// What was asked of a large one.
-    Large(L),
 }
 
 impl<'a> Keyspace<'a> {
@@ -125,115 +115,6 @@ impl<'a> Keyspace<'a> {
         result
     }
 
-    /// Calls `visit` with those of `fields` that the hash under `key` has, or more, and counts a
-    /// hit or a miss. `None`: with all.
-    pub fn read_hash<R>(
-        &mut self,
-        key: &[u8],
-        fields: Option<&[&[u8]]>,
-        visit: impl FnOnce(Option<PackedHash<'_>>) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
-        self.read_small_or_large(
-            key,
-            |hash| hash.view(fields),
-            |hash| {
-                visit(match hash {
-                    Some(HashForm::Packed(hash)) => Some(hash),
-                    Some(HashForm::Large(ref view)) => Some(PackedHash::read(view)?),
-                    None => None,
-                })
-            },
-        )
-    }
-
-    /// Calls `visit` with the hash under `key`, if it is packed, or with what `of_large` says of a
-    /// large one, and counts a hit or a miss. `of_large` may run again: the last run counts.
-    pub fn read_small_or_large<L, R>(
-        &mut self,
-        key: &[u8],
-        mut of_large: impl FnMut(&mut LargeHash<'_>) -> Result<L, HashError>,
-        visit: impl FnOnce(Option<HashForm<'_, L>>) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
-        let (mut visit, mut result) = (Some(visit), None);
-        loop {
-            let packed = self.read_kind_uncounted(key, HASH, |image| {
-                let packed = image.map(PackedHash::read).transpose();
-                let found = packed.is_ok_and(|packed| packed.is_some());
-                if let Some(visit) = visit.take() {
-                    let hash = packed.map_err(Failure::from);
-                    result = Some(hash.and_then(|hash| visit(hash.map(HashForm::Packed))));
-                }
-                found
-            });
-            match packed {
-                Ok(found) => {
-                    self.count_of(key, found);
-                    break;
-                }
-                Err(Failure::WrongType) => {}
-                Err(failure) => return Err(failure),
-            }
-            let said = self.with_large_hash(key, &mut of_large)?;
-            if let Some(said) = said {
-                self.count(true);
-                return match visit.take() {
-                    Some(visit) => visit(Some(HashForm::Large(said))),
-                    None => break,
-                };
-            }
-            if self
-                .kind(key)?
-                .is_some_and(|kind| kind != HASH && kind != LARGE_HASH)
-            {
-                self.count(true);
-                return Err(Failure::WrongType);
-            }
-        }
-        let nothing = || Err(Failure::Store("a transaction has read no record".into()));
-        result.unwrap_or_else(nothing)
-    }
-
-    /// Calls `work` with the large hash that `key` leads to. `None`: it leads to none. `work` may
-    /// run again: the last run counts.
-    pub fn with_large_hash<R>(
-        &mut self,
-        key: &[u8],
-        mut work: impl FnMut(&mut LargeHash<'_>) -> Result<R, HashError>,
-    ) -> Result<Option<R>, Failure> {
-        self.atomically(|keyspace| {
-            let (database, mut result) = (keyspace.database, None);
-            let Some(transaction) = &mut keyspace.transaction else {
-                return Ok(None);
-            };
-            transaction.with_large_hash(database, key, &mut |mut hash| {
-                result = Some(work(&mut hash)?);
-                Ok(())
-            })?;
-            Ok(result)
-        })
-    }
-
-    /// Makes `to`, a database and a key there, a large hash with what the one under `key` has.
-    pub fn copy_large_hash(
-        &mut self,
-        key: &[u8],
-        to: (usize, &[u8]),
-        expiry: Expiry,
-    ) -> Result<(), Failure> {
-        self.atomically(|keyspace| {
-            let database = keyspace.database;
-            let Some(transaction) = &mut keyspace.transaction else {
-                return Ok(());
-            };
-            let id = transaction.new_collection();
-            transaction.with_large_hash(database, key, &mut |mut hash| Ok(hash.copy_to(id)?))?;
-            let main = mneme_log::main_of(id);
-            keyspace
-                .other(to.0)
-                .put_kind(to.1, &main, LARGE_HASH, expiry)
-        })
-    }
-
     /// Calls `visit` with the value of `key`, of whatever kind. It may run again: the last run
     /// counts. Counts neither a hit nor a miss.
     pub fn read_stored<R>(
@@ -252,7 +133,7 @@ impl<'a> Keyspace<'a> {
         visit: &mut dyn FnMut(Option<Stored<'_>>),
     ) -> Result<(), Failure> {
         match &mut self.transaction {
-            Some(transaction) => transaction.read(self.database, key, visit),
+            Some(transaction) => Ok(transaction.read(self.database, key, visit)?),
             None => self.atomically(|keyspace| keyspace.visit_stored(key, &mut *visit)),
         }
     }
@@ -329,7 +210,7 @@ impl<'a> Keyspace<'a> {
     /// When `key` expires; `None` if it does not exist.
     pub fn expiry(&mut self, key: &[u8]) -> Result<Option<Expiry>, Failure> {
         match &mut self.transaction {
-            Some(transaction) => transaction.expiry(self.database, key),
+            Some(transaction) => Ok(transaction.expiry(self.database, key)?),
             None => Ok(self.store.database(self.database)?.expiry(key)?),
         }
     }
@@ -337,7 +218,7 @@ impl<'a> Keyspace<'a> {
     /// The kind of the value of `key`; `None` if it does not exist.
     pub fn kind(&mut self, key: &[u8]) -> Result<Option<ValueKind>, Failure> {
         match &mut self.transaction {
-            Some(transaction) => transaction.kind(self.database, key),
+            Some(transaction) => Ok(transaction.kind(self.database, key)?),
             None => Ok(self.store.database(self.database)?.kind(key)?),
         }
     }
@@ -346,7 +227,7 @@ impl<'a> Keyspace<'a> {
     /// grow; `None` if it does not exist.
     pub fn record_bytes(&mut self, key: &[u8]) -> Result<Option<u64>, Failure> {
         match &mut self.transaction {
-            Some(transaction) => transaction.record_bytes(self.database, key),
+            Some(transaction) => Ok(transaction.record_bytes(self.database, key)?),
             None => Ok(self.store.database(self.database)?.record_bytes(key)?),
         }
     }
@@ -431,61 +312,6 @@ impl<'a> Keyspace<'a> {
         decide: impl FnMut(Option<Stored<'_>>) -> Decision,
     ) -> Result<Updated, Failure> {
         self.update_kind(key, None, decide)
-    }
-
-    /// Lets `change` change those of `fields` that the hash under `key` has, and say whether it
-    /// did. `change` gets these fields, or more, and changes no others; none where there is no
-    /// hash. A hash that is empty afterwards is removed with its key. `change` may be called again,
-    /// as `decide` of [`update`](Self::update). Returns the result of the last call, and what
-    /// became of the key.
-    pub fn update_hash<R>(
-        &mut self,
-        key: &[u8],
-        fields: &[&[u8]],
-        mut change: impl FnMut(&mut HashEdit) -> Result<(R, bool), Failure>,
-    ) -> Result<(R, Updated), Failure> {
-        let undecided = || Failure::Store("an update has asked for nothing".into());
-        if self.transaction.is_none() {
-            let (mut result, mut is_large) = (Err(undecided()), false);
-            let decide = |stored: Option<Stored<'_>>, elements: &mut Elements| {
-                let old = stored.map(|stored| stored.value);
-                let decided = HashEdit::decide(old, Some(elements), &mut change);
-                let decided = decided.and_then(|(value, decision)| {
-                    is_large = matches!(&decision, Decision::Replace(image) if outgrows(image)?);
-                    Ok((value, decision))
-                });
-                let (last, decision) = match decided {
-                    Ok((value, _)) if is_large => (Ok(value), Decision::Keep),
-                    Ok((value, decision)) => (Ok(value), decision),
-                    Err(failure) => (Err(failure), Decision::Keep),
-                };
-                result = last;
-                decision
-            };
-            let database = self.store.database(self.database)?;
-            match database.update_elements(key, HASH, decide) {
-                Err(WriteError::WrongKind(wrong)) if wrong.found == LARGE_HASH => {}
-                updated => {
-                    let updated = updated?;
-                    if !is_large {
-                        return Ok((result?, self.changed(key, updated)));
-                    }
-                }
-            }
-        }
-        let (number, mut result) = (self.database, None);
-        let updated = self.atomically_on(&[(number, key)], |keyspace| {
-            let Some(transaction) = &mut keyspace.transaction else {
-                return Err(undecided());
-            };
-            transaction.edit_hash(number, key, fields, &mut |hash| {
-                let (value, is_changed) = change(hash)?;
-                result = Some(value);
-                Ok(is_changed)
-            })
-        })?;
-        let result = result.ok_or_else(undecided)?;
-        Ok((result, self.changed(key, updated)))
     }
 
     /// As [`update`](Self::update), for a value of this kind, which the new value has too. `None`

@@ -106,10 +106,10 @@ impl<'a> Transaction<'a> {
         inner.remove(&inner_key(id, number))
     }
 
-    /// Says in the change feed that an element of a collection has this value now; `None`: that the
-    /// collection does not have the element. The key of an element has at most
+    /// Says in the change feed that an element of a collection of this kind has this value now;
+    /// `None`: that the collection does not have the element. The key of an element has at most
     /// [`MAX_KEY`](crate::MAX_KEY) bytes.
-    pub fn say(&mut self, id: u64, element: &[u8], value: Option<&[u8]>) {
+    pub fn say(&mut self, id: u64, kind: ValueKind, element: &[u8], value: Option<&[u8]>) {
         // Listeners learn of the key alone.
         if self.store.feed.kept().is_none() {
             return;
@@ -119,7 +119,8 @@ impl<'a> Transaction<'a> {
         said.bytes.extend_from_slice(element);
         said.bytes.extend_from_slice(value.unwrap_or_default());
         let key = size_of::<u64>() + element.len();
-        said.lengths.push((key, value.map(<[u8]>::len)));
+        let value = value.map(|value| (kind.number(), value.len()));
+        said.lengths.push((key, value));
     }
 
     /// Says in the change feed that the sweep of a collection begins.

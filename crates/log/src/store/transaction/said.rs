@@ -10,8 +10,9 @@ use crate::records::expiry::Expiry;
 #[derive(Default)]
 pub(super) struct Said {
     pub bytes: Vec<u8>,
-    /// Bytes of each key, and of the value; `None`: the element is removed.
-    pub lengths: Vec<(usize, Option<usize>)>,
+    /// Bytes of each key, and the collection's kind with the bytes of the value; `None`: the element
+    /// is removed.
+    pub lengths: Vec<(usize, Option<(u8, usize)>)>,
     /// Collections whose sweep begins.
     pub swept: Vec<[u8; 8]>,
 }
@@ -26,13 +27,13 @@ impl Said {
         let mut rest = self.bytes.as_slice();
         let elements = self.lengths.iter().map(move |&(key, value)| {
             let (key, behind) = rest.split_at(key);
-            let (bytes, behind) = behind.split_at(value.unwrap_or_default());
+            let (bytes, behind) = behind.split_at(value.map_or(0, |(_, bytes)| bytes));
             rest = behind;
             match value {
-                Some(_) => Item::Put {
+                Some((kind, _)) => Item::Put {
                     root: COLLECTIONS,
                     key,
-                    kind: 0,
+                    kind,
                     expiry: Expiry::Never,
                     bytes,
                 },

@@ -193,7 +193,17 @@ fn transfer(
         return Ok(None);
     };
     match kind.is_large() && moved == Moved::Copied {
-        true => keyspace.copy_large_hash(key, to, expiry)?,
+        true => {
+            let value = &value[..];
+            keyspace.copy_large(
+                Stored {
+                    value,
+                    kind,
+                    expiry,
+                },
+                to,
+            )?;
+        }
         false => keyspace.other(to.0).put_kind(to.1, &value, kind, expiry)?,
     }
     if is_there {

@@ -1,8 +1,8 @@
 //! `HGET`, `HMGET`, `HEXISTS`, `HSTRLEN`, `HLEN`: what a hash holds.
 
 use crate::command::*;
-use crate::keyspace::HashForm;
 use mneme_collections::listpack::Element;
+use mneme_collections::{Form, HashType, LargeHash, PackedHash};
 
 pub(super) static HGET: Command = Command {
     name: "hget",
@@ -95,14 +95,15 @@ pub(super) static HLEN: Command = Command {
     arguments: &[Argument::key("key")],
     run: |call| {
         let key = call.args.at(1);
-        let len = |hash: Option<HashForm<'_, u64>>| {
+        let of_large = |hash: LargeHash<'_>| Ok(hash.count() as usize);
+        let len = |hash: Option<Form<PackedHash<'_>, usize>>| {
             Ok(match hash {
                 None => 0,
-                Some(HashForm::Packed(hash)) => hash.len()?,
-                Some(HashForm::Large(len)) => len as usize,
+                Some(Form::Packed(hash)) => hash.len()?,
+                Some(Form::Large(len)) => len,
             })
         };
-        let len = (call.keyspace).read_small_or_large(key, |hash| Ok(hash.count()), len)?;
+        let len = (call.keyspace).read_collection::<HashType, _, _>(key, of_large, len)?;
         call.reply.integer(len as i64);
         Ok(())
     },

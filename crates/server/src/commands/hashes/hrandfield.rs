@@ -6,8 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use super::hget::element;
 use crate::command::*;
-use crate::keyspace::HashForm;
-use mneme_collections::{LargeHash, Pair};
+use mneme_collections::{Form, HashType, LargeHash, Pair};
 
 pub(super) static HRANDFIELD: Command = Command {
     name: "hrandfield",
@@ -38,22 +37,23 @@ fn run(call: &mut Call<'_>) -> Outcome {
         return several(call);
     }
     let (key, reply) = (call.args.at(1), &mut call.reply);
-    let one = |hash: &mut LargeHash<'_>| {
+    let one = |mut hash: LargeHash<'_>| {
         let mut lot = Lot::new();
         hash.random(|bound| lot.below(bound))
     };
-    call.keyspace.read_small_or_large(key, one, |hash| {
-        match hash {
-            None => reply.null(),
-            Some(HashForm::Packed(hash)) => {
-                let pair = hash.nth(Lot::new().below(hash.len()?))?;
-                element(reply, pair.map(|pair| pair.field));
+    call.keyspace
+        .read_collection::<HashType, _, _>(key, one, |hash| {
+            match hash {
+                None => reply.null(),
+                Some(Form::Packed(hash)) => {
+                    let pair = hash.nth(Lot::new().below(hash.len()?))?;
+                    element(reply, pair.map(|pair| pair.field));
+                }
+                Some(Form::Large(Some((field, _)))) => reply.bulk(&field),
+                Some(Form::Large(None)) => reply.null(),
             }
-            Some(HashForm::Large(Some((field, _)))) => reply.bulk(&field),
-            Some(HashForm::Large(None)) => reply.null(),
-        }
-        Ok(())
-    })
+            Ok(())
+        })
 }
 
 fn several(call: &mut Call<'_>) -> Outcome {

@@ -5,9 +5,8 @@ use super::hget::element;
 use crate::command::*;
 use crate::commands::generic::{ScanOptions, cursor};
 use crate::glob::Steps;
-use crate::keyspace::HashForm;
 use mneme_collections::listpack::Element;
-use mneme_collections::{LargeHash, Pair, Step};
+use mneme_collections::{Form, HashType, LargeHash, Pair, Step};
 
 pub(super) static HSCAN: Command = Command {
     name: "hscan",
@@ -38,46 +37,47 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let options = ScanOptions::of(call, 3, false);
     let (key, reply) = (call.args.at(1), &mut call.reply);
     let count = options.as_ref().map_or(0, |options| options.count);
-    let large = |hash: &mut LargeHash<'_>| hash.scan(from, count);
-    call.keyspace.read_small_or_large(key, large, |hash| {
-        let mut step = match &hash {
-            None => Step {
-                pairs: Vec::new(),
-                next: 0,
-            },
-            Some(HashForm::Packed(hash)) if hash.is_table() => hash.scan(from, count)?,
-            Some(HashForm::Packed(hash)) => Step {
-                pairs: hash.pairs().collect::<Result<_, _>>()?,
-                next: 0,
-            },
-            Some(HashForm::Large((pairs, next))) => {
-                let owned = pairs.iter().map(|(field, value)| Pair {
-                    field: Element::Bytes(field),
-                    value: Element::Bytes(value),
-                });
-                Step {
-                    pairs: owned.collect(),
-                    next: *next,
+    let large = |mut hash: LargeHash<'_>| hash.scan(from, count);
+    call.keyspace
+        .read_collection::<HashType, _, _>(key, large, |hash| {
+            let mut step = match &hash {
+                None => Step {
+                    pairs: Vec::new(),
+                    next: 0,
+                },
+                Some(Form::Packed(hash)) if hash.is_table() => hash.scan(from, count)?,
+                Some(Form::Packed(hash)) => Step {
+                    pairs: hash.pairs().collect::<Result<_, _>>()?,
+                    next: 0,
+                },
+                Some(Form::Large((pairs, next))) => {
+                    let owned = pairs.iter().map(|(field, value)| Pair {
+                        field: Element::Bytes(field),
+                        value: Element::Bytes(value),
+                    });
+                    Step {
+                        pairs: owned.collect(),
+                        next: *next,
+                    }
                 }
+            };
+            let pattern = match hash {
+                Some(_) => options?.pattern,
+                None => None,
+            };
+            let steps = Steps::default();
+            if let Some(pattern) = pattern {
+                let matches = |field: &[u8]| steps.matches(pattern, field);
+                step.pairs.retain(|pair| pair.field.with_bytes(matches));
+                steps.check()?;
             }
-        };
-        let pattern = match hash {
-            Some(_) => options?.pattern,
-            None => None,
-        };
-        let steps = Steps::default();
-        if let Some(pattern) = pattern {
-            let matches = |field: &[u8]| steps.matches(pattern, field);
-            step.pairs.retain(|pair| pair.field.with_bytes(matches));
-            steps.check()?;
-        }
-        reply.array(2);
-        reply.bulk(itoa::Buffer::new().format(step.next).as_bytes());
-        reply.array(2 * step.pairs.len());
-        for pair in &step.pairs {
-            element(reply, Some(pair.field));
-            element(reply, Some(pair.value));
-        }
-        Ok(())
-    })
+            reply.array(2);
+            reply.bulk(itoa::Buffer::new().format(step.next).as_bytes());
+            reply.array(2 * step.pairs.len());
+            for pair in &step.pairs {
+                element(reply, Some(pair.field));
+                element(reply, Some(pair.value));
+            }
+            Ok(())
+        })
 }

@@ -106,12 +106,10 @@ fn usage(call: &mut Call<'_>) -> Outcome {
         call.reply.null();
         return Ok(());
     };
-    let led_to = call
-        .keyspace
-        .with_large_hash(key, |hash| Ok(hash.bytes()))?;
+    let led_to = call.keyspace.bytes_led_to(key)?;
     let stats = call.server.stats();
     let index = stats.index_used_bytes / stats.records.max(1);
-    let bytes = record + index + led_to.unwrap_or(0);
+    let bytes = record + index + led_to;
     call.reply.integer(bytes as i64);
     Ok(())
 }

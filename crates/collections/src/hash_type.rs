@@ -1,0 +1,69 @@
+//! What makes a hash a type of collections.
+
+use mneme_log::{Decision, Elements, ValueKind};
+
+use crate::HASH;
+use crate::collection_type::{CollectionType, LargeEdit};
+use crate::error::{CollectionError, Damage};
+use crate::hash_edit::HashEdit;
+use crate::keyed::MAX_PACKED;
+use crate::large_hash::{LargeHash, MAX_FIELD};
+use crate::packed_hash::PackedHash;
+use crate::records::Records;
+
+/// Hashes. One that Redis would keep as a listpack stays packed, whatever its length, for its fields
+/// come in the order in which they were set.
+pub enum HashType {}
+
+impl CollectionType for HashType {
+    const KIND: ValueKind = HASH;
+    type Packed<'b> = PackedHash<'b>;
+    type Large<'r> = LargeHash<'r>;
+    type Edit<'r> = HashEdit;
+    /// Fields; `None`: all.
+    type Wanted<'w> = Option<&'w [&'w [u8]]>;
+
+    fn read(image: &[u8]) -> Result<PackedHash<'_>, Damage> {
+        PackedHash::read(image)
+    }
+
+    fn outgrows(image: &[u8]) -> Result<bool, Damage> {
+        if image.len() <= MAX_PACKED {
+            return Ok(false);
+        }
+        let hash = PackedHash::read(image)?;
+        if !hash.is_table() {
+            return Ok(false);
+        }
+        // A field that is too long for a large hash keeps it packed.
+        let mut pairs = hash.pairs();
+        let is_long = |field: usize| field > MAX_FIELD;
+        pairs.try_fold(true, |fits, pair| {
+            Ok(fits && !is_long(pair?.field.string_len()))
+        })
+    }
+
+    fn decide<R, E: From<CollectionError>>(
+        old: Option<&[u8]>,
+        elements: Option<&mut Elements>,
+        change: impl FnOnce(&mut HashEdit) -> Result<(R, bool), E>,
+    ) -> Result<(R, Decision), E> {
+        HashEdit::decide(old, elements, change)
+    }
+
+    fn open(records: &mut dyn Records, id: u64) -> Result<LargeHash<'_>, CollectionError> {
+        LargeHash::open(records, id)
+    }
+
+    fn build(records: &mut dyn Records, id: u64, image: &[u8]) -> Result<(), CollectionError> {
+        LargeHash::build(records, id, image)?.finish()
+    }
+
+    fn edit<R, E: From<CollectionError>>(
+        large: LargeHash<'_>,
+        wanted: Option<&[&[u8]]>,
+        change: impl FnOnce(&mut HashEdit) -> Result<(R, bool), E>,
+    ) -> Result<(R, LargeEdit), E> {
+        large.edit(wanted, change)
+    }
+}

@@ -1,0 +1,123 @@
+//! What collections need of a store.
+
+use mneme_log::{Anchor, Expiry, Stored, Transaction, ValueKind, WriteError};
+
+/// The records that a transaction reads and writes: those of keys, and what collections are made
+/// of. A transaction of a store is that, and a map in tests.
+pub trait Records {
+    /// Calls `visit` once, with the value of `key`.
+    ///
+    /// # Errors
+    /// As for [`TransactionOn::read`](mneme_log::TransactionOn::read).
+    fn read(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        visit: &mut dyn FnMut(Option<Stored<'_>>),
+    ) -> Result<(), WriteError>;
+    /// Stores `value` under `key`, with this kind and expiry.
+    ///
+    /// # Errors
+    /// As for [`TransactionOn::put`](mneme_log::TransactionOn::put).
+    fn put(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        value: &[u8],
+        kind: (ValueKind, Expiry),
+    ) -> Result<(), WriteError>;
+    /// Removes `key`. Returns whether it was there.
+    ///
+    /// # Errors
+    /// As for [`TransactionOn::remove`](mneme_log::TransactionOn::remove).
+    fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, WriteError>;
+    /// Makes the transaction count as a change of `key`, whose record stays as it is.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    fn touch(&mut self, database: usize, key: &[u8]) -> Result<(), WriteError>;
+    /// An id that no collection has or had.
+    fn new_collection(&mut self) -> u64;
+    /// The anchor of a collection.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    fn anchor(&mut self, id: u64) -> Result<Option<Anchor>, WriteError>;
+    /// Stores it; `None`: removes it.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    fn set_anchor(&mut self, id: u64, anchor: Option<&Anchor>) -> Result<(), WriteError>;
+    /// An inner record of a collection.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    fn inner(&mut self, id: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError>;
+    /// Stores it; `None`: removes it.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    fn set_inner(&mut self, id: u64, number: u64, image: Option<&[u8]>) -> Result<(), WriteError>;
+    /// Says in the change feed that an element of a collection of this kind has this value now;
+    /// `None`: that the collection does not have it.
+    fn say(&mut self, id: u64, kind: ValueKind, element: &[u8], value: Option<&[u8]>);
+}
+
+impl Records for Transaction<'_> {
+    fn read(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        visit: &mut dyn FnMut(Option<Stored<'_>>),
+    ) -> Result<(), WriteError> {
+        self.database(database)?.read(key, visit)
+    }
+
+    fn put(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        value: &[u8],
+        (kind, expiry): (ValueKind, Expiry),
+    ) -> Result<(), WriteError> {
+        self.database(database)?.put_kind(key, value, kind, expiry)
+    }
+
+    fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, WriteError> {
+        self.database(database)?.remove(key)
+    }
+
+    fn touch(&mut self, database: usize, key: &[u8]) -> Result<(), WriteError> {
+        self.database(database)?.touch(key)
+    }
+
+    fn new_collection(&mut self) -> u64 {
+        Transaction::new_collection(self)
+    }
+
+    fn anchor(&mut self, id: u64) -> Result<Option<Anchor>, WriteError> {
+        Transaction::anchor(self, id)
+    }
+
+    fn set_anchor(&mut self, id: u64, anchor: Option<&Anchor>) -> Result<(), WriteError> {
+        match anchor {
+            Some(anchor) => Transaction::set_anchor(self, id, anchor),
+            None => self.remove_anchor(id).map(drop),
+        }
+    }
+
+    fn inner(&mut self, id: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
+        self.read_inner(id, number, |image| image.map(<[u8]>::to_vec))
+    }
+
+    fn set_inner(&mut self, id: u64, number: u64, image: Option<&[u8]>) -> Result<(), WriteError> {
+        match image {
+            Some(image) => self.put_inner(id, number, image),
+            None => self.remove_inner(id, number).map(drop),
+        }
+    }
+
+    fn say(&mut self, id: u64, kind: ValueKind, element: &[u8], value: Option<&[u8]>) {
+        Transaction::say(self, id, kind, element, value);
+    }
+}

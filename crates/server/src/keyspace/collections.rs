@@ -1,0 +1,161 @@
+//! Values of types, packed or large, as commands read and change them.
+
+use mneme_collections::{
+    CollectionError, CollectionType, Form, HashEdit, HashType, LargeHash, PackedHash, Records,
+};
+use mneme_log::{Elements, Stored, Updated, WriteError, collection_of, main_of};
+
+use super::Keyspace;
+use crate::command::Failure;
+
+impl Keyspace<'_> {
+    /// Calls `visit` with those of `fields` that the hash under `key` has, or more, and counts a
+    /// hit or a miss. `None`: with all.
+    pub fn read_hash<R>(
+        &mut self,
+        key: &[u8],
+        fields: Option<&[&[u8]]>,
+        visit: impl FnOnce(Option<PackedHash<'_>>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        let of_large = |mut hash: LargeHash<'_>| hash.view(fields);
+        self.read_collection::<HashType, _, _>(key, of_large, |hash| match hash {
+            Some(Form::Packed(hash)) => visit(Some(hash)),
+            Some(Form::Large(view)) => visit(Some(PackedHash::read(&view)?)),
+            None => visit(None),
+        })
+    }
+
+    /// Calls `visit` with the value under `key`: all of a packed one, what `of_large` says of a
+    /// large one. Counts a hit or a miss. `of_large` may run again: the last run counts.
+    pub fn read_collection<T: CollectionType, L, R>(
+        &mut self,
+        key: &[u8],
+        mut of_large: impl FnMut(T::Large<'_>) -> Result<L, CollectionError>,
+        visit: impl FnOnce(Option<Form<T::Packed<'_>, L>>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        let (mut visit, mut result) = (Some(visit), None);
+        loop {
+            let packed = self.read_kind_uncounted(key, T::KIND, |image| {
+                let packed = image.map(T::read).transpose();
+                let found = packed.as_ref().is_ok_and(Option::is_some);
+                if let Some(visit) = visit.take() {
+                    let packed = packed.map_err(Failure::from);
+                    result = Some(packed.and_then(|packed| visit(packed.map(Form::Packed))));
+                }
+                found
+            });
+            match packed {
+                Ok(found) => {
+                    self.count_of(key, found);
+                    break;
+                }
+                Err(Failure::WrongType) => {}
+                Err(failure) => return Err(failure),
+            }
+            let said = self.with_records(&[], |records, database| {
+                let at = (database, key);
+                mneme_collections::with_large::<T, _, Failure>(records, at, |large| {
+                    Ok(of_large(large)?)
+                })
+            })?;
+            if let Some(said) = said {
+                self.count(true);
+                return match visit.take() {
+                    Some(visit) => visit(Some(Form::Large(said))),
+                    None => break,
+                };
+            }
+            if self.kind(key)?.is_some_and(|kind| kind.packed() != T::KIND) {
+                self.count(true);
+                return Err(Failure::WrongType);
+            }
+        }
+        let nothing = || Err(Failure::Store("a transaction has read no record".into()));
+        result.unwrap_or_else(nothing)
+    }
+
+    /// Lets `change` change the hash under `key`, as
+    /// [`update_collection`](Self::update_collection) does.
+    pub fn update_hash<R>(
+        &mut self,
+        key: &[u8],
+        fields: &[&[u8]],
+        change: impl FnMut(&mut HashEdit) -> Result<(R, bool), Failure>,
+    ) -> Result<(R, Updated), Failure> {
+        self.update_collection::<HashType, _>(key, Some(fields), change)
+    }
+
+    /// Lets `change` change the value under `key`, which is empty where there is none, and say
+    /// whether it did. It gets the `wanted` elements that the value has, or more, and changes no
+    /// others. A value that is empty afterwards is removed with its key. `change` may be called
+    /// again, as `decide` of [`update`](Self::update). Returns the result of the last call, and what
+    /// became of the key.
+    pub fn update_collection<T: CollectionType, R>(
+        &mut self,
+        key: &[u8],
+        wanted: T::Wanted<'_>,
+        mut change: impl FnMut(&mut T::Edit<'_>) -> Result<(R, bool), Failure>,
+    ) -> Result<(R, Updated), Failure> {
+        if self.transaction.is_none() {
+            let (mut result, mut is_large) = (None, false);
+            let decide = |stored: Option<Stored<'_>>, elements: &mut Elements| {
+                let (last, decision, outgrows) =
+                    mneme_collections::decide_packed::<T, _, _>(stored, elements, &mut change);
+                (result, is_large) = (Some(last), outgrows);
+                decision
+            };
+            let database = self.store.database(self.database)?;
+            match database.update_elements(key, T::KIND, decide) {
+                Err(WriteError::WrongKind(wrong)) if wrong.found == T::KIND.large() => {}
+                updated => {
+                    let updated = updated?;
+                    if !is_large {
+                        let undecided = "an update has asked for nothing";
+                        let result = result.unwrap_or(Err(Failure::Store(undecided.into())));
+                        return Ok((result?, self.changed(key, updated)));
+                    }
+                }
+            }
+        }
+        let keys = [(self.database, key)];
+        let (result, updated) = self.with_records(&keys, |records, database| {
+            mneme_collections::edit::<T, _, _>(records, (database, key), wanted, &mut change)
+        })?;
+        Ok((result, self.changed(key, updated)))
+    }
+
+    /// Makes `to`, a database and a key there, a copy of the large value under `key`, whose main is
+    /// `main`.
+    pub fn copy_large(&mut self, main: Stored<'_>, to: (usize, &[u8])) -> Result<(), Failure> {
+        let id = collection_of(main.value).ok_or_else(|| Failure::Store("no collection".into()))?;
+        let copy = self.with_records(&[], |records, _| {
+            Ok(mneme_collections::copy_collection(records, id)?)
+        })?;
+        let mut other = self.other(to.0);
+        other.put_kind(to.1, &main_of(copy), main.kind, main.expiry)
+    }
+
+    /// The bytes of what `key` leads to, beside its record.
+    pub fn bytes_led_to(&mut self, key: &[u8]) -> Result<u64, Failure> {
+        self.with_records(&[], |records, database| {
+            let anchor = mneme_collections::anchor_of(records, (database, key))?;
+            Ok(anchor.map_or(0, |anchor| anchor.bytes))
+        })
+    }
+
+    /// Runs `body`, with the number of this database, as
+    /// [`atomically_on`](Self::atomically_on) does.
+    fn with_records<R>(
+        &mut self,
+        keys: &[(usize, &[u8])],
+        mut body: impl FnMut(&mut dyn Records, usize) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        self.atomically_on(keys, |keyspace| {
+            let database = keyspace.database;
+            match &mut keyspace.transaction {
+                Some(transaction) => body(&mut **transaction, database),
+                None => Err(Failure::Store("no transaction".into())),
+            }
+        })
+    }
+}
