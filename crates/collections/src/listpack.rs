@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_decimal_form_of_an_integer_stays_a_string() {
+    fn a_string_that_is_not_the_decimal_form_of_an_integer_stays_one() {
         for text in [
             "",
             "-",

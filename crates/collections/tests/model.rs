@@ -191,7 +191,7 @@ fn read_all(image: &[u8]) {
 }
 
 #[test]
-fn what_makes_a_table_of_a_hash_is_a_field_too_many_or_one_too_long() {
+fn a_hash_becomes_a_table_at_one_field_too_many_or_one_too_long() {
     let is_table = |edit: &HashEdit| edit.read().unwrap().is_table();
     let limits = Limits {
         entries: 2,

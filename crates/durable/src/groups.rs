@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_within_an_open_group_is_not_durable() {
+    fn positions_within_an_open_group_are_not_durable() {
         let mut bytes = Vec::new();
         let root = 1;
         let remove = Item::Remove {

@@ -56,7 +56,7 @@ fn needs_its_syncs(mode: DurabilityMode) {
 }
 
 #[test]
-fn what_was_acknowledged_survives_every_crash() {
+fn acknowledged_writes_survive_every_crash() {
     lives::writes_survive(Journal);
 }
 
@@ -102,7 +102,7 @@ mod tree {
     use super::*;
 
     #[test]
-    fn what_was_acknowledged_survives_every_crash() {
+    fn acknowledged_writes_survive_every_crash() {
         lives::writes_survive(Tree);
     }
 

@@ -117,7 +117,7 @@ fn a_collection_is_one_record_of_its_database_and_survives_compaction() {
 }
 
 #[test]
-fn what_removes_a_main_frees_its_collection_and_no_other() {
+fn the_removal_of_a_main_frees_its_collection_and_no_other() {
     type Way = (&'static str, fn(&LogStore));
     const WAYS: [Way; 6] = [
         ("remove", |s| assert!(s.remove(b"k").unwrap())),

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn entries_are_decoded_as_they_were_encoded() {
         let stamp = CommitStamp {
             run: 7,
             position: u64::MAX,

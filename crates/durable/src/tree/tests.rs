@@ -192,7 +192,7 @@ fn pieces_are_whole() {
 }
 
 #[test]
-fn what_is_not_whole_waits() {
+fn entries_that_are_not_whole_wait() {
     groups_are_whole();
     pieces_are_whole();
 }

@@ -194,7 +194,7 @@ fn a_run_that_begins_at_the_second_try_is_that_of_its_base_files() {
 
 /// What a full disk keeps from becoming durable is said, by a sync and by the end.
 #[test]
-fn what_a_full_disk_does_not_take_is_not_called_durable() {
+fn writes_that_a_full_disk_does_not_take_are_not_called_durable() {
     let directory = RecordingDirectory::new();
     let store = DurableOptions::on(directory.clone())
         .file_bytes(256 << 10)

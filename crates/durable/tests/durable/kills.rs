@@ -18,7 +18,7 @@ use mneme_testkit::{Process, Random, retry_within, seconds, wait_until};
 use super::served::{Place, damage, overwrite_before};
 use super::{BOTH, Records, change_hash, contents};
 
-const TEST: &str = "kills::what_a_killed_server_acknowledged_is_there";
+const TEST: &str = "kills::writes_that_a_killed_server_acknowledged_are_there";
 const CHILD: &str = "MNEME_DURABLE_KILLS";
 const MODE: &str = "MNEME_DURABLE_MODE";
 const FROM: &str = "MNEME_DURABLE_FROM";
@@ -124,7 +124,7 @@ fn live(path: &Path) -> ! {
 }
 
 #[test]
-fn what_a_killed_server_acknowledged_is_there() {
+fn writes_that_a_killed_server_acknowledged_are_there() {
     if let Ok(path) = std::env::var(CHILD) {
         live(path.as_ref());
     }
@@ -188,7 +188,7 @@ fn a_group_that_a_killed_server_left_open_cuts_nothing_off() {
     }
 }
 
-const AHEAD_TEST: &str = "kills::what_a_journal_has_is_not_cut_by_a_damaged_ring";
+const AHEAD_TEST: &str = "kills::entries_of_a_journal_are_not_cut_by_a_damaged_ring";
 const AHEAD: &str = "MNEME_DURABLE_AHEAD";
 
 /// Makes changes that the journal's file has, and that are not synced.
@@ -215,7 +215,7 @@ fn append(path: &Path) -> ! {
 /// The files have checksums, and the ring of a damaged segment has none: it adds to what they have,
 /// and takes nothing of it.
 #[test]
-fn what_a_journal_has_is_not_cut_by_a_damaged_ring() {
+fn entries_of_a_journal_are_not_cut_by_a_damaged_ring() {
     if let Ok(path) = std::env::var(AHEAD) {
         append(path.as_ref());
     }

@@ -14,7 +14,7 @@ use mneme_testkit::{Random, TestDir};
 use crate::{BOTH, Records, builder, change, contents, journals, open, options};
 
 #[test]
-fn what_was_written_is_there_after_a_restart() {
+fn writes_are_there_after_a_restart() {
     let cases = [
         (UpdatePolicy::Append, DurabilityMode::Journal),
         (UpdatePolicy::InPlace, DurabilityMode::Journal),

@@ -337,7 +337,7 @@ const OTHER_USER: &str = "MNEME_DURABLE_OTHER_USER";
 /// A segment that another user's server has set aside under the name, and that this one may not
 /// even look at, keeps the store from being loaded no more than any other file.
 #[test]
-fn what_another_user_has_set_aside_is_left_alone() {
+fn a_segment_that_another_user_has_set_aside_is_left_alone() {
     if let Ok(root) = std::env::var(OTHER_USER) {
         let registry = Registry::open(std::path::Path::new(&root).join("registry")).unwrap();
         let opening = Opening {
@@ -380,7 +380,7 @@ fn what_another_user_has_set_aside_is_left_alone() {
     std::fs::create_dir(&planted).unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(&planted, open).unwrap();
-    let test = "served::what_another_user_has_set_aside_is_left_alone";
+    let test = "served::a_segment_that_another_user_has_set_aside_is_left_alone";
     if runs_as_nobody(test, [(OTHER_USER, place.dir.path())]) {
         assert_eq!(std::fs::read_dir(&planted).unwrap().count(), 0);
     }
@@ -626,7 +626,7 @@ fn begun_beside_pieces(mode: DurabilityMode) {
 /// What was cut with a segment that is gone stays away, though the process dies when the next
 /// segment has its name and the directory does not know of it yet.
 #[test]
-fn what_was_cut_does_not_come_back() {
+fn entries_that_were_cut_do_not_come_back() {
     BOTH.into_iter().for_each(cut_stays_away);
 }
 

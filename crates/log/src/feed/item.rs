@@ -789,7 +789,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn items_are_decoded_as_they_were_encoded() {
         let items = all();
         let mut bytes = encoded(&items, State::Whole);
         let first = bytes.len() as u64;

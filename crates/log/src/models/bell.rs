@@ -124,7 +124,7 @@ fn rung_by_one_that_stopped(ring_it: fn(&Scene)) -> impl Fn() + Send + Sync + 's
 }
 
 #[test]
-fn what_a_stopped_writer_has_not_woken_the_next_one_wakes() {
+fn a_listener_that_a_stopped_writer_has_not_woken_is_woken_by_the_next() {
     holds(rung_by_one_that_stopped(rings));
     fails(
         "sleeps for ever",

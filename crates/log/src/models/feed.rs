@@ -163,7 +163,7 @@ fn beside<O: Orders>(entered: [u64; 2]) -> impl Fn() + Send + Sync + 'static {
 }
 
 #[test]
-fn what_is_entered_comes_out_whole_and_once() {
+fn entries_come_out_whole_and_once() {
     holds(beside::<Sound>([1, 1]));
     holds(beside::<Sound>([2, 1]));
 }
@@ -259,7 +259,7 @@ fn dies(moved: bool, settle: fn(&Scene<Sound>)) -> impl Fn() + Send + Sync + 'st
 }
 
 #[test]
-fn what_the_dead_did_comes_out() {
+fn changes_of_the_dead_come_out() {
     for moved in [true, false] {
         holds(dies(moved, |scene| {
             scene
@@ -276,7 +276,7 @@ fn what_the_dead_did_comes_out() {
 }
 
 #[test]
-fn what_no_reaper_settles_holds_up_all_behind_it() {
+fn an_entry_that_no_reaper_settles_holds_up_all_behind_it() {
     fails("not as it happened", dies(true, |_| {}));
 }
 
@@ -341,7 +341,7 @@ fn a_change_that_is_made_before_its_entry_is_reserved_is_not_behind_it() {
 
 /// An entry that is filled for long holds up those behind it, and a void one says nothing.
 #[test]
-fn what_is_void_says_nothing_and_what_is_unfinished_lets_nothing_pass() {
+fn a_void_entry_says_nothing_and_an_unfinished_one_lets_nothing_pass() {
     holds(|| {
         let scene = Scene::<Sound>::new();
         let slow = scene.ring().reserve(by(1), ENTRY).expect("space");

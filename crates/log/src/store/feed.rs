@@ -390,7 +390,7 @@ mod tests {
 
     /// A thread that had swapped databases, and another that went on in them, when both died.
     #[test]
-    fn what_an_unfinished_swap_decides_is_not_salvaged() {
+    fn entries_that_an_unfinished_swap_decides_are_not_salvaged() {
         let entry = |state, item: Item<'_>| {
             let mut body = Vec::new();
             item.encode(|part| body.extend_from_slice(part));

@@ -453,7 +453,7 @@ fn nothing_is_lost_where_two_die() {
 
 /// Meetings in which something was lost once.
 #[test]
-fn what_was_lost_once_is_lost_no_more() {
+fn cases_that_once_lost_writes_lose_none() {
     use Action::Update;
     use Action::{Clear, Compact, Evict, Expire, Move, Put, PutLarge, Retime, Swap, Transact};
     let mut all = Vec::new();

@@ -276,7 +276,7 @@ fn a_full_store_that_evicts_waits_for_the_feed() {
 }
 
 #[test]
-fn what_is_too_long_for_an_entry_is_fed_in_pieces() {
+fn a_value_too_long_for_an_entry_is_fed_in_pieces() {
     for policy in POLICIES {
         let (_memory, ours, theirs, clock) = two(policy);
         let mut reader = Reader::of(&ours);
@@ -364,7 +364,7 @@ fn hurried<T: Send>(clock: &ManualClock, work: impl FnOnce() -> T + Send) -> T {
 
 /// Changes of several times the ring pass through it while it is drained, two at once.
 #[test]
-fn what_is_longer_than_the_ring_passes_through_it() {
+fn a_value_longer_than_the_ring_passes_through_it() {
     let (ours, clock) = timed();
     let mut reader = Reader::of(&ours);
     std::thread::scope(|scope| {
@@ -492,7 +492,7 @@ fn one_opening_drains_at_a_time_and_the_next_begins_at_the_durable_position() {
 
 /// Two processes write, lap after lap, while a third drains.
 #[test]
-fn what_two_processes_write_comes_out_lap_after_lap() {
+fn changes_of_two_processes_come_out_lap_after_lap() {
     let (_memory, ours, theirs, _) = two(UpdatePolicy::InPlace);
     let mut reader = Reader::of(&ours);
     let laps = 3;

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_leaves_in_order_as_its_positions_become_durable() {
+    fn waiting_replies_leave_in_order_as_their_positions_become_durable() {
         let gate = At(AtomicU64::new(0));
         let mut parked = Parked::default();
         parked.leave(1000);

@@ -345,7 +345,7 @@ fn a_server_that_stops_sends_what_waits_once_it_may() {
 }
 
 #[test]
-fn what_never_becomes_durable_is_never_answered() {
+fn a_write_that_never_becomes_durable_is_never_answered() {
     let server = Gated::start();
     let mut waiting = server.client();
     waiting.write_all(b"SET a 1\r\n").unwrap();
@@ -363,7 +363,7 @@ fn what_never_becomes_durable_is_never_answered() {
 
 /// The commands of one turn were admitted before the failure, and completed after it.
 #[test]
-fn what_a_failure_overtakes_is_never_answered() {
+fn a_write_that_a_failure_overtakes_is_never_answered() {
     let server = Gated::start();
     let mut client = server.client();
     server.change(|gate| gate.fails_next.store(true, Ordering::SeqCst));

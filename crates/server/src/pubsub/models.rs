@@ -56,7 +56,7 @@ fn if_one_thread_gets_them_after_the_other_orders_differ() {
 /// A thread takes what there is while two others post, each of which wakes it once it has posted
 /// all if it is asked to. The thread looks again only if it was woken.
 #[test]
-fn what_is_posted_is_taken_or_its_thread_is_woken() {
+fn a_posted_message_is_taken_or_its_thread_is_woken() {
     loom::model(|| {
         let inbox = Arc::new(Posted::new());
         let woken = Arc::new(loom::sync::atomic::AtomicBool::new(false));

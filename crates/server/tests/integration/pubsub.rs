@@ -263,7 +263,7 @@ fn clients_are_listed_with_their_subscriptions() {
 }
 
 #[test]
-fn what_was_published_before_the_server_stops_reaches_its_subscribers() {
+fn messages_published_before_the_server_stops_reach_their_subscribers() {
     let (running, address) = start(server());
     let mut subscriber = Client::connect(address);
     subscriber.line("SUBSCRIBE a");

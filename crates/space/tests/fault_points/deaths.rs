@@ -213,7 +213,7 @@ fn afterwards(operation: Operation, scene: &Scene, context: &str) {
     registry.clean().unwrap();
     assert_eq!(registry.check().unwrap(), [], "{context}");
     nothing_lies_there_without_a_name(scene, &registry, context);
-    what_has_a_name_is_whole(operation, &registry, context);
+    assert_named_segments_are_whole(operation, &registry, context);
     perform_again(operation, scene, &registry, context);
 }
 
@@ -227,7 +227,7 @@ fn nothing_lies_there_without_a_name(scene: &Scene, registry: &Registry, context
     }
 }
 
-fn what_has_a_name_is_whole(operation: Operation, registry: &Registry, context: &str) {
+fn assert_named_segments_are_whole(operation: Operation, registry: &Registry, context: &str) {
     for name in registry.segments().unwrap() {
         let segment = Segment::open(registry, name.as_str()).unwrap();
         if segment.contents().is_some() {
