@@ -128,38 +128,39 @@ settings! {
     AclFile: "aclfile", Kind::Text, "", AtStart;
     /// Denied commands, and failed attempts to authenticate, that ACL LOG keeps.
     AclLogLength: "acllog-max-len", Kind::Number { least: 0, most: i64::MAX }, "128", Live;
-    /// The most that compaction takes of one CPU for the sake of memory, in percent: from
-    /// `active-defrag-threshold-upper` on.
+    /// The largest share of one CPU that compaction takes to save memory, in percent: at
+    /// `active-defrag-threshold-upper` and above.
     DefragMost: "active-defrag-cycle-max", PERCENT_OF_A_CPU, "25", Live;
-    /// The least that it takes of one CPU, in percent: at `active-defrag-threshold-lower`.
+    /// The smallest share of one CPU that compaction takes, in percent: at
+    /// `active-defrag-threshold-lower`.
     DefragLeast: "active-defrag-cycle-min", PERCENT_OF_A_CPU, "1", Live;
-    /// Stale bytes of which no more are worth a compaction for the sake of memory.
+    /// Stale bytes below which the log is not compacted to save memory.
     DefragIgnored: "active-defrag-ignore-bytes", Kind::Size { least: 1, most: i64::MAX }, "2097152", Live;
-    /// Stale bytes of the log, in percent of those that live, beyond which it is compacted. Less
-    /// than 6 counts as 6.
+    /// Stale bytes of the log, in percent of the live ones, above which it is compacted. Less than
+    /// 6 counts as 6.
     DefragLower: "active-defrag-threshold-lower", FRAGMENTATION, "25", Live;
-    /// Stale bytes of the log, in percent of those that live, from which on compaction takes the
-    /// most of a CPU that it may.
+    /// Stale bytes of the log, in percent of the live ones, from which on compaction takes the
+    /// share of a CPU that `active-defrag-cycle-max` allows.
     DefragUpper: "active-defrag-threshold-upper", FRAGMENTATION, "100", Live;
-    /// Whether the log is compacted for the sake of memory, so that what is resident follows what
-    /// lives, and is made as compact as can be while nothing is written. If not, compaction waits
-    /// until free memory runs short, but for parts of the log in which little lives. It is done by
-    /// the process that maintains the store.
+    /// Whether the log is compacted to save memory: resident memory then follows the live data, and
+    /// shrinks further while nothing is written. If not, compaction waits until free memory runs
+    /// short, except for parts of the log that are nearly all stale. The process that maintains the
+    /// store does this.
     ActiveDefrag: "activedefrag", Kind::Flag, "yes", Live;
-    /// When what was written becomes durable, with `data`. always: before the reply is sent, also
-    /// to a read. everysec: within a second; a power cut loses two seconds at most. no: when the
-    /// system pleases.
+    /// When a change becomes durable, with `data`. always: before its reply is sent, and before the
+    /// reply to a read that saw it. everysec: within a second; a power cut loses two seconds at
+    /// most. no: when the operating system writes it.
     AppendFsync: "appendfsync", Kind::Word(&["always", "everysec", "no"]), "everysec", Live;
-    /// Whether changes are kept on disk. That is what `data` says: this is yes with it and no
-    /// without it, and anything else is refused.
+    /// Whether changes are kept on disk. `data` decides that: this is yes with it and no without
+    /// it, and the opposite is refused.
     AppendOnly: "appendonly", Kind::Word(&["no", "yes"]), "no", Live;
     /// Addresses to listen on: IP addresses, `localhost`, or `*` for all. One with a `-` in front
-    /// is left out where this machine does not have it. None if empty: then there is no TCP, and
-    /// the port is 0.
+    /// is left out if this machine does not have it. None if empty: then there is no TCP, and the
+    /// port is 0.
     Bind: "bind", Kind::Addresses, "127.0.0.1", AtStart;
     /// Bytes of unsent replies and messages at which a client is disconnected, by its class: at
-    /// once at the first number, and at the second if there have been so many for as many seconds
-    /// as the third says. 0 is no limit. The classes are normal, slave (or replica; there are none
+    /// once at the first number, and at the second after as many seconds as the third says. 0 is no
+    /// limit. The classes are normal, slave (or replica; there are none
     /// yet) and pubsub: clients that have subscribed to channels.
     OutputLimit: "client-output-buffer-limit", Kind::OutputLimit, "normal 1073741824 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", Live;
     /// Bytes of unsent replies beyond which no more commands of a client are read until it has read
@@ -168,18 +169,18 @@ settings! {
     /// Bytes of an incomplete command, or of a transaction that waits for EXEC, beyond which a
     /// client is disconnected.
     QueryBuffer: "client-query-buffer-limit", Kind::Size { least: 1 << 20, most: i64::MAX }, "1073741824", Live;
-    /// The directory on a local disk that keeps the data through a power cut, in the form that
-    /// `durability` says. Made if there is none. Nothing is kept on disk if empty.
+    /// The directory on a local disk that keeps the data through a power cut, in the form of
+    /// `durability`. Created if it does not exist. If empty, nothing is kept on disk.
     Data: "data", Kind::Text, "", AtStart;
     /// Databases that clients may SELECT.
     Databases: "databases", Kind::Number { least: 1, most: DATABASES as i64 }, "16", AtStart;
-    /// In which form the directory `data` keeps the data. journal: all changes are appended, and
-    /// checkpoints keep that short; right for disks. tree: a tree is changed in place by one commit
-    /// after another, and there are no checkpoints; right where a sync costs little. A directory
-    /// keeps the form that it was begun with.
+    /// The form in which the directory `data` keeps the data. journal: every change is appended to a
+    /// journal, which checkpoints keep short; for disks. tree: commits change a tree in place, and
+    /// there are no checkpoints; for media on which a sync costs little. A directory keeps the form
+    /// that it was created with.
     Durability: "durability", Kind::Word(&["journal", "tree"]), "journal", AtStart;
-    /// Which connections may have MNEME BACKUP write a backup, which takes space of the disk: none,
-    /// all, or those from this machine.
+    /// Which connections may use MNEME BACKUP, which writes to the disk: none, all, or those from
+    /// this machine.
     EnableBackup: "enable-backup-command", Kind::Word(&["no", "yes", "local"]), "local", AtStart;
     /// Which connections may use DEBUG, which is for tests: none, all, or those from this machine.
     EnableDebug: "enable-debug-command", Kind::Word(&["no", "yes", "local"]), "no", AtStart;
@@ -191,38 +192,39 @@ settings! {
     HashValue: "hash-max-listpack-value" or "hash-max-ziplist-value", Kind::Size { least: 0, most: i64::MAX }, "64", Live;
     /// I/O threads, each of which serves its own connections; 0 is one for each CPU.
     Threads: "io-threads" or "threads", Kind::Number { least: 0, most: MOST_THREADS as i64 }, "0", AtStart;
-    /// Milliseconds from which on an event counts as slow and is kept for LATENCY; 0 is never.
+    /// Milliseconds from which on an event is kept for LATENCY; 0 is never.
     LatencyThreshold: "latency-monitor-threshold", Kind::Number { least: 0, most: i64::MAX }, "0", Live;
     /// Whether to keep the distribution of each command's time, for LATENCY HISTOGRAM and INFO
     /// latencystats.
     LatencyTracking: "latency-tracking", Kind::Flag, "yes", Live;
-    /// Memory that a new store lends to programs that attach its segment, for copies of what they
-    /// can have again from elsewhere, as long as it does not need the memory itself. 0 lends
-    /// nothing. Fixed when a segment is made.
+    /// Memory that a new store lends, while it does not need it, to programs that attach its
+    /// segment: they keep copies there of data that they can read again elsewhere. 0 lends nothing.
+    /// Fixed when a segment is created.
     LendMemory: "lend-memory", Kind::Size { least: 0, most: i64::MAX }, "0", AtStart;
-    /// Connections beyond which further ones are refused. If the limit on open files cannot be
-    /// raised so far, the number is lowered at the start, and cannot be set higher.
+    /// The most connections; further ones are refused. If the limit on open files is too low and
+    /// cannot be raised, the number is lowered at the start, and cannot be set higher.
     MaxClients: "maxclients", Kind::Number { least: 1, most: u32::MAX as i64 }, "10000", Live;
-    /// Memory for the data, its index and all else of the store. 0 is half of what the machine, or
-    /// the control group, has; at run time 0 changes nothing. A store can grow, at most to what it
-    /// was made for; it never shrinks.
+    /// Memory for the whole store: the data, its index and all else. 0 is half of the memory of the
+    /// machine or the control group; at run time 0 changes nothing. A store can grow up to the
+    /// maximum that it was created with; its capacity never shrinks.
     MaxMemory: "maxmemory" or "memory", Kind::Capacity { least: MIN_CAPACITY as i64 }, "0", Live;
     /// Memory that all clients may take together, for incomplete commands, transactions that wait
-    /// for EXEC, watched keys and unsent replies. Beyond it the clients that take most are
-    /// disconnected; those that have asked for CLIENT NO-EVICT are neither disconnected nor
-    /// counted; a single reply that exceeds it ends its connection, and a command is refused whose
-    /// keys exceed it at 256 bytes each.
+    /// for EXEC, watched keys and unsent replies. Above it the clients that take most are
+    /// disconnected; clients with CLIENT NO-EVICT are neither disconnected nor counted. A single
+    /// reply above it ends its connection, and a command is refused if its keys, at 256 bytes
+    /// each, exceed it.
     MaxMemoryClients: "maxmemory-clients", Kind::SizeOrPercent, "100%", Live;
     /// Which records are evicted when the memory is full.
     MaxMemoryPolicy: "maxmemory-policy", Kind::Word(POLICIES), "noeviction", Live;
-    /// Where to serve metrics in Prometheus' text format, by HTTP at /metrics: an address and a
-    /// port, as in 127.0.0.1:9121. Not at all if empty. They contain counts, but no keys and no
+    /// The address and port at which metrics are served in Prometheus' text format, by HTTP at
+    /// /metrics, as in 127.0.0.1:9121. None if empty. Metrics contain counts, but no keys and no
     /// values, and need no password.
     Metrics: "metrics-listen", Kind::Endpoint, "", AtStart;
     /// Which changes of keys are reported on channels, by letters: K on __keyspace@DB__:KEY, E on
     /// __keyevent@DB__:EVENT; g any key, $ strings, h hashes, n new keys, m keys that were looked
-    /// up and are absent; A all but n and m. Nothing if empty. Letters of what there is not yet
-    /// are accepted: l, s, z, t, d; and x and e, for records that the store removes by itself.
+    /// up and are absent; A all but n and m. Nothing if empty. Letters of events that do
+    /// not exist yet are accepted: l, s, z, t, d; and x and e, for records that the store removes by
+    /// itself.
     NotifyEvents: "notify-keyspace-events", Kind::Events, "", Live;
     /// The TCP port; 0 lets the system choose a free one, which CONFIG GET shows and CONFIG REWRITE
     /// does not write. No TCP at all is an empty `bind`.
@@ -241,11 +243,11 @@ settings! {
     /// When checkpoints are written, for a server with `data`: after so many seconds, if there were
     /// so many changes, as in `900 1 300 10`. If empty, only when the journal has become long.
     Save: "save", Kind::SavePoints, "", Live;
-    /// The segment to serve: it keeps the records when the server ends, and local programs attach
-    /// it. It is created if it does not exist. Its name has 1 to 200 bytes, no slashes, does not
+    /// The segment to serve. It keeps the records when the server ends, and local programs can
+    /// attach it. Created if it does not exist. Its name has 1 to 200 bytes, no slashes, does not
     /// begin with a dot, and has no letter behind a `~`.
     Segment: "segment", Kind::Text, "default", AtStart;
-    /// Microseconds from which on a command is kept in the SLOWLOG; -1 is never.
+    /// Microseconds from which on the SLOWLOG keeps a command; -1 is never.
     SlowerThan: "slowlog-log-slower-than", Kind::Number { least: -1, most: i64::MAX }, "10000", Live;
     /// Commands that the SLOWLOG keeps.
     SlowlogLength: "slowlog-max-len", Kind::Number { least: 0, most: i64::MAX }, "128", Live;
@@ -261,36 +263,35 @@ settings! {
     TlsAuthClients: "tls-auth-clients", Kind::Word(&["yes", "no", "optional"]), "yes", Live;
     /// A directory of such files as `tls-ca-cert-file` names.
     TlsAuthorities: "tls-ca-cert-dir", Kind::Text, "", Live;
-    /// The certificates, as PEM, that clients' are to be signed by.
+    /// The certificates, as PEM, of the authorities that sign clients' certificates.
     TlsAuthority: "tls-ca-cert-file", Kind::Text, "", Live;
-    /// The server's certificate as PEM, with those that sign it behind. `CONFIG SET` of this or any
-    /// other setting of TLS reads all files again, as SIGHUP does, for connections from then on:
-    /// all of them, or none.
+    /// The server's certificate as PEM, followed by those that sign it. `CONFIG SET` of this or any
+    /// other setting of TLS reads all files again, as SIGHUP does, for later connections: all of
+    /// them, or none.
     TlsCertificate: "tls-cert-file", Kind::Text, "", Live;
-    /// Ciphers of TLS 1.2 by OpenSSL's names, separated by colons, the best first; all that there
-    /// are if empty.
+    /// Ciphers of TLS 1.2 by OpenSSL's names, separated by colons, the preferred ones first; all
+    /// supported ones if empty.
     TlsCiphers: "tls-ciphers", Kind::Text, "", Live;
     /// Ciphers of TLS 1.3, likewise.
     TlsCipherSuites: "tls-ciphersuites", Kind::Text, "", Live;
-    /// The key of the certificate as PEM, which is not encrypted.
+    /// The key of the certificate as PEM, not encrypted.
     TlsKey: "tls-key-file", Kind::Text, "", Live;
-    /// Whether no clients are served on `port`, but on `tls-port` and the unix socket alone.
+    /// Whether clients are served only on `tls-port` and the unix socket, and not on `port`.
     TlsOnly: "tls-only", Kind::Flag, "no", AtStart;
     /// A port for clients that speak TLS, beside `port`; none if 0.
     TlsPort: "tls-port", Kind::Number { least: 0, most: u16::MAX as i64 }, "0", AtStart;
-    /// Whether the order of the server's ciphers counts, and not that of the client's.
+    /// Whether the server's order of ciphers decides, and not the client's.
     TlsPreferServerCiphers: "tls-prefer-server-ciphers", Kind::Flag, "no", Live;
-    /// The versions that are spoken: `TLSv1.2`, `TLSv1.3` or both, separated by a space; both if
-    /// empty.
+    /// The supported versions: `TLSv1.2`, `TLSv1.3` or both, separated by a space; both if empty.
     TlsProtocols: "tls-protocols", Kind::Text, "", Live;
-    /// Whether clients are given tickets, by which the next handshake is shorter.
+    /// Whether clients get session tickets, which shorten their next handshake.
     TlsSessionCaching: "tls-session-caching", Kind::Flag, "yes", Live;
     /// A unix socket to listen on as well; none if empty.
     UnixSocket: "unixsocket" or "socket", Kind::Text, "", AtStart;
     /// Permissions of the unix socket, as `chmod` takes them: 700 is this user alone, 770 the group
     /// too. 0 leaves them to the process' umask.
     UnixSocketPermissions: "unixsocketperm", Kind::Permissions, "0", AtStart;
-    /// How records are updated; fixed when a segment is made. `in-place` suits a store that is
+    /// How records are updated; fixed when a segment is created. `in-place` suits a store that is
     /// nearly full of values that often change.
     UpdatePolicy: "update-policy", Kind::Word(&["append", "in-place"]), "append", AtStart;
 }
