@@ -22,7 +22,7 @@ const SANITIZED_TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Seconds that each fuzz target runs. The targets run side by side, one on each processor: eight
 /// of them take a minute on two.
-const FUZZ_SECONDS: u64 = 10;
+const FUZZ_SECONDS: u64 = 5;
 
 /// A step's name and what it does.
 pub type Step = (&'static str, fn(&Workspace) -> Outcome);
