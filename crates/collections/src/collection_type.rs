@@ -3,7 +3,7 @@
 use mneme_log::{Decision, Elements, ValueKind};
 
 use crate::error::{CollectionError, Damage};
-use crate::records::Records;
+use crate::records::StoreRecords;
 
 /// A type of values: packed in one record where they are small, else a collection.
 ///
@@ -33,9 +33,10 @@ pub trait CollectionType {
     /// The image is damaged.
     fn outgrows(image: &[u8]) -> Result<bool, Damage>;
 
-    /// Has `change` change the value of a key, which is empty if there is none, and say whether it
-    /// has: what to do with the key, for an update of the store. A value that is empty afterwards is
-    /// removed. In `elements` goes what was changed, for an update that takes it. O(bytes).
+    /// Calls `change` with the value of a key, which is empty if there is none; `change` says
+    /// whether it has changed it. Returns what to do with the key, for an update of the store. A
+    /// value that is empty afterwards is removed. The changed elements go to `elements`, for an
+    /// update that takes them. O(bytes).
     ///
     /// # Errors
     /// The image is damaged; those of `change`.
@@ -49,18 +50,19 @@ pub trait CollectionType {
     ///
     /// # Errors
     /// There is none, or it is of another type; the store cannot be read.
-    fn open(records: &mut dyn Records, id: u64) -> Result<Self::Large<'_>, CollectionError>;
+    fn open(records: &mut dyn StoreRecords, id: u64) -> Result<Self::Large<'_>, CollectionError>;
 
     /// Makes collection `id` of a packed value.
     ///
     /// # Errors
     /// The image is damaged; there is no space.
-    fn build(records: &mut dyn Records, id: u64, image: &[u8]) -> Result<(), CollectionError>;
+    fn build(records: &mut dyn StoreRecords, id: u64, image: &[u8]) -> Result<(), CollectionError>;
 
     /// As [`decide`](Self::decide), for a large value, which is changed.
     ///
     /// # Errors
-    /// The collection is damaged, the store cannot be read, or there is no space; those of `change`.
+    /// The collection is damaged, the store cannot be read, or there is no space; those of
+    /// `change`.
     fn edit<R, E: From<CollectionError>>(
         large: Self::Large<'_>,
         wanted: Self::Wanted<'_>,

@@ -11,7 +11,7 @@ use crate::error::{CollectionError, Damage, EditError};
 use crate::hash_edit::HashEdit;
 use crate::large_hash::LargeHash;
 use crate::packed_hash::PackedHash;
-use crate::records::Records;
+use crate::records::StoreRecords;
 
 /// The image that this one, of a value of this kind, becomes where `element` gets `value`; `None`:
 /// where it is removed. O(bytes).
@@ -35,8 +35,8 @@ pub fn apply(
     Ok(hash.into_image())
 }
 
-/// Gives `element` of collection `id`, of a store that is being rebuilt, this value; `None`: removes
-/// it. A collection that is not there yet begins, of the kind that comes with the value.
+/// Gives `element` of collection `id`, of a store that is being rebuilt, this value; `None`:
+/// removes it. A collection that is not there yet begins, of the kind that comes with the value.
 ///
 /// # Errors
 /// The collection is damaged, or of a kind that has no elements; the store cannot be read, or there
@@ -111,7 +111,7 @@ pub fn element_of_collection(
 ///
 /// # Errors
 /// The collection is damaged, the store cannot be read, or there is no space.
-pub fn copy_collection(records: &mut dyn Records, id: u64) -> Result<u64, CollectionError> {
+pub fn copy_collection(records: &mut dyn StoreRecords, id: u64) -> Result<u64, CollectionError> {
     let to = records.new_collection();
     match records.anchor(id)? {
         Some(anchor) if anchor.kind == HASH => LargeHash::open(records, id)?.copy_to(to)?,

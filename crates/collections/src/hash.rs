@@ -8,7 +8,7 @@ use mneme_log::{Database, LogStore};
 use crate::error::CollectionError;
 use crate::hash_edit::{HashEdit, Limits};
 use crate::hash_type::HashType;
-use crate::keyed::{Form, Keyed};
+use crate::keyed::{Form, KeyedValue};
 use crate::packed_hash::PackedHash;
 
 /// The hash under a key of a database: fields with values, both byte strings.
@@ -42,7 +42,7 @@ use crate::packed_hash::PackedHash;
 /// ```
 #[derive(Clone, Copy)]
 pub struct Hash<'s, 'k> {
-    at: Keyed<'s, 'k, HashType>,
+    at: KeyedValue<'s, 'k, HashType>,
     limits: Limits,
 }
 
@@ -62,7 +62,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     #[must_use]
     pub fn new(database: Database<'s>, key: &'k [u8]) -> Self {
         Hash {
-            at: Keyed::new(database, key),
+            at: KeyedValue::new(database, key),
             limits: Limits::default(),
         }
     }

@@ -9,10 +9,10 @@ use crate::hash_edit::HashEdit;
 use crate::keyed::MAX_PACKED;
 use crate::large_hash::{LargeHash, MAX_FIELD};
 use crate::packed_hash::PackedHash;
-use crate::records::Records;
+use crate::records::StoreRecords;
 
-/// Hashes. One that Redis would keep as a listpack stays packed, whatever its length, for its fields
-/// come in the order in which they were set.
+/// Hashes. One that Redis would keep as a listpack stays packed, whatever its length, because its
+/// fields come in the order in which they were set.
 pub enum HashType {}
 
 impl CollectionType for HashType {
@@ -51,11 +51,11 @@ impl CollectionType for HashType {
         HashEdit::decide(old, elements, change)
     }
 
-    fn open(records: &mut dyn Records, id: u64) -> Result<LargeHash<'_>, CollectionError> {
+    fn open(records: &mut dyn StoreRecords, id: u64) -> Result<LargeHash<'_>, CollectionError> {
         LargeHash::open(records, id)
     }
 
-    fn build(records: &mut dyn Records, id: u64, image: &[u8]) -> Result<(), CollectionError> {
+    fn build(records: &mut dyn StoreRecords, id: u64, image: &[u8]) -> Result<(), CollectionError> {
         LargeHash::build(records, id, image)?.finish()
     }
 

@@ -9,7 +9,7 @@ use mneme_log::{
 
 use crate::collection_type::{CollectionType, LargeEdit};
 use crate::error::{CollectionError, Damage};
-use crate::records::Records;
+use crate::records::StoreRecords;
 
 /// The longest image, in bytes, that is packed although Redis would keep the value otherwise: one
 /// that would be longer becomes large.
@@ -20,7 +20,7 @@ pub const MAX_PACKED: usize = 2048;
 /// # Errors
 /// The store cannot be read; those of `work`.
 pub fn with_large<T: CollectionType, R, E: From<CollectionError>>(
-    records: &mut dyn Records,
+    records: &mut dyn StoreRecords,
     (database, key): (usize, &[u8]),
     work: impl FnOnce(T::Large<'_>) -> Result<R, E>,
 ) -> Result<Option<R>, E> {
@@ -41,7 +41,7 @@ pub fn with_large<T: CollectionType, R, E: From<CollectionError>>(
 /// # Errors
 /// The store cannot be read, or the value is damaged.
 pub fn anchor_of(
-    records: &mut dyn Records,
+    records: &mut dyn StoreRecords,
     (database, key): (usize, &[u8]),
 ) -> Result<Option<Anchor>, CollectionError> {
     let mut id = None;
@@ -62,7 +62,7 @@ pub fn anchor_of(
 /// The key holds a value of another kind; the store cannot be read, or has no space; those of
 /// `change`.
 pub fn edit<T: CollectionType, R, E: From<CollectionError>>(
-    records: &mut dyn Records,
+    records: &mut dyn StoreRecords,
     (database, key): (usize, &[u8]),
     wanted: T::Wanted<'_>,
     change: impl FnOnce(&mut T::Edit<'_>) -> Result<(R, bool), E>,
@@ -124,7 +124,7 @@ pub fn edit<T: CollectionType, R, E: From<CollectionError>>(
 /// # Errors
 /// The image is damaged; there is no space.
 pub fn put<T: CollectionType>(
-    records: &mut dyn Records,
+    records: &mut dyn StoreRecords,
     (database, key): (usize, &[u8]),
     image: &[u8],
     expiry: Expiry,
@@ -153,24 +153,24 @@ pub enum Form<P, L> {
 }
 
 /// The value of a type under a key of a database, for local programs.
-pub(crate) struct Keyed<'s, 'k, T> {
+pub(crate) struct KeyedValue<'s, 'k, T> {
     pub database: Database<'s>,
     pub key: &'k [u8],
     of: PhantomData<T>,
 }
 
-impl<T> Clone for Keyed<'_, '_, T> {
+impl<T> Clone for KeyedValue<'_, '_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Keyed<'_, '_, T> {}
+impl<T> Copy for KeyedValue<'_, '_, T> {}
 
-impl<'s, 'k, T: CollectionType> Keyed<'s, 'k, T> {
+impl<'s, 'k, T: CollectionType> KeyedValue<'s, 'k, T> {
     pub fn new(database: Database<'s>, key: &'k [u8]) -> Self {
         let of = PhantomData;
-        Keyed { database, key, of }
+        KeyedValue { database, key, of }
     }
 
     /// Calls `visit` with the value: all of a packed one, what `of_large` says of a large one.

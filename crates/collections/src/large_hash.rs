@@ -6,7 +6,7 @@
 //! KiB: when there are too few, the next one in turn is split in two; when there are too many, the
 //! last two are joined again (see [`mneme_log::leaf_of`]).
 //!
-//! The functions here read and write leaves by [`Records`], which a transaction of a store is.
+//! The functions here read and write leaves by [`StoreRecords`], which a transaction of a store is.
 
 use mneme_log::{
     Anchor, HASH_BITS, MAX_KEY, MAX_LEAVES, ValueKind, hashes_of, leaf_numbers, leaf_of, split_of,
@@ -18,7 +18,7 @@ use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
 use crate::hash_edit::HashEdit;
 use crate::packed_hash::{PackedHash, place};
-use crate::records::Records;
+use crate::records::StoreRecords;
 
 /// Bytes of leaves, on average, above which one is split.
 const SPLIT: u64 = 1024;
@@ -31,7 +31,7 @@ pub(crate) const MAX_FIELD: usize = MAX_KEY - 8;
 
 /// The hash that a collection is, within a transaction.
 pub struct LargeHash<'i> {
-    records: &'i mut dyn Records,
+    records: &'i mut dyn StoreRecords,
     id: u64,
     anchor: Anchor,
     /// Whether changes are said: they are not where they are replayed.
@@ -43,7 +43,7 @@ impl<'i> LargeHash<'i> {
     ///
     /// # Errors
     /// There is none, or it is of another type; the store cannot be read.
-    pub fn open(records: &'i mut dyn Records, id: u64) -> Result<Self, CollectionError> {
+    pub fn open(records: &'i mut dyn StoreRecords, id: u64) -> Result<Self, CollectionError> {
         let anchor = records.anchor(id)?;
         let anchor = anchor.filter(|anchor| anchor.kind == HASH);
         Ok(LargeHash {
@@ -56,7 +56,7 @@ impl<'i> LargeHash<'i> {
 
     /// As [`open`](Self::open), for a replay: a hash that is not there yet begins empty, and no
     /// change is said.
-    pub fn replay(records: &'i mut dyn Records, id: u64) -> Result<Self, CollectionError> {
+    pub fn replay(records: &'i mut dyn StoreRecords, id: u64) -> Result<Self, CollectionError> {
         let anchor = records.anchor(id)?.unwrap_or(Anchor::new(HASH));
         Ok(LargeHash {
             anchor,
@@ -71,7 +71,7 @@ impl<'i> LargeHash<'i> {
     /// # Errors
     /// The image is damaged; there is no space.
     pub fn build(
-        records: &'i mut dyn Records,
+        records: &'i mut dyn StoreRecords,
         id: u64,
         image: &[u8],
     ) -> Result<Self, CollectionError> {
@@ -516,7 +516,7 @@ mod tests {
         said: BTreeMap<Vec<u8>, Vec<u8>>,
     }
 
-    impl Records for Model {
+    impl StoreRecords for Model {
         fn read(
             &mut self,
             _: usize,

@@ -49,7 +49,7 @@ pub use hash_type::HashType;
 pub use keyed::{Form, MAX_PACKED, anchor_of, decide_packed, edit, put, with_large};
 pub use large_hash::{LARGE_HASH, LargeHash};
 pub use packed_hash::{PackedHash, Pair, Step};
-pub use records::Records;
+pub use records::StoreRecords;
 
 /// The kind of a record whose value is a hash.
 pub const HASH: ValueKind = match ValueKind::new(1) {

@@ -4,7 +4,7 @@ use mneme_log::{Anchor, Expiry, Stored, Transaction, ValueKind, WriteError};
 
 /// The records that a transaction reads and writes: those of keys, and what collections are made
 /// of. A transaction of a store is that, and a map in tests.
-pub trait Records {
+pub trait StoreRecords {
     /// Calls `visit` once, with the value of `key`.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ pub trait Records {
     fn say(&mut self, id: u64, kind: ValueKind, element: &[u8], value: Option<&[u8]>);
 }
 
-impl Records for Transaction<'_> {
+impl StoreRecords for Transaction<'_> {
     fn read(
         &mut self,
         database: usize,

@@ -1,7 +1,7 @@
 //! Values of types, packed or large, as commands read and change them.
 
 use mneme_collections::{
-    CollectionError, CollectionType, Form, HashEdit, HashType, LargeHash, PackedHash, Records,
+    CollectionError, CollectionType, Form, HashEdit, HashType, LargeHash, PackedHash, StoreRecords,
 };
 use mneme_log::{Elements, Stored, Updated, WriteError, collection_of, main_of};
 
@@ -88,8 +88,8 @@ impl Keyspace<'_> {
     /// Lets `change` change the value under `key`, which is empty where there is none, and say
     /// whether it did. It gets the `wanted` elements that the value has, or more, and changes no
     /// others. A value that is empty afterwards is removed with its key. `change` may be called
-    /// again, as `decide` of [`update`](Self::update). Returns the result of the last call, and what
-    /// became of the key.
+    /// again, as `decide` of [`update`](Self::update). Returns the result of the last call, and
+    /// what became of the key.
     pub fn update_collection<T: CollectionType, R>(
         &mut self,
         key: &[u8],
@@ -148,7 +148,7 @@ impl Keyspace<'_> {
     fn with_records<R>(
         &mut self,
         keys: &[(usize, &[u8])],
-        mut body: impl FnMut(&mut dyn Records, usize) -> Result<R, Failure>,
+        mut body: impl FnMut(&mut dyn StoreRecords, usize) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         self.atomically_on(keys, |keyspace| {
             let database = keyspace.database;

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use mneme_collections::Records;
+use mneme_collections::StoreRecords;
 use mneme_log::{Expiry, Part, Patch, Stored, Transaction, Updated, ValueKind, WriteError};
 
 /// Operations of a transaction on records: [`Transaction`] without its lifetimes.
-pub(crate) trait RecordOperations: Records {
+pub(crate) trait RecordOperations: StoreRecords {
     /// The time, which stands still, in milliseconds since the Unix epoch.
     fn wall_ms(&self) -> u64;
     /// When `key` expires; `None` if it does not exist. Its value is not read.

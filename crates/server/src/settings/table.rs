@@ -174,10 +174,10 @@ settings! {
     Data: "data", Kind::Text, "", AtStart;
     /// Databases that clients may SELECT.
     Databases: "databases", Kind::Number { least: 1, most: DATABASES as i64 }, "16", AtStart;
-    /// The form in which the directory `data` keeps the data. journal: every change is appended to a
-    /// journal, which checkpoints keep short; for disks. tree: commits change a tree in place, and
-    /// there are no checkpoints; for media on which a sync costs little. A directory keeps the form
-    /// that it was created with.
+    /// The form in which the directory `data` keeps the data. journal: every change is appended to
+    /// a journal, which checkpoints keep short; for disks. tree: commits change a tree in place,
+    /// and there are no checkpoints; for media on which a sync costs little. A directory keeps the
+    /// form that it was created with.
     Durability: "durability", Kind::Word(&["journal", "tree"]), "journal", AtStart;
     /// Which connections may use MNEME BACKUP, which writes to the disk: none, all, or those from
     /// this machine.
@@ -223,8 +223,8 @@ settings! {
     /// Which changes of keys are reported on channels, by letters: K on __keyspace@DB__:KEY, E on
     /// __keyevent@DB__:EVENT; g any key, $ strings, h hashes, n new keys, m keys that were looked
     /// up and are absent; A all but n and m. Nothing if empty. Letters of events that do
-    /// not exist yet are accepted: l, s, z, t, d; and x and e, for records that the store removes by
-    /// itself.
+    /// not exist yet are accepted: l, s, z, t, d; and x and e, for records that the store removes
+    /// by itself.
     NotifyEvents: "notify-keyspace-events", Kind::Events, "", Live;
     /// The TCP port; 0 lets the system choose a free one, which CONFIG GET shows and CONFIG REWRITE
     /// does not write. No TCP at all is an empty `bind`.

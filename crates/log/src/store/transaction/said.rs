@@ -10,8 +10,8 @@ use crate::records::expiry::Expiry;
 #[derive(Default)]
 pub(super) struct Said {
     pub bytes: Vec<u8>,
-    /// Bytes of each key, and the collection's kind with the bytes of the value; `None`: the element
-    /// is removed.
+    /// Bytes of each key, and the collection's kind with the bytes of the value; `None`: the
+    /// element is removed.
     pub lengths: Vec<(usize, Option<(u8, usize)>)>,
     /// Collections whose sweep begins.
     pub swept: Vec<[u8; 8]>,
