@@ -25,6 +25,7 @@ const UNITS: &[&str] = &[
     "unit/type/string",
     "unit/type/incr",
     "unit/type/hash",
+    "unit/type/set",
     "unit/keyspace",
     "unit/expire",
     "unit/scan",

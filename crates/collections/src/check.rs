@@ -2,19 +2,22 @@
 
 use mneme_log::{Cursor, DATABASES, Database, LogStore, ReadError};
 
-use crate::HASH;
+use crate::collection_type::CollectionType;
 use crate::error::CollectionError;
 use crate::hash_type::HashType;
 use crate::keyed::with_large;
-use crate::packed_hash::PackedHash;
+use crate::leaves::Leaves;
+use crate::packed::Packed;
+use crate::set_type::SetType;
+use crate::{HASH, SET};
 
 /// Keys that are looked at between two questions whether to go on.
 const STEP: usize = 64;
 /// Problems that are reported.
 const MOST: usize = 100;
 
-/// Reads every hash of the store, while `goes_on`, and says what is wrong, in words; at most 100
-/// things. Others may use the store meanwhile. It is what
+/// Reads every hash and set of the store, while `goes_on`, and says what is wrong, in words; at
+/// most 100 things. Others may use the store meanwhile. It is what
 /// [`LogStore::check`](mneme_log::LogStore::check) does not know: that walks records whatever they
 /// are.
 ///
@@ -28,23 +31,18 @@ pub fn check_while(store: &LogStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<S
         while cursor != Cursor::END && problems.len() < MOST && goes_on() {
             let mut keys = Vec::new();
             cursor = database.scan_kinds(cursor, STEP, |key, kind| {
-                if kind.packed() == HASH {
-                    keys.push(key.to_vec());
+                if [HASH, SET].contains(&kind.packed()) {
+                    keys.push((key.to_vec(), kind.packed()));
                 }
             })?;
-            for key in keys {
-                // It may have become another value, or none.
-                let checked = match database.get_kind(&key, HASH) {
-                    Ok(Some(value)) => PackedHash::read(&value)
-                        .and_then(|hash| hash.check())
-                        .map_err(CollectionError::from),
-                    Ok(None) => continue,
-                    Err(ReadError::WrongKind(_)) => check_large(&database, &key),
-                    Err(error) => return Err(error),
+            for (key, kind) in keys {
+                let (name, checked) = match kind {
+                    HASH => ("hash", check::<HashType, 2>(&database, &key)?),
+                    _ => ("set", check::<SetType, 1>(&database, &key)?),
                 };
                 if let Err(damage) = checked {
                     let key = key.escape_ascii();
-                    problems.push(format!("database {number}, hash \"{key}\": {damage}"));
+                    problems.push(format!("database {number}, {name} \"{key}\": {damage}"));
                 }
             }
         }
@@ -53,13 +51,25 @@ pub fn check_while(store: &LogStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<S
     Ok(problems)
 }
 
-/// What is wrong with the large hash that a key leads to, if it leads to one.
-fn check_large(database: &Database<'_>, key: &[u8]) -> Result<(), CollectionError> {
-    let keys: [(usize, &[u8]); 0] = [];
+/// What is wrong with the value of a key, if it is of this type: it may have become another one, or
+/// none.
+fn check<T, const ENTRIES: usize>(
+    database: &Database<'_>,
+    key: &[u8],
+) -> Result<Result<(), CollectionError>, ReadError>
+where
+    T: for<'r> CollectionType<Packed<'r> = Packed<'r, ENTRIES>, Large<'r> = Leaves<'r, ENTRIES>>,
+{
+    let none: [(usize, &[u8]); 0] = [];
     let at = (database.number(), key);
-    database
-        .transaction_on(&keys, |t| {
-            with_large::<HashType, _, _>(t, at, |mut hash| hash.check())
-        })
-        .map(drop)
+    match database.get_kind(key, T::KIND) {
+        Ok(Some(value)) => Ok(T::read(&value)
+            .and_then(|packed| packed.check())
+            .map_err(CollectionError::from)),
+        Ok(None) => Ok(Ok(())),
+        Err(ReadError::WrongKind(_)) => Ok(database
+            .transaction_on(&none, |t| with_large::<T, _, _>(t, at, |mut of| of.check()))
+            .map(drop)),
+        Err(error) => Err(error),
+    }
 }

@@ -6,12 +6,12 @@ use std::collections::HashMap;
 
 use mneme_log::{LogStore, ValueKind};
 
-use crate::HASH;
 use crate::error::{CollectionError, Damage, EditError};
-use crate::hash_edit::HashEdit;
-use crate::large_hash::LargeHash;
-use crate::packed_hash::PackedHash;
+use crate::leaves::Leaves;
+use crate::packed::Packed;
+use crate::packed_edit::{HashEdit, SetEdit};
 use crate::records::StoreRecords;
+use crate::{HASH, SET};
 
 /// The image that this one, of a value of this kind, becomes where `element` gets `value`; `None`:
 /// where it is removed. O(bytes).
@@ -24,15 +24,25 @@ pub fn apply(
     element: &[u8],
     value: Option<&[u8]>,
 ) -> Result<Vec<u8>, EditError> {
-    if kind != HASH {
-        return Err(no_elements().into());
+    match kind {
+        HASH => {
+            let mut hash = HashEdit::of(image)?;
+            match value {
+                Some(value) => hash.set(element, value)?,
+                None => hash.remove(element)?,
+            };
+            Ok(hash.into_image())
+        }
+        SET => {
+            let mut set = SetEdit::of(image)?;
+            match value {
+                Some(_) => set.add(element)?,
+                None => set.remove(element)?,
+            };
+            Ok(set.into_image())
+        }
+        _ => Err(no_elements().into()),
     }
-    let mut hash = HashEdit::of(image)?;
-    match value {
-        Some(value) => hash.set(element, value).map(drop)?,
-        None => hash.remove(element).map(drop)?,
-    }
-    Ok(hash.into_image())
 }
 
 /// Gives `element` of collection `id`, of a store that is being rebuilt, this value; `None`:
@@ -53,16 +63,27 @@ pub fn replay(
             (None, Some((kind, _))) => kind,
             (None, None) => return Ok(()),
         };
-        if kind != HASH {
-            return Err(no_elements().into());
+        let value = value.map(|(_, value)| value);
+        match kind {
+            HASH => change::<2>(t, (id, kind), element, value),
+            SET => change::<1>(t, (id, kind), element, value),
+            _ => Err(no_elements().into()),
         }
-        let mut hash = LargeHash::replay(t, id)?;
-        match value {
-            Some((_, value)) => drop(hash.set(element, value)?),
-            None => drop(hash.remove(element)?),
-        }
-        hash.finish()
     })
+}
+
+fn change<const ENTRIES: usize>(
+    records: &mut dyn StoreRecords,
+    (id, kind): (u64, ValueKind),
+    element: &[u8],
+    value: Option<&[u8]>,
+) -> Result<(), CollectionError> {
+    let mut leaves = Leaves::<ENTRIES>::replay(records, id, kind)?;
+    match value {
+        Some(value) => leaves.set(element, value)?,
+        None => leaves.remove(element)?,
+    };
+    leaves.finish()
 }
 
 /// Visits about `count` elements of collection `id` from `cursor` on, which is 0 at first, each
@@ -78,15 +99,16 @@ pub fn scan_collection(
     count: usize,
     mut visit: impl FnMut(ValueKind, &[u8], &[u8]),
 ) -> Result<u64, CollectionError> {
-    let step = store.transaction(|t| match t.anchor(id)? {
-        Some(anchor) if anchor.kind == HASH => {
-            let (pairs, next) = LargeHash::open(t, id)?.scan(cursor, count)?;
-            Ok((HASH, pairs, next))
-        }
-        Some(_) => Err(CollectionError::from(no_elements())),
-        None => Ok((HASH, Vec::new(), 0)),
-    });
-    let (kind, pairs, next) = step?;
+    let (kind, pairs, next) = store.transaction(|t| {
+        let kind = t.anchor(id)?.map_or(HASH, |anchor| anchor.kind);
+        let (pairs, next) = match (t.anchor(id)?, kind) {
+            (None, _) => (Vec::new(), 0),
+            (_, HASH) => Leaves::<2>::open_kind(t, id, kind)?.scan(cursor, count)?,
+            (_, SET) => Leaves::<1>::open_kind(t, id, kind)?.scan(cursor, count)?,
+            _ => return Err(CollectionError::from(no_elements())),
+        };
+        Ok((kind, pairs, next))
+    })?;
     (pairs.iter()).for_each(|(element, value)| visit(kind, element, value));
     Ok(next)
 }
@@ -100,8 +122,9 @@ pub fn element_of_collection(
     id: u64,
     element: &[u8],
 ) -> Result<Option<Vec<u8>>, CollectionError> {
-    store.transaction(|t| match t.anchor(id)? {
-        Some(anchor) if anchor.kind == HASH => LargeHash::open(t, id)?.get(element),
+    store.transaction(|t| match t.anchor(id)?.map(|anchor| anchor.kind) {
+        Some(kind @ HASH) => Leaves::<2>::open_kind(t, id, kind)?.get(element),
+        Some(kind @ SET) => Leaves::<1>::open_kind(t, id, kind)?.get(element),
         Some(_) => Err(no_elements().into()),
         None => Ok(None),
     })
@@ -113,8 +136,9 @@ pub fn element_of_collection(
 /// The collection is damaged, the store cannot be read, or there is no space.
 pub fn copy_collection(records: &mut dyn StoreRecords, id: u64) -> Result<u64, CollectionError> {
     let to = records.new_collection();
-    match records.anchor(id)? {
-        Some(anchor) if anchor.kind == HASH => LargeHash::open(records, id)?.copy_to(to)?,
+    match records.anchor(id)?.map(|anchor| anchor.kind) {
+        Some(kind @ HASH) => Leaves::<2>::open_kind(records, id, kind)?.copy_to(to)?,
+        Some(kind @ SET) => Leaves::<1>::open_kind(records, id, kind)?.copy_to(to)?,
         _ => return Err(no_elements().into()),
     }
     Ok(to)
@@ -132,12 +156,21 @@ fn no_elements() -> Damage {
 /// one of them was replayed. O(bytes).
 ///
 /// # Errors
-/// One of two hashes that differ is damaged.
+/// One of two images that differ is damaged.
 pub fn is_same(kind: ValueKind, one: &[u8], other: &[u8]) -> Result<bool, Damage> {
-    if one == other || kind != HASH {
-        return Ok(one == other);
+    if one == other {
+        return Ok(true);
     }
-    let (one, other) = (PackedHash::read(one)?, PackedHash::read(other)?);
+    match kind {
+        HASH => has_same::<2>(one, other),
+        SET => has_same::<1>(one, other),
+        _ => Ok(false),
+    }
+}
+
+fn has_same<const ENTRIES: usize>(one: &[u8], other: &[u8]) -> Result<bool, Damage> {
+    let one = Packed::<ENTRIES>::read(one)?;
+    let other = Packed::<ENTRIES>::read(other)?;
     if one.is_table() != other.is_table() || one.len()? != other.len()? {
         return Ok(false);
     }

@@ -6,10 +6,10 @@
 use mneme_log::{Database, LogStore};
 
 use crate::error::CollectionError;
-use crate::hash_edit::{HashEdit, Limits};
 use crate::hash_type::HashType;
 use crate::keyed::{Form, KeyedValue};
-use crate::packed_hash::PackedHash;
+use crate::packed::PackedHash;
+use crate::packed_edit::{HashEdit, Limits};
 
 /// The hash under a key of a database: fields with values, both byte strings.
 ///

@@ -5,10 +5,10 @@ use mneme_log::{Decision, Elements, ValueKind};
 use crate::HASH;
 use crate::collection_type::{CollectionType, LargeEdit};
 use crate::error::{CollectionError, Damage};
-use crate::hash_edit::HashEdit;
 use crate::keyed::MAX_PACKED;
-use crate::large_hash::{LargeHash, MAX_FIELD};
-use crate::packed_hash::PackedHash;
+use crate::leaves::{LargeHash, MAX_ELEMENT};
+use crate::packed::PackedHash;
+use crate::packed_edit::HashEdit;
 use crate::records::StoreRecords;
 
 /// Hashes. One that Redis would keep as a listpack stays packed, whatever its length, because its
@@ -37,7 +37,7 @@ impl CollectionType for HashType {
         }
         // A field that is too long for a large hash keeps it packed.
         let mut pairs = hash.pairs();
-        let is_long = |field: usize| field > MAX_FIELD;
+        let is_long = |field: usize| field > MAX_ELEMENT;
         pairs.try_fold(true, |fits, pair| {
             Ok(fits && !is_long(pair?.field.string_len()))
         })
@@ -56,7 +56,7 @@ impl CollectionType for HashType {
     }
 
     fn build(records: &mut dyn StoreRecords, id: u64, image: &[u8]) -> Result<(), CollectionError> {
-        LargeHash::build(records, id, image)?.finish()
+        LargeHash::build(records, id, HASH, image)?.finish()
     }
 
     fn edit<R, E: From<CollectionError>>(

@@ -1,7 +1,8 @@
 //! Types of values: **pure functions from images to images**, and what puts them into a store.
 //!
 //! An image is the value of one record. [`listpack`] is Redis' form of a list of short values in
-//! one piece of memory. [`PackedHash`] reads a hash that is such a list, [`HashEdit`] changes one.
+//! one piece of memory. [`PackedHash`] reads a hash that is such a list, [`HashEdit`] changes one;
+//! [`PackedSet`] and [`SetEdit`] do so for sets.
 //!
 //! Every function takes time in proportion to the image: a hash of a few hundred fields is read and
 //! changed faster than one with an index of its own, and one of a million fields is not.
@@ -29,13 +30,16 @@ mod collection_type;
 mod elements;
 mod error;
 mod hash;
-mod hash_edit;
 mod hash_type;
 mod keyed;
-mod large_hash;
+mod leaves;
 pub mod listpack;
-mod packed_hash;
+mod lot;
+mod packed;
+mod packed_edit;
 mod records;
+mod set;
+mod set_type;
 
 pub use check::check_while;
 pub use collection_type::{CollectionType, LargeEdit};
@@ -44,15 +48,28 @@ pub use elements::{
 };
 pub use error::{CollectionError, Damage, EditError};
 pub use hash::{Hash, OwnedPair};
-pub use hash_edit::{HashEdit, Limits};
 pub use hash_type::HashType;
 pub use keyed::{Form, MAX_PACKED, anchor_of, decide_packed, edit, put, with_large};
-pub use large_hash::{LARGE_HASH, LargeHash};
-pub use packed_hash::{PackedHash, Pair, Step};
+pub use leaves::{LargeHash, LargeSet, Leaves, MAX_ELEMENT};
+pub use lot::Lot;
+pub use packed::{Packed, PackedHash, PackedSet, Pair, Pairs, Step};
+pub use packed_edit::{HashEdit, Limits, MAX_INTSET, PackedEdit, SetEdit};
 pub use records::StoreRecords;
+pub use set::Set;
+pub use set_type::{SetChange, SetType};
 
 /// The kind of a record whose value is a hash.
-pub const HASH: ValueKind = match ValueKind::new(1) {
-    Some(kind) => kind,
-    None => panic!("a kind that the store does not have"),
-};
+pub const HASH: ValueKind = kind(1);
+/// The kind of a large hash's main.
+pub const LARGE_HASH: ValueKind = HASH.large();
+/// The kind of a record whose value is a set.
+pub const SET: ValueKind = kind(2);
+/// The kind of a large set's main.
+pub const LARGE_SET: ValueKind = SET.large();
+
+const fn kind(number: u8) -> ValueKind {
+    match ValueKind::new(number) {
+        Some(kind) => kind,
+        None => panic!("a kind that the store does not have"),
+    }
+}

@@ -60,7 +60,10 @@ pub use mneme_log::{
     Updated, Value, ValueKind, Watch, Work, WriteError, WrongKind,
 };
 
-pub use mneme_collections::{CollectionError, Damage, EditError, Hash, HashEdit, PackedHash};
+pub use mneme_collections::{
+    CollectionError, Damage, EditError, Hash, HashEdit, PackedHash, PackedSet, Set, SetChange,
+    SetEdit,
+};
 
 pub use mneme_log::lent;
 

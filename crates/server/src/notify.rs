@@ -14,6 +14,7 @@ pub(crate) enum EventClass {
     /// A key, whatever it holds.
     Generic = 1 << 2,
     String = 1 << 3,
+    Set = 1 << 5,
     Hash = 1 << 6,
     /// A key that was looked up and is absent.
     KeyMiss = 1 << 11,
@@ -31,7 +32,7 @@ const LETTERS: [(char, u32); 14] = [
     ('g', EventClass::Generic as u32),
     ('$', EventClass::String as u32),
     ('l', 1 << 4),
-    ('s', 1 << 5),
+    ('s', EventClass::Set as u32),
     ('h', EventClass::Hash as u32),
     ('z', 1 << 7),
     ('x', 1 << 8),

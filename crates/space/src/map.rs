@@ -50,11 +50,11 @@ pub(crate) trait Map {
 }
 
 /// Segments that are visited together. No two of them overlap.
-pub(crate) struct Set {
+pub(crate) struct SegmentSet {
     placed: Vec<Arc<Placed>>,
 }
 
-impl Set {
+impl SegmentSet {
     /// # Errors
     /// The names of two that claim the same addresses.
     pub(crate) fn new(placed: Vec<Arc<Placed>>) -> Result<Self, [String; 2]> {

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mneme_collections::Hash;
 use mneme_durable::stepped::Stepped;
 use mneme_durable::{DurabilityMode, DurableError, DurableOptions, LogStore};
-use mneme_log::{Builder, Cursor, Database, Expiry, Stored, ValueKind, WriteError};
+use mneme_log::{Builder, Cursor, Expiry, ValueKind};
 use mneme_sys::ManualClock;
 use mneme_sys::medium::{
     DirectoryOperation, DirectoryState, DirectoryStates, DirectoryTrace, Operation,
     RecordingDirectory,
 };
 use mneme_testkit::Random;
+
+use super::collections::{change_collection, held};
 
 /// Databases that a life uses.
 const DATABASES: usize = 3;
@@ -38,83 +39,13 @@ pub fn contents(store: &LogStore) -> Records {
         }
         for key in keys {
             let kind = database.kind(&key).unwrap().unwrap();
-            // The order of a hash's fields may be another one where they were replayed.
-            let value = match key.starts_with(b"hash") {
-                true => in_order(Hash::new(database, &key)),
-                false => database.get_kind(&key, kind).unwrap().unwrap().to_vec(),
-            };
+            let value = held(database, &key, kind);
             let kind = kind.packed();
             let expiry = database.expiry(&key).unwrap().unwrap_or_default();
             all.insert((number, key), (value, expiry, kind.number()));
         }
     }
     all
-}
-
-/// The pairs of a hash in the order of their fields.
-fn in_order(hash: Hash<'_, '_>) -> Vec<u8> {
-    let mut pairs = hash.pairs().unwrap();
-    pairs.sort();
-    format!("{pairs:?}").into_bytes()
-}
-
-/// Gives what is under a key to another one.
-fn rename(database: Database<'_>, from: &[u8], to: &[u8]) {
-    let number = database.number();
-    let renamed = database.transaction_on(&[(number, from), (number, to)], |t| {
-        let mut records = t.database(number)?;
-        let copy = |stored: Stored<'_>| (stored.value.to_vec(), stored.kind, stored.expiry);
-        let Some((value, kind, expiry)) = records.read(from, |stored| stored.map(copy))? else {
-            return Ok::<_, WriteError>(());
-        };
-        records.remove(from)?;
-        records.put_kind(to, &value, kind, expiry)
-    });
-    renamed.unwrap();
-}
-
-/// Changes some fields of a hash.
-fn change_hash(database: Database<'_>, random: &mut Random) {
-    let key = format!("hash-{}", random.below(4)).into_bytes();
-    let hash = Hash::new(database, &key);
-    let names: Vec<_> = (0..6).map(|_| format!("f{}", random.below(12))).collect();
-    // Some of the hashes become large ones, and are removed, renamed, or become empty then.
-    let longest = if random.below(2) == 0 { 70 } else { 700 };
-    let value = vec![b'v'; random.below(longest) as usize];
-    match random.below(24) {
-        0 => {
-            database.remove(&key).unwrap();
-            return;
-        }
-        1 => {
-            let fields: Vec<_> = (0..12).map(|i| format!("f{i}")).collect();
-            let fields: Vec<&[u8]> = fields.iter().map(String::as_bytes).collect();
-            hash.remove_many(&fields).unwrap();
-            return;
-        }
-        2 => {
-            return rename(
-                database,
-                &key,
-                &format!("hash-{}", random.below(4)).into_bytes(),
-            );
-        }
-        _ => {}
-    }
-    let changed = match random.below(8) {
-        0 => hash.remove_many(&[names[0].as_bytes(), names[1].as_bytes()]),
-        1 | 2 => hash.remove(names[0].as_bytes()).map(usize::from),
-        3 => {
-            let pairs: Vec<_> = names
-                .iter()
-                .map(|name| (name.as_bytes(), &value[..]))
-                .collect();
-            hash.set_many(&pairs)
-        }
-        4 => hash.increment(b"sum", 1).map(|sum| sum as usize),
-        _ => hash.set(names[0].as_bytes(), &value).map(usize::from),
-    };
-    changed.unwrap();
 }
 
 /// A kind that a value may have: half of them are no strings.
@@ -243,7 +174,7 @@ impl Life {
         let value = vec![random.next() as u8; random.below(900) as usize];
         let kind = kind_of(&value);
         match random.below(16) {
-            12.. => change_hash(database, random),
+            12.. => change_collection(database, random),
             0 => database.clear().unwrap(),
             1 => {
                 let other = random.below(DATABASES as u64) as usize;

@@ -2,5 +2,6 @@
 // Each test uses a part of it.
 #![allow(dead_code)]
 
+pub mod collections;
 pub mod life;
 pub mod lives;

@@ -16,7 +16,7 @@ use mneme_shared::StoreOptions;
 use mneme_testkit::{Process, Random, retry_within, seconds, wait_until};
 
 use super::served::{Place, damage, overwrite_before};
-use super::{BOTH, Records, change_hash, contents};
+use super::{BOTH, Records, change_collection, contents};
 
 const TEST: &str = "kills::writes_that_a_killed_server_acknowledged_are_there";
 const CHILD: &str = "MNEME_DURABLE_KILLS";
@@ -68,7 +68,7 @@ fn change(store: &LogStore, i: u64) -> Result<(), WriteError> {
     let kind = ValueKind::new(random.below(2) as u8).unwrap();
     match random.below(28) {
         24.. => {
-            change_hash(database, &mut random);
+            change_collection(database, &mut random);
             Ok(())
         }
         0 => database.clear(),

@@ -107,6 +107,13 @@ impl Command {
         ..Command::BLANK
     };
 
+    /// The common fields of set commands.
+    pub const SET: Command = Command {
+        group: Group::Set,
+        categories: &[Category::Set],
+        ..Command::BLANK
+    };
+
     /// The common fields of bit commands.
     pub const BITMAP: Command = Command {
         group: Group::Bitmap,

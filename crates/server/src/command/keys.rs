@@ -105,6 +105,19 @@ impl KeySpec {
         }
     }
 
+    /// Argument `index` says how many of the arguments behind it are keys.
+    pub const fn counted(index: usize, flags: &'static [KeyFlag]) -> Self {
+        Self {
+            begin: Begin::Index(index),
+            find: Find::Count {
+                count: 0,
+                first: 1,
+                step: 1,
+            },
+            ..Self::first(flags)
+        }
+    }
+
     /// Every second argument is a key, beginning with the first.
     pub const fn pairs(flags: &'static [KeyFlag]) -> Self {
         Self::range(flags, -1, 2)

@@ -17,6 +17,7 @@ mod pubsub;
 mod range;
 mod scripting;
 mod server;
+mod sets;
 mod strings;
 mod transactions;
 
@@ -34,6 +35,7 @@ fn all() -> Vec<&'static Command> {
         strings::ALL,
         bits::ALL,
         hashes::ALL,
+        sets::ALL,
         generic::ALL,
         connection::ALL,
         pubsub::ALL,

@@ -3,10 +3,11 @@
 use mneme_collections::{
     CollectionError, CollectionType, Form, HashEdit, HashType, LargeHash, PackedHash, StoreRecords,
 };
-use mneme_log::{Elements, Stored, Updated, WriteError, collection_of, main_of};
+use mneme_log::{Elements, Expiry, Stored, Updated, WriteError, collection_of, main_of};
 
 use super::Keyspace;
 use crate::command::Failure;
+use crate::notify::EventClass;
 
 impl Keyspace<'_> {
     /// Calls `visit` with those of `fields` that the hash under `key` has, or more, and counts a
@@ -52,12 +53,7 @@ impl Keyspace<'_> {
                 Err(Failure::WrongType) => {}
                 Err(failure) => return Err(failure),
             }
-            let said = self.with_records(&[], |records, database| {
-                let at = (database, key);
-                mneme_collections::with_large::<T, _, Failure>(records, at, |large| {
-                    Ok(of_large(large)?)
-                })
-            })?;
+            let said = self.with_large::<T, _>(key, &mut of_large)?;
             if let Some(said) = said {
                 self.count(true);
                 return match visit.take() {
@@ -72,6 +68,39 @@ impl Keyspace<'_> {
         }
         let nothing = || Err(Failure::Store("a transaction has read no record".into()));
         result.unwrap_or_else(nothing)
+    }
+
+    /// Calls `work` with the large value that `key` leads to. `None`: it leads to none of this
+    /// type.
+    /// `work` may run again: the last run counts. Counts neither a hit nor a miss.
+    pub fn with_large<T: CollectionType, R>(
+        &mut self,
+        key: &[u8],
+        mut work: impl FnMut(T::Large<'_>) -> Result<R, CollectionError>,
+    ) -> Result<Option<R>, Failure> {
+        self.with_records(&[], |records, database| {
+            let work = |large: T::Large<'_>| Ok(work(large)?);
+            mneme_collections::with_large::<T, _, Failure>(records, (database, key), work)
+        })
+    }
+
+    /// Stores a value of this image under `key`, replacing what is there and its expiry.
+    pub fn put_collection<T: CollectionType>(
+        &mut self,
+        key: &[u8],
+        image: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), Failure> {
+        let is_new = self.is_worth_noting(key)?;
+        self.with_records(&[(self.database, key)], |records, database| {
+            let at = (database, key);
+            Ok(mneme_collections::put::<T>(records, at, image, expiry)?)
+        })?;
+        self.counters.changes.add(1);
+        if is_new {
+            self.notify(EventClass::New, "new", key);
+        }
+        Ok(())
     }
 
     /// Lets `change` change the hash under `key`, as

@@ -221,10 +221,10 @@ settings! {
     /// values, and need no password.
     Metrics: "metrics-listen", Kind::Endpoint, "", AtStart;
     /// Which changes of keys are reported on channels, by letters: K on __keyspace@DB__:KEY, E on
-    /// __keyevent@DB__:EVENT; g any key, $ strings, h hashes, n new keys, m keys that were looked
-    /// up and are absent; A all but n and m. Nothing if empty. Letters of events that do
-    /// not exist yet are accepted: l, s, z, t, d; and x and e, for records that the store removes
-    /// by itself.
+    /// __keyevent@DB__:EVENT; g any key, $ strings, s sets, h hashes, n new keys, m keys that were
+    /// looked up and are absent; A all but n and m. Nothing if empty. Letters of events that do
+    /// not exist yet are accepted: l, z, t, d; and x and e, for records that the store removes by
+    /// itself.
     NotifyEvents: "notify-keyspace-events", Kind::Events, "", Live;
     /// The TCP port; 0 lets the system choose a free one, which CONFIG GET shows and CONFIG REWRITE
     /// does not write. No TCP at all is an empty `bind`.
@@ -247,6 +247,9 @@ settings! {
     /// attach it. Created if it does not exist. Its name has 1 to 200 bytes, no slashes, does not
     /// begin with a dot, and has no letter behind a `~`.
     Segment: "segment", Kind::Text, "default", AtStart;
+    /// Members up to which Redis keeps a set of integers as an intset. Here it decides what OBJECT
+    /// ENCODING says of a set, and whether SSCAN returns it at once.
+    SetIntegers: "set-max-intset-entries", Kind::Number { least: 0, most: i64::MAX }, "512", Live;
     /// Microseconds from which on the SLOWLOG keeps a command; -1 is never.
     SlowerThan: "slowlog-log-slower-than", Kind::Number { least: -1, most: i64::MAX }, "10000", Live;
     /// Commands that the SLOWLOG keeps.

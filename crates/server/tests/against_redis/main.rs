@@ -14,6 +14,7 @@ mod generate;
 mod hashes;
 mod keys;
 mod pubsub;
+mod sets;
 mod strings;
 mod texts;
 mod transactions;
@@ -45,13 +46,20 @@ fn normalised(command: &Command, reply: Reply) -> Reply {
 }
 
 /// Commands whose replies have no order, or one that may differ.
-const UNORDERED: [&[u8]; 6] = [
+const UNORDERED: [&[u8]; 13] = [
     b"HGETALL",
     b"HKEYS",
     b"HVALS",
     b"HSCAN",
     b"HRANDFIELD",
     b"SCAN",
+    b"SDIFF",
+    b"SINTER",
+    b"SMEMBERS",
+    b"SPOP",
+    b"SRANDMEMBER",
+    b"SSCAN",
+    b"SUNION",
 ];
 
 /// The reply to such a command, with its items or pairs of items sorted.
@@ -65,6 +73,7 @@ fn in_order(name: &[u8], reply: Reply) -> Reply {
         }
         Reply::Array(items) if name == b"HGETALL" => sorted(&items, 2),
         Reply::Array(items) => sorted(&items, 1),
+        Reply::Set(items) => sorted(&items, 1),
         Reply::Map(mut pairs) => {
             pairs.sort_by(|a, b| a.partial_cmp(b).expect("no floats"));
             Reply::Map(pairs)
@@ -87,6 +96,8 @@ fn unordered(reply: Reply) -> Reply {
             let items: Vec<Reply> = items.into_iter().map(unordered).collect();
             sorted(&items, 1)
         }
+        // Its items are compared as those of an array.
+        Reply::Set(items) => unordered(Reply::Array(items)),
         reply => in_order(b"", reply),
     }
 }
@@ -124,6 +135,7 @@ fn command() -> impl Strategy<Value = Command> {
         4 => bits::command(),
         4 => keys::command(),
         6 => hashes::command(),
+        7 => sets::command(),
         2 => connection::command(),
         2 => transactions::command(),
     ]

@@ -205,6 +205,30 @@ const EVENTS: &[Step<'_>] = &[
     ),
     (
         0,
+        "SADD s 1 2 x; SADD s 1; SREM s 9; SREM s 1; SMOVE s s2 9; SMOVE s s2 2; SMOVE s s2 x",
+    ),
+    (
+        0,
+        "SMOVE s2 s2 x; SMOVE none s2 x; SPOP none; SPOP s2 0; SREM s2 2; SPOP s2 9; SADD s3 a; SPOP s3; SPOP none 3",
+    ),
+    (
+        0,
+        "SADD s a b; SADD s2 b c; SINTERSTORE s4 s s2; SINTERSTORE s4 s none; SINTERSTORE s4 s none",
+    ),
+    (
+        0,
+        "SUNIONSTORE s4 s s2; SDIFFSTORE s4 s s2; SDIFFSTORE s4 s s; SUNIONSTORE n9 s none; SMEMBERS none",
+    ),
+    (
+        0,
+        "SINTER s none none2; SCARD none; SISMEMBER none x; SMISMEMBER none x y; SRANDMEMBER none; SSCAN none 0",
+    ),
+    (
+        0,
+        "SINTERCARD 2 s none; SDIFF none s; SUNION none none2; SREM s a b; MULTI; SADD s a; SPOP s; SADD s b; EXEC; DEL s s2 n9",
+    ),
+    (
+        0,
         "RENAME bits bats; RENAME bats n; RENAMENX n fresh; RENAMENX n n9; RENAME n9 n9",
     ),
     (
@@ -233,7 +257,11 @@ const EVENTS: &[Step<'_>] = &[
     ),
     (
         0,
-        "CONFIG SET notify-keyspace-events Eh; SET a 1; DEL a; HSET a f 1; HDEL a f",
+        "CONFIG SET notify-keyspace-events Eh; SET a 1; DEL a; HSET a f 1; HDEL a f; SADD a b; SPOP a",
+    ),
+    (
+        0,
+        "CONFIG SET notify-keyspace-events Es; SET a 1; DEL a; HSET a f 1; HDEL a f; SADD a b; SPOP a",
     ),
     (0, "CONFIG SET notify-keyspace-events A; SET a 1; DEL a"),
     (

@@ -104,6 +104,16 @@ fn a_reload_gives_the_data_that_is_served() {
     assert_eq!(client.line("SET b 2 PX 100000"), Reply::ok());
     assert_eq!(client.line("SELECT 3"), Reply::ok());
     assert_eq!(client.line("SET c 3"), Reply::ok());
+    let members: Vec<String> = (0..1000).map(|i| format!("m{i}")).collect();
+    for line in [
+        "SADD numbers 1 2 3".to_owned(),
+        "SADD strings a b 1".to_owned(),
+        format!("SADD large {}", members.join(" ")),
+    ] {
+        client.line(&line);
+    }
+    client.line("SREM large m7 m8");
+    client.line("SREM numbers 2");
     for line in [
         "DEBUG RELOAD",
         "DEBUG LOADAOF",
@@ -111,6 +121,7 @@ fn a_reload_gives_the_data_that_is_served() {
     ] {
         assert_eq!(client.line(line), Reply::ok(), "{line}");
         assert_eq!(client.line("GET c"), Reply::bulk("3"), "{line}");
+        assert_eq!(client.line("SCARD large"), Reply::Integer(998), "{line}");
     }
     assert_eq!(info(&mut client, "rdb_saves"), 1);
     // A transaction's changes become durable after it has ended, so it must not wait for them.

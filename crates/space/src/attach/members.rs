@@ -7,7 +7,7 @@ use mneme_sys::Access;
 
 use super::attached_segment::AttachedSegment;
 use crate::heap::HeapError;
-use crate::map::{Map, Placed, ProcessMap, Set};
+use crate::map::{Map, Placed, ProcessMap, SegmentSet};
 use crate::process_mapping::{Grow, ProcessMapping};
 use crate::segment::control::SEGMENT_GATE;
 use crate::segment::{durable, grow_region};
@@ -20,7 +20,7 @@ pub(super) struct Members {
     /// The version of the space's members, if the attachment follows a space.
     version: Option<MembersVersion>,
     /// All segments, for the map.
-    pub(super) set: Set,
+    pub(super) set: SegmentSet,
     /// In the order of the segments' identities, which is the locking order.
     pub(super) places: Vec<AttachedSegment>,
     /// For sections that may change the segments attached for writing.
@@ -81,7 +81,7 @@ impl Members {
             });
         }
         let placed = places.iter().map(|place| Arc::clone(&place.placed));
-        let set = Set::new(placed.collect())
+        let set = SegmentSet::new(placed.collect())
             .map_err(|[one, other]| AttachError::Overlap { one, other })?;
         let present = |alone: bool| places.iter().map(|place| place.present(alone)).collect();
         Ok(Self {

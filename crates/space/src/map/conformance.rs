@@ -8,7 +8,7 @@ use std::time::Duration;
 use mneme_sys::Access;
 
 use super::Placed;
-use super::{Map, ProcessMap, Set, SetVisit};
+use super::{Map, ProcessMap, SegmentSet, SetVisit};
 use crate::{MapError, Mapping, Registry, Segment};
 
 /// A registry with a directory and a window of its own, removed at the end.
@@ -52,15 +52,15 @@ impl Drop for Scene {
 const SOON: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
 
-fn set(segments: &[&Arc<Placed>]) -> Set {
+fn set(segments: &[&Arc<Placed>]) -> SegmentSet {
     let segments = segments.iter().map(|placed| Arc::clone(placed));
-    Set::new(segments.collect()).unwrap_or_else(|names| panic!("{names:?} overlap"))
+    SegmentSet::new(segments.collect()).unwrap_or_else(|names| panic!("{names:?} overlap"))
 }
 
 /// Runs `f` during a visit to the set.
 fn inside<R>(
     map: &impl Map,
-    set: &Set,
+    set: &SegmentSet,
     timeout: Duration,
     f: impl FnOnce() -> R,
 ) -> Result<R, MapError> {
@@ -86,7 +86,12 @@ fn second_word(mapping: &Mapping) -> u64 {
 
 /// Runs the suite. `enlist` and `strike` register and unregister, with the map, the sets that the
 /// closures visit.
-fn conforms<M: Map + Sync>(map: &M, enlist: impl Fn(&Set), strike: impl Fn(&Set), number: usize) {
+fn conforms<M: Map + Sync>(
+    map: &M,
+    enlist: impl Fn(&SegmentSet),
+    strike: impl Fn(&SegmentSet),
+    number: usize,
+) {
     let scene = Scene::new("conforms", number);
     let first = scene.segment("first");
     let beside = scene.segment("beside");
@@ -96,7 +101,7 @@ fn conforms<M: Map + Sync>(map: &M, enlist: impl Fn(&Set), strike: impl Fn(&Set)
     let admit = |segment| map.admit(segment, write).unwrap();
     let (a, b, c, d) = (admit(&first), admit(&second), admit(&third), admit(&beside));
     assert!(Arc::ptr_eq(&a, &admit(&first)), "one mapping each");
-    assert!(Set::new(vec![a.clone(), d.clone(), b.clone()]).is_err());
+    assert!(SegmentSet::new(vec![a.clone(), d.clone(), b.clone()]).is_err());
 
     let sets = [set(&[&a, &d]), set(&[&b]), set(&[&c, &d])];
     let placed = [&a, &b, &c];

@@ -18,7 +18,7 @@ use mneme_sys::fork::{self, PerProcess};
 use mneme_sys::{Access, Clock, SystemClock, Window};
 
 use super::mapping::{Location, Placed, map_data};
-use super::{Map, Set, SetVisit, visitors};
+use super::{Map, SegmentSet, SetVisit, visitors};
 use crate::registry::GIB;
 use crate::segment::control::{open_way, reap};
 use crate::{MapError, Segment, Uuid};
@@ -83,12 +83,12 @@ impl ProcessMap {
     }
 
     /// Registers a set; from now on it may be visited.
-    pub(crate) fn enlist(&self, set: &Set) {
+    pub(crate) fn enlist(&self, set: &SegmentSet) {
         self.lock().sets.insert((&raw const *set).addr());
     }
 
     /// Unregisters a set that can no longer be visited; after this, the map does not access it.
-    pub(crate) fn strike(&self, set: &Set) {
+    pub(crate) fn strike(&self, set: &SegmentSet) {
         self.lock().sets.remove(&(&raw const *set).addr());
     }
 
@@ -308,7 +308,7 @@ impl Mapped {
         // SYNC: pairs with the fence at the beginning of a visit, in `visitors`.
         fence(Ordering::SeqCst);
         let parked = {
-            let lives = |set: *const Set| self.sets.contains(&set.addr());
+            let lives = |set: *const SegmentSet| self.sets.contains(&set.addr());
             // SAFETY: a set is unregistered before it is freed, under the lock that is held here.
             if unsafe { visitors::is_inside(placed, lives) } {
                 Err(MapError::Busy { base, by })

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
 
 use mneme_sync::SlotError;
 
-use super::{Placed, Set};
+use super::{Placed, SegmentSet};
 use crate::EnterError;
 
 /// What one thread visits. Cells are never freed; when a thread has ended, another reuses its cell.
@@ -22,7 +22,7 @@ use crate::EnterError;
 struct Cell {
     /// Null outside a visit; with [`WAITS`] set while the set must not be freed but its segments
     /// may be moved.
-    visits: AtomicPtr<Set>,
+    visits: AtomicPtr<SegmentSet>,
     taken: AtomicBool,
     next: *const Cell,
 }
@@ -96,9 +96,9 @@ thread_local! {
 /// A thread's visit to a set; ends when it is dropped.
 pub(crate) struct SetVisit<'a> {
     cell: &'static Cell,
-    set: *const Set,
+    set: *const SegmentSet,
     /// Belongs to the thread that began it.
-    of: PhantomData<(&'a Set, *mut ())>,
+    of: PhantomData<(&'a SegmentSet, *mut ())>,
 }
 
 impl<'a> SetVisit<'a> {
@@ -109,7 +109,7 @@ impl<'a> SetVisit<'a> {
     /// [`EnterError::Nested`] if the thread is already visiting a set; [`SlotError::ThreadEnding`]
     /// in the thread's last destructors.
     #[inline]
-    pub(crate) fn begin(set: *const Set) -> Result<Self, EnterError> {
+    pub(crate) fn begin(set: *const SegmentSet) -> Result<Self, EnterError> {
         let cell = OWN.try_with(|own| match own.0.get() {
             Some(cell) => cell,
             None => {
@@ -135,7 +135,7 @@ impl<'a> SetVisit<'a> {
     }
 
     #[inline]
-    fn say(&self, set: *const Set) {
+    fn say(&self, set: *const SegmentSet) {
         // SYNC: pairs with the Acquire loads below, which may read this store instead of the end of
         // the previous visit.
         self.cell.visits.store(set.cast_mut(), Ordering::Release);
@@ -148,7 +148,7 @@ impl<'a> SetVisit<'a> {
     /// # Safety
     /// After the visit began, the caller must have checked that the set was not about to be freed.
     #[inline]
-    pub(crate) unsafe fn set(&self) -> &'a Set {
+    pub(crate) unsafe fn set(&self) -> &'a SegmentSet {
         // SAFETY: the set is not freed before the visit ends.
         unsafe { &*self.set }
     }
@@ -175,7 +175,7 @@ impl Drop for SetVisit<'_> {
 }
 
 /// Whether a thread visits the set, which can no longer be found.
-pub(crate) fn is_visited(set: &Set) -> bool {
+pub(crate) fn is_visited(set: &SegmentSet) -> bool {
     // SYNC: pairs with the fence in `say`.
     fence(Ordering::SeqCst);
     cells().any(|cell| {
@@ -189,7 +189,7 @@ pub(crate) fn is_visited(set: &Set) -> bool {
 ///
 /// # Safety
 /// A set for which `lives` returns true must live until this returns.
-pub(super) unsafe fn is_inside(placed: &Placed, lives: impl Fn(*const Set) -> bool) -> bool {
+pub(super) unsafe fn is_inside(placed: &Placed, lives: impl Fn(*const SegmentSet) -> bool) -> bool {
     // SYNC: pairs with the fence in `say`.
     fence(Ordering::SeqCst);
     cells().any(|cell| {

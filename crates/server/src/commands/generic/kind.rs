@@ -1,7 +1,7 @@
 //! `TYPE key`: what kind of value a key holds.
 
 use crate::command::*;
-use mneme_collections::HASH;
+use mneme_collections::{HASH, SET};
 use mneme_log::ValueKind;
 
 pub(super) static TYPE: Command = Command {
@@ -27,6 +27,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
 pub(super) fn type_name(kind: ValueKind) -> &'static str {
     match kind.packed() {
         HASH => "hash",
+        SET => "set",
         _ => "string",
     }
 }

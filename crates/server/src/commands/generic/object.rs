@@ -8,7 +8,7 @@
 use crate::command::*;
 use crate::commands::help;
 use crate::resp::parse_i64;
-use mneme_collections::{HASH, LARGE_HASH, PackedHash};
+use mneme_collections::{HASH, LARGE_HASH, LARGE_SET, PackedHash, PackedSet, SET};
 use mneme_log::Stored;
 
 pub(super) static OBJECT: Command = Command {
@@ -33,7 +33,7 @@ const PLAIN: Command = Command {
 
 static ENCODING: Command = Command {
     name: "object|encoding",
-    summary: "Returns how Redis would keep the value: int, embstr, raw, listpack or hashtable",
+    summary: "Returns how Redis would keep the value: int, embstr, raw, listpack, intset or hashtable",
     run: |call| {
         let key = call.args.at(2);
         let encoding = call
@@ -94,21 +94,25 @@ const LONGEST_EMBEDDED: usize = 44;
 
 fn encoding(stored: Stored<'_>) -> Result<&'static str, Failure> {
     let value = stored.value;
+    Ok(match stored.kind {
+        LARGE_HASH | LARGE_SET => "hashtable",
+        HASH if PackedHash::read(value)?.is_table() => "hashtable",
+        HASH => "listpack",
+        SET if PackedSet::read(value)?.is_table() => "hashtable",
+        SET => "intset",
+        _ => encoding_of_string(value),
+    })
+}
+
+fn encoding_of_string(value: &[u8]) -> &'static str {
     // Only the spelling in which Redis itself would write the number.
-    Ok(if stored.kind == LARGE_HASH {
-        "hashtable"
-    } else if stored.kind == HASH {
-        match PackedHash::read(value)?.is_table() {
-            true => "hashtable",
-            false => "listpack",
-        }
-    } else if parse_i64(value).is_some() {
+    if parse_i64(value).is_some() {
         "int"
     } else if value.len() <= LONGEST_EMBEDDED {
         "embstr"
     } else {
         "raw"
-    })
+    }
 }
 
 /// Replies null for a key that does not exist, otherwise with an error.

@@ -1,12 +1,9 @@
 //! `HRANDFIELD key [count [WITHVALUES]]`: fields drawn by lot, each once, or with a negative count
 //! any number of times.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
-
 use super::hget::element;
 use crate::command::*;
-use mneme_collections::{Form, HashType, LargeHash, Pair};
+use mneme_collections::{Form, HashType, LargeHash, Lot, Pair};
 
 pub(super) static HRANDFIELD: Command = Command {
     name: "hrandfield",
@@ -116,23 +113,4 @@ fn several(call: &mut Call<'_>) -> Outcome {
         }
         Ok(())
     })
-}
-
-/// Random numbers: SplitMix64, from a seed that no client knows.
-struct Lot(u64);
-
-impl Lot {
-    fn new() -> Lot {
-        Lot(RandomState::new().build_hasher().finish())
-    }
-
-    /// A number below `bound`, which is not 0; each as likely as any other, to 2^-32 or so.
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^= word >> 31;
-        ((u128::from(word) * bound as u128) >> 64) as usize
-    }
 }

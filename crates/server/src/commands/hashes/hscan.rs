@@ -6,7 +6,7 @@ use crate::command::*;
 use crate::commands::generic::{ScanOptions, cursor};
 use crate::glob::Steps;
 use mneme_collections::listpack::Element;
-use mneme_collections::{Form, HashType, LargeHash, Pair, Step};
+use mneme_collections::{CollectionType, Form, HashType, Leaves, Packed, Pair, Step};
 
 pub(super) static HSCAN: Command = Command {
     name: "hscan",
@@ -27,27 +27,31 @@ pub(super) static HSCAN: Command = Command {
             .after("COUNT")
             .optional(),
     ],
-    run,
+    run: scan_elements::<HashType, 2>,
     ..Command::HASH
 };
 
-fn run(call: &mut Call<'_>) -> Outcome {
+/// Replies with a step of a walk through the elements of a value.
+pub(in crate::commands) fn scan_elements<T, const ENTRIES: usize>(call: &mut Call<'_>) -> Outcome
+where
+    T: for<'r> CollectionType<Packed<'r> = Packed<'r, ENTRIES>, Large<'r> = Leaves<'r, ENTRIES>>,
+{
     let from = cursor(call.args.at(2)).ok_or(Failure::other("ERR invalid cursor"))?;
     // As in Redis the options of a key that is not there do not matter.
     let options = ScanOptions::of(call, 3, false);
     let (key, reply) = (call.args.at(1), &mut call.reply);
     let count = options.as_ref().map_or(0, |options| options.count);
-    let large = |mut hash: LargeHash<'_>| hash.scan(from, count);
+    let large = |mut of: Leaves<'_, ENTRIES>| of.scan(from, count);
     call.keyspace
-        .read_collection::<HashType, _, _>(key, large, |hash| {
-            let mut step = match &hash {
+        .read_collection::<T, _, _>(key, large, |found| {
+            let mut step = match &found {
                 None => Step {
                     pairs: Vec::new(),
                     next: 0,
                 },
-                Some(Form::Packed(hash)) if hash.is_table() => hash.scan(from, count)?,
-                Some(Form::Packed(hash)) => Step {
-                    pairs: hash.pairs().collect::<Result<_, _>>()?,
+                Some(Form::Packed(of)) if of.is_table() => of.scan(from, count)?,
+                Some(Form::Packed(of)) => Step {
+                    pairs: of.pairs().collect::<Result<_, _>>()?,
                     next: 0,
                 },
                 Some(Form::Large((pairs, next))) => {
@@ -61,7 +65,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
                     }
                 }
             };
-            let pattern = match hash {
+            let pattern = match found {
                 Some(_) => options?.pattern,
                 None => None,
             };
@@ -73,10 +77,12 @@ fn run(call: &mut Call<'_>) -> Outcome {
             }
             reply.array(2);
             reply.bulk(itoa::Buffer::new().format(step.next).as_bytes());
-            reply.array(2 * step.pairs.len());
+            reply.array(ENTRIES * step.pairs.len());
             for pair in &step.pairs {
                 element(reply, Some(pair.field));
-                element(reply, Some(pair.value));
+                if ENTRIES > 1 {
+                    element(reply, Some(pair.value));
+                }
             }
             Ok(())
         })

@@ -69,7 +69,7 @@ static STATS: Command = Command {
 
 static USAGE: Command = Command {
     name: "memory|usage",
-    summary: "Returns the bytes that a key takes: its record, with the slack that its value has to grow, the fields of a large hash, and its share of the index",
+    summary: "Returns the bytes that a key takes: its record, with the slack that its value has to grow, the elements of a large value, and its share of the index",
     arity: -3,
     flags: &[Flag::Readonly],
     tips: &[],

@@ -1,12 +1,12 @@
-//! Changes of a hash: an image of its own, which becomes the new one.
+//! Changes of a hash or a set: an image of its own, which becomes the new one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use mneme_log::{Decision, Elements, MAX_VALUE};
 
 use crate::error::{CollectionError, Damage, EditError};
 use crate::listpack::{self, EMPTY, Element, Encoded, HEAD};
-use crate::packed_hash::{FORM, PACKED, PackedHash, Pair, SEVERAL, TABLE};
+use crate::packed::{FORM, FoundElement, IntegerPlace, PACKED, Packed, Pair, SEVERAL, TABLE};
 
 /// Up to where Redis keeps a hash as a listpack: `hash-max-listpack-entries` and
 /// `hash-max-listpack-value`.
@@ -28,9 +28,10 @@ impl Default for Limits {
     }
 }
 
-/// A hash that is changed. A change that fails leaves it as it was.
+/// A value that is changed. A change that fails leaves it as it was. `ENTRIES` of the listpack make
+/// an element.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HashEdit {
+pub struct PackedEdit<const ENTRIES: usize> {
     image: Vec<u8>,
     /// Bytes of the longest field or value that was set.
     longest: usize,
@@ -38,14 +39,20 @@ pub struct HashEdit {
     changes: Option<Changes>,
 }
 
-/// Fields that were set and removed, in order.
+/// A hash that is changed.
+pub type HashEdit = PackedEdit<2>;
+
+/// A set that is changed.
+pub type SetEdit = PackedEdit<1>;
+
+/// Elements that were set and removed, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Changes {
-    /// Each field, and the value behind it.
+    /// Each element, and the value behind it.
     bytes: Vec<u8>,
-    /// Bytes of each field, and of its value; `None`: it was removed.
+    /// Bytes of each element, and of its value; `None`: it was removed.
     lengths: Vec<(usize, Option<usize>)>,
-    /// The hash has become another one, too.
+    /// The value has become another one, too.
     is_whole: bool,
 }
 
@@ -57,49 +64,54 @@ impl Changes {
     }
 }
 
-impl Default for HashEdit {
+impl<const ENTRIES: usize> Default for PackedEdit<ENTRIES> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl HashEdit {
-    /// A hash without fields. O(1).
+impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
+    /// A value without elements. O(1).
     #[must_use]
-    pub fn new() -> HashEdit {
+    pub fn new() -> Self {
         let image = [&[PACKED][..], &EMPTY].concat();
-        HashEdit {
+        PackedEdit {
             image,
             longest: 0,
             changes: None,
         }
     }
 
-    /// A hash without fields that counts as a table, as a leaf of a large hash does.
-    pub(crate) fn table() -> HashEdit {
-        let mut table = HashEdit::new();
+    /// A value without elements that counts as a table, as a leaf of a large one does.
+    pub(crate) fn table() -> Self {
+        let mut table = Self::new();
         table.image[0] = TABLE;
         table
     }
 
-    /// A copy of the hash that `image` is. O(bytes).
+    /// A copy of the value that `image` is. O(bytes).
     ///
     /// # Errors
     /// It is none, by its head or its end.
-    pub fn of(image: &[u8]) -> Result<HashEdit, Damage> {
-        PackedHash::read(image)?;
-        // A field more usually fits without another copy.
+    pub fn of(image: &[u8]) -> Result<Self, Damage> {
+        // An element more usually fits without another copy.
         let mut copy = Vec::with_capacity(image.len() + 64);
         copy.extend_from_slice(image);
-        Ok(HashEdit {
-            image: copy,
+        Self::owned(copy)
+    }
+
+    /// The value that `image` is. O(1).
+    pub(crate) fn owned(image: Vec<u8>) -> Result<Self, Damage> {
+        Packed::<ENTRIES>::read(&image)?;
+        Ok(PackedEdit {
+            image,
             longest: 0,
             changes: None,
         })
     }
 
-    /// Has `change` change the hash that a key holds, which is empty if there is none, and say
-    /// whether it has: what to do with the key, for an update of the store. A hash that is empty
+    /// Has `change` change the value that a key holds, which is empty if there is none, and say
+    /// whether it has: what to do with the key, for an update of the store. A value that is empty
     /// afterwards is removed. In `elements` goes what was changed, for an update that takes it
     /// ([`LogStore::update_elements`](mneme_log::LogStore::update_elements)). O(bytes).
     ///
@@ -108,9 +120,9 @@ impl HashEdit {
     pub fn decide<R, E: From<CollectionError>>(
         old: Option<&[u8]>,
         elements: Option<&mut Elements>,
-        change: impl FnOnce(&mut HashEdit) -> Result<(R, bool), E>,
+        change: impl FnOnce(&mut Self) -> Result<(R, bool), E>,
     ) -> Result<(R, Decision), E> {
-        let hash = old.map_or(Ok(HashEdit::new()), HashEdit::of);
+        let hash = old.map_or(Ok(Self::new()), Self::of);
         let mut hash = hash.map_err(CollectionError::from)?;
         let elements = elements.filter(|elements| elements.are_wanted());
         if elements.is_some() {
@@ -152,7 +164,7 @@ impl HashEdit {
         }
     }
 
-    /// The fields that were set, each with its value, and removed, in order.
+    /// The elements that were set, each with its value, and removed, in order.
     pub(crate) fn changes(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let changes = self.changes.iter();
         changes.flat_map(|changes| {
@@ -172,15 +184,15 @@ impl HashEdit {
         }
     }
 
-    /// The hash as it is now. O(1).
+    /// The value as it is now. O(1).
     ///
     /// # Errors
     /// The image is damaged.
-    pub fn read(&self) -> Result<PackedHash<'_>, Damage> {
-        PackedHash::read(&self.image)
+    pub fn read(&self) -> Result<Packed<'_, ENTRIES>, Damage> {
+        Packed::read(&self.image)
     }
 
-    /// Whether it has no field. O(1). Such a hash is not stored: its key is removed.
+    /// Whether it has no element. O(1). Such a value is not stored: its key is removed.
     ///
     /// # Errors
     /// The image is damaged.
@@ -199,34 +211,36 @@ impl HashEdit {
         self.image
     }
 
-    /// Sets `field` to `value`. Whether it is a new field. O(bytes).
+    /// Sets `field` to `value`. Whether it is a new one. O(bytes).
     ///
     /// # Errors
     /// The image is damaged, or would be too long.
-    pub fn set(&mut self, field: &[u8], value: &[u8]) -> Result<bool, EditError> {
+    pub(crate) fn put(&mut self, field: &[u8], value: &[u8]) -> Result<bool, EditError> {
         check_len(
             self.image
                 .len()
                 .saturating_add(field.len())
                 .saturating_add(value.len()),
         )?;
-        let hash = self.read()?;
-        let found = hash.find(field)?;
-        let count = hash.listpack_len();
+        let packed = self.read()?;
+        let found = packed.find(field)?;
+        let count = packed.listpack_len();
         let new = Encoded::of(value);
         let longest = self.longest.max(field.len()).max(value.len());
-        let Some((_, old)) = found else {
+        let Some(FoundElement { value: old, .. }) = found else {
             let name = field;
             let field = Encoded::of(field);
             self.image.pop();
             (self.image).reserve(field.entry_len() + new.entry_len() + 1);
-            field.append_to(&mut self.image);
-            new.append_to(&mut self.image);
+            append::<ENTRIES>(&mut self.image, &field, &new);
             self.image.push(EMPTY[HEAD]);
             self.longest = longest;
-            self.finish(count.map(|count| count + 2));
+            self.finish(count.map(|count| count + ENTRIES));
             self.note(name, Some(value));
             return Ok(true);
+        };
+        let Some(old) = old else {
+            return Ok(false);
         };
         let place = old.begin + FORM..old.end + FORM;
         let mut entry = Vec::with_capacity(new.entry_len());
@@ -241,16 +255,16 @@ impl HashEdit {
         Ok(false)
     }
 
-    /// Sets each field to its value, in order. How many fields are new. O(bytes + pairs).
+    /// Sets each field to its value, in order. How many are new. O(bytes + pairs).
     ///
     /// # Errors
     /// The image is damaged, or would be too long.
-    pub fn set_many(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<usize, EditError> {
+    pub(crate) fn put_many(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<usize, EditError> {
         if pairs.len() < SEVERAL {
             // A change that fails in the middle must leave no part of it.
             let before = (pairs.len() > 1).then(|| self.clone());
             let set = pairs.iter().try_fold(0, |new, (field, value)| {
-                Ok(new + usize::from(self.set(field, value)?))
+                Ok(new + usize::from(self.put(field, value)?))
             });
             if let (Err(_), Some(before)) = (&set, before) {
                 *self = before;
@@ -258,7 +272,7 @@ impl HashEdit {
             return set;
         }
         let old = std::mem::take(&mut self.image);
-        match with_pairs(&old, pairs) {
+        match with_pairs::<ENTRIES>(&old, pairs) {
             Ok((image, new)) => {
                 self.image = image;
                 for (field, value) in pairs {
@@ -279,13 +293,14 @@ impl HashEdit {
     /// # Errors
     /// The image is damaged.
     pub fn remove(&mut self, field: &[u8]) -> Result<bool, EditError> {
-        let hash = self.read()?;
-        let count = hash.listpack_len();
-        let Some((found, value)) = hash.find(field)? else {
+        let packed = self.read()?;
+        let count = packed.listpack_len();
+        let Some(found) = packed.find(field)? else {
             return Ok(false);
         };
-        drop(self.image.drain(found.begin + FORM..value.end + FORM));
-        self.finish(count.map(|count| count.saturating_sub(2)));
+        let place = found.field.begin + FORM..found.end() + FORM;
+        drop(self.image.drain(place));
+        self.finish(count.map(|count| count.saturating_sub(ENTRIES)));
         self.note(field, None);
         Ok(true)
     }
@@ -301,19 +316,23 @@ impl HashEdit {
             });
         }
         let removed: HashMap<&[u8], ()> = fields.iter().map(|field| (*field, ())).collect();
-        let hash = self.read()?;
+        let packed = self.read()?;
         let mut image = self.image[..FORM + HEAD].to_vec();
         let (mut kept, mut gone) = (0, 0);
-        for pair in hash.pairs() {
-            let pair = pair?;
-            if pair.field.with_bytes(|field| removed.contains_key(field)) {
+        for pair in packed.pairs() {
+            let Pair { field, value } = pair?;
+            if field.with_bytes(|field| removed.contains_key(field)) {
                 gone += 1;
                 continue;
             }
-            kept += 2;
-            for element in [pair.field, pair.value] {
-                element.with_bytes(|bytes| Encoded::of(bytes).append_to(&mut image));
-            }
+            kept += ENTRIES;
+            field.with_bytes(|field| {
+                let append = |value: &[u8]| {
+                    let (field, value) = (Encoded::of(field), Encoded::of(value));
+                    append::<ENTRIES>(&mut image, &field, &value);
+                };
+                value.with_bytes(append);
+            });
         }
         image.push(EMPTY[HEAD]);
         listpack::finish(&mut image[FORM..], Some(kept));
@@ -322,6 +341,39 @@ impl HashEdit {
             fields.iter().for_each(|field| self.note(field, None));
         }
         Ok(gone)
+    }
+
+    fn is_table(&self) -> bool {
+        self.image.first() != Some(&PACKED)
+    }
+
+    fn become_table(&mut self) {
+        self.image[0] = TABLE;
+        if let Some(changes) = &mut self.changes {
+            changes.is_whole = true;
+        }
+    }
+
+    fn finish(&mut self, count: Option<usize>) {
+        listpack::finish(&mut self.image[FORM..], count);
+    }
+}
+
+impl HashEdit {
+    /// Sets `field` to `value`. Whether it is a new field. O(bytes).
+    ///
+    /// # Errors
+    /// The image is damaged, or would be too long.
+    pub fn set(&mut self, field: &[u8], value: &[u8]) -> Result<bool, EditError> {
+        self.put(field, value)
+    }
+
+    /// Sets each field to its value, in order. How many fields are new. O(bytes + pairs).
+    ///
+    /// # Errors
+    /// The image is damaged, or would be too long.
+    pub fn set_many(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<usize, EditError> {
+        self.put_many(pairs)
     }
 
     /// Adds `by` to the integer that `field` has; one that is not there has 0. The sum. O(bytes).
@@ -345,25 +397,123 @@ impl HashEdit {
     /// # Errors
     /// The image is damaged.
     pub fn convert(&mut self, limits: Limits) -> Result<(), Damage> {
-        if self.image.first() == Some(&PACKED)
-            && (self.longest > limits.value || self.read()?.len()? > limits.entries)
+        if !self.is_table() && (self.longest > limits.value || self.read()?.len()? > limits.entries)
         {
-            self.image[0] = TABLE;
-            if let Some(changes) = &mut self.changes {
-                changes.is_whole = true;
-            }
+            self.become_table();
         }
         Ok(())
     }
+}
 
-    fn finish(&mut self, count: Option<usize>) {
-        listpack::finish(&mut self.image[FORM..], count);
+/// The members that Redis 7.0 keeps as an intset at most, without a setting.
+pub const MAX_INTSET: usize = 512;
+
+impl SetEdit {
+    /// Adds `member`. Whether it is a new one. O(bytes).
+    ///
+    /// # Errors
+    /// The image is damaged, or would be too long.
+    pub fn add(&mut self, member: &[u8]) -> Result<bool, EditError> {
+        if self.is_table() {
+            return self.put(member, &[]);
+        }
+        let Some(number) = listpack::integer(member) else {
+            let added = self.put(member, &[])?;
+            self.become_table();
+            return Ok(added);
+        };
+        let packed = self.read()?;
+        let IntegerPlace::Free(at) = packed.find_integer(number)? else {
+            return Ok(false);
+        };
+        check_len(self.image.len().saturating_add(member.len()))?;
+        let (count, mut entry) = (packed.listpack_len(), Vec::new());
+        Encoded::of(member).append_to(&mut entry);
+        drop(self.image.splice(at..at, entry));
+        self.finish(count.map(|count| count + 1));
+        self.note(member, Some(&[]));
+        Ok(true)
+    }
+
+    /// Adds each of `members`. How many are new. O(bytes + members).
+    ///
+    /// # Errors
+    /// The image is damaged, or would be too long.
+    pub fn add_many(&mut self, members: &[&[u8]]) -> Result<usize, EditError> {
+        let pairs = || -> Vec<_> { members.iter().map(|member| (*member, &[][..])).collect() };
+        if self.is_table() {
+            return self.put_many(&pairs());
+        }
+        if members.len() >= SEVERAL && !members.iter().all(|of| listpack::integer(of).is_some()) {
+            let added = self.put_many(&pairs())?;
+            self.become_table();
+            return Ok(added);
+        }
+        if members.len() < SEVERAL {
+            // A change that fails in the middle must leave no part of it.
+            let before = (members.len() > 1).then(|| self.clone());
+            let added =
+                (members.iter()).try_fold(0, |new, of| Ok(new + usize::from(self.add(of)?)));
+            if let (Err(_), Some(before)) = (&added, before) {
+                *self = before;
+            }
+            return added;
+        }
+        let bytes = members.iter().map(|of| of.len() + 2).sum::<usize>();
+        check_len(self.image.len().saturating_add(bytes))?;
+        let mut numbers = BTreeSet::new();
+        for pair in self.read()?.pairs() {
+            match pair?.field {
+                Element::Integer(number) => numbers.insert(number),
+                Element::Bytes(_) => {
+                    let what = "a member of an intset that is no integer";
+                    return Err(Damage { at: FORM, what }.into());
+                }
+            };
+        }
+        let before = numbers.len();
+        for member in members {
+            if listpack::integer(member).is_some_and(|number| numbers.insert(number)) {
+                self.note(member, Some(&[]));
+            }
+        }
+        self.image.truncate(FORM + HEAD);
+        for number in &numbers {
+            Element::Integer(*number)
+                .with_bytes(|member| Encoded::of(member).append_to(&mut self.image));
+        }
+        self.image.push(EMPTY[HEAD]);
+        self.finish(Some(numbers.len()));
+        Ok(numbers.len() - before)
+    }
+
+    /// Makes it a table if Redis would: it has more members than an intset may. It stays one. O(1)
+    /// up to 65,534 members, else O(bytes).
+    ///
+    /// # Errors
+    /// The image is damaged.
+    pub fn convert(&mut self, max_intset: usize) -> Result<(), Damage> {
+        if !self.is_table() && self.read()?.len()? > max_intset {
+            self.become_table();
+        }
+        Ok(())
     }
 }
 
-/// The image of a hash after these pairs were set, and how many of their fields are new.
-fn with_pairs(old: &[u8], pairs: &[(&[u8], &[u8])]) -> Result<(Vec<u8>, usize), EditError> {
-    let hash = PackedHash::read(old)?;
+/// Appends the entries of an element.
+fn append<const ENTRIES: usize>(image: &mut Vec<u8>, field: &Encoded<'_>, value: &Encoded<'_>) {
+    field.append_to(image);
+    if ENTRIES > 1 {
+        value.append_to(image);
+    }
+}
+
+/// The image of a value after these pairs were set, and how many of their fields are new.
+fn with_pairs<const ENTRIES: usize>(
+    old: &[u8],
+    pairs: &[(&[u8], &[u8])],
+) -> Result<(Vec<u8>, usize), EditError> {
+    let packed = Packed::<ENTRIES>::read(old)?;
     // The number of the pair that a field has its value from: the last.
     let mut last: HashMap<&[u8], usize> = HashMap::with_capacity(pairs.len());
     let mut bytes = old.len();
@@ -377,24 +527,25 @@ fn with_pairs(old: &[u8], pairs: &[(&[u8], &[u8])]) -> Result<(Vec<u8>, usize), 
     let mut image = Vec::with_capacity(bytes + 4 * pairs.len());
     image.extend_from_slice(&old[..FORM + HEAD]);
     let mut count = 0;
-    for pair in hash.pairs() {
+    for pair in packed.pairs() {
         let Pair { field, value } = pair?;
         field.with_bytes(|field| {
-            Encoded::of(field).append_to(&mut image);
-            match last.remove(field) {
-                Some(number) => Encoded::of(pairs[number].1).append_to(&mut image),
-                None => value.with_bytes(|value| Encoded::of(value).append_to(&mut image)),
-            }
+            let new = last.remove(field).map(|number| pairs[number].1);
+            let append = |old: &[u8]| {
+                let (field, value) = (Encoded::of(field), Encoded::of(new.unwrap_or(old)));
+                append::<ENTRIES>(&mut image, &field, &value);
+            };
+            value.with_bytes(append);
         });
-        count += 2;
+        count += ENTRIES;
     }
     let new = last.len();
     // In the order in which fields were first named.
     for (field, _) in pairs {
         if let Some(number) = last.remove(field) {
-            Encoded::of(field).append_to(&mut image);
-            Encoded::of(pairs[number].1).append_to(&mut image);
-            count += 2;
+            let (field, value) = (Encoded::of(field), Encoded::of(pairs[number].1));
+            append::<ENTRIES>(&mut image, &field, &value);
+            count += ENTRIES;
         }
     }
     image.push(EMPTY[HEAD]);

@@ -1,10 +1,10 @@
-//! A large hash: **an anchor and leaves, each field one look-up of its leaf away.**
+//! A large hash or set: **an anchor and leaves, each element one look-up of its leaf away.**
 //!
-//! A leaf is the image of a [packed hash](crate::PackedHash). The place of a field in the order of
+//! A leaf is the image of a [packed](crate::Packed) value. The place of an element in the order of
 //! scans says which leaf it belongs to, so that leaves lie in that order, and a cursor of a packed
-//! hash goes on in the large one that it has become. There are about as many leaves as the hash has
-//! KiB: when there are too few, the next one in turn is split in two; when there are too many, the
-//! last two are joined again (see [`mneme_log::leaf_of`]).
+//! value goes on in the large one that it has become. There are about as many leaves as the value
+//! has KiB: when there are too few, the next one in turn is split in two; when there are too many,
+//! the last two are joined again (see [`mneme_log::leaf_of`]).
 //!
 //! The functions here read and write leaves by [`StoreRecords`], which a transaction of a store is.
 
@@ -12,99 +12,183 @@ use mneme_log::{
     Anchor, HASH_BITS, MAX_KEY, MAX_LEAVES, ValueKind, hashes_of, leaf_numbers, leaf_of, split_of,
 };
 
-use crate::HASH;
 use crate::collection_type::LargeEdit;
 use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
-use crate::hash_edit::HashEdit;
-use crate::packed_hash::{PackedHash, place};
+use crate::lot::Lot;
+use crate::packed::{Packed, place};
+use crate::packed_edit::PackedEdit;
 use crate::records::StoreRecords;
+use crate::{HASH, SET};
 
 /// Bytes of leaves, on average, above which one is split.
 const SPLIT: u64 = 1024;
 /// Bytes of leaves, on average, below which two are joined.
 const JOIN: u64 = 256;
-/// Leaves that a change of a field splits at most: those that come after it go on.
+/// Leaves that a change of an element splits at most: those that come after it go on.
 const SPLITS: usize = 4;
-/// The longest field of a large hash: the change feed has the collection's id before it.
-pub(crate) const MAX_FIELD: usize = MAX_KEY - 8;
+/// The longest element of a large value, in bytes: the change feed has the collection's id before
+/// it.
+pub const MAX_ELEMENT: usize = MAX_KEY - 8;
 
-/// The hash that a collection is, within a transaction.
-pub struct LargeHash<'i> {
-    records: &'i mut dyn StoreRecords,
+/// The elements that a collection has, within a transaction. `ENTRIES` of a leaf's listpack make an
+/// element.
+pub struct Leaves<'r, const ENTRIES: usize> {
+    records: &'r mut dyn StoreRecords,
     id: u64,
     anchor: Anchor,
     /// Whether changes are said: they are not where they are replayed.
     says: bool,
 }
 
-impl<'i> LargeHash<'i> {
+/// The hash that a collection is, within a transaction.
+pub type LargeHash<'r> = Leaves<'r, 2>;
+
+/// The set that a collection is, within a transaction.
+pub type LargeSet<'r> = Leaves<'r, 1>;
+
+impl<'r> LargeHash<'r> {
     /// The hash that collection `id` is. O(1).
     ///
     /// # Errors
     /// There is none, or it is of another type; the store cannot be read.
-    pub fn open(records: &'i mut dyn StoreRecords, id: u64) -> Result<Self, CollectionError> {
+    pub fn open(records: &'r mut dyn StoreRecords, id: u64) -> Result<Self, CollectionError> {
+        Self::open_kind(records, id, HASH)
+    }
+}
+
+impl<'r> LargeSet<'r> {
+    /// The set that collection `id` is. O(1).
+    ///
+    /// # Errors
+    /// There is none, or it is of another type; the store cannot be read.
+    pub fn open(records: &'r mut dyn StoreRecords, id: u64) -> Result<Self, CollectionError> {
+        Self::open_kind(records, id, SET)
+    }
+
+    /// A random member, each as likely as any other. `None`: it has none. O(1), to be expected.
+    ///
+    /// # Errors
+    /// The set is damaged, or cannot be read.
+    pub fn random_member(&mut self, lot: &mut Lot) -> Result<Option<Vec<u8>>, CollectionError> {
+        let element = self.random(|bound| lot.below(bound))?;
+        Ok(element.map(|(member, _)| member))
+    }
+
+    /// Whether each of `members` is one, in their order. O(members): each leaf is read once.
+    ///
+    /// # Errors
+    /// The set is damaged, or cannot be read.
+    pub fn contains_many(&mut self, members: &[&[u8]]) -> Result<Vec<bool>, CollectionError> {
+        let places = members.iter().enumerate();
+        let mut by_leaf: Vec<(u64, usize)> = places
+            .map(|(place, member)| (self.leaf_of(member), place))
+            .collect();
+        by_leaf.sort_unstable();
+        let mut found = vec![false; members.len()];
+        for of_leaf in by_leaf.chunk_by(|(one, _), (other, _)| one == other) {
+            let Some(leaf) = self.leaf(of_leaf[0].0)? else {
+                continue;
+            };
+            let sought: Vec<&[u8]> = of_leaf.iter().map(|(_, place)| members[*place]).collect();
+            let contained = Packed::<1>::read(&leaf)?.contains_many(&sought)?;
+            for ((_, place), contained) in of_leaf.iter().zip(contained) {
+                found[*place] = contained;
+            }
+        }
+        Ok(found)
+    }
+
+    /// All its members. O(members).
+    ///
+    /// # Errors
+    /// The set is damaged, or cannot be read.
+    pub fn members(&mut self) -> Result<Vec<Vec<u8>>, CollectionError> {
+        let mut members = Vec::with_capacity(self.count().min(1 << 16) as usize);
+        self.leaves(0, |leaf| {
+            for member in leaf.members() {
+                members.push(member?.to_vec());
+            }
+            Ok(true)
+        })?;
+        Ok(members)
+    }
+}
+
+impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
+    /// What collection `id` of this kind has. O(1).
+    pub(crate) fn open_kind(
+        records: &'r mut dyn StoreRecords,
+        id: u64,
+        kind: ValueKind,
+    ) -> Result<Self, CollectionError> {
         let anchor = records.anchor(id)?;
-        let anchor = anchor.filter(|anchor| anchor.kind == HASH);
-        Ok(LargeHash {
-            anchor: anchor.ok_or(no_hash())?,
+        let anchor = anchor.filter(|anchor| anchor.kind == kind);
+        Ok(Leaves {
+            anchor: anchor.ok_or(no_anchor())?,
             records,
             id,
             says: true,
         })
     }
 
-    /// As [`open`](Self::open), for a replay: a hash that is not there yet begins empty, and no
-    /// change is said.
-    pub fn replay(records: &'i mut dyn StoreRecords, id: u64) -> Result<Self, CollectionError> {
-        let anchor = records.anchor(id)?.unwrap_or(Anchor::new(HASH));
-        Ok(LargeHash {
-            anchor,
+    /// As [`open_kind`](Self::open_kind), for a replay: a collection that is not there yet begins
+    /// empty, and no change is said.
+    pub(crate) fn replay(
+        records: &'r mut dyn StoreRecords,
+        id: u64,
+        kind: ValueKind,
+    ) -> Result<Self, CollectionError> {
+        let anchor = records.anchor(id)?.unwrap_or(Anchor::new(kind));
+        let anchor = Some(anchor).filter(|anchor| anchor.kind == kind);
+        Ok(Leaves {
+            anchor: anchor.ok_or(no_anchor())?,
             records,
             id,
             says: false,
         })
     }
 
-    /// Makes collection `id` of what `image`, a packed hash, holds.
+    /// Makes collection `id` of this kind of what `image`, a packed value, holds.
     ///
     /// # Errors
     /// The image is damaged; there is no space.
-    pub fn build(
-        records: &'i mut dyn StoreRecords,
+    pub(crate) fn build(
+        records: &'r mut dyn StoreRecords,
         id: u64,
+        kind: ValueKind,
         image: &[u8],
     ) -> Result<Self, CollectionError> {
-        let packed = PackedHash::read(image)?;
+        let packed = Packed::<ENTRIES>::read(image)?;
         let leaves = (image.len() as u64 / (SPLIT - SPLIT / 4)).min(packed.len()? as u64);
-        let mut hash = LargeHash {
-            anchor: Anchor::new(HASH),
+        let mut built = Leaves {
+            anchor: Anchor::new(kind),
             records,
             id,
             says: true,
         };
-        hash.anchor.leaves = leaves.clamp(1, MAX_LEAVES);
+        built.anchor.leaves = leaves.clamp(1, MAX_LEAVES);
         let mut pairs = Vec::new();
         for pair in packed.pairs() {
             let pair = pair?;
             let field = pair.field.to_vec();
-            pairs.push((hash.leaf_of(&field), field, pair.value.to_vec()));
+            pairs.push((built.leaf_of(&field), field, pair.value.to_vec()));
         }
         pairs.sort_by_key(|(number, ..)| *number);
         for of_leaf in pairs.chunk_by(|(one, ..), (other, ..)| one == other) {
-            let mut leaf = HashEdit::table();
+            let mut leaf = PackedEdit::<ENTRIES>::table();
             let each = of_leaf
                 .iter()
                 .map(|(_, field, value)| (&field[..], &value[..]));
-            leaf.set_many(&each.clone().collect::<Vec<_>>())?;
-            each.for_each(|(field, value)| hash.records.say(id, HASH, field, Some(value)));
-            hash.anchor.count += of_leaf.len() as u64;
-            hash.store(of_leaf[0].0, 0, leaf)?;
+            leaf.put_many(&each.clone().collect::<Vec<_>>())?;
+            each.for_each(|(field, value)| built.records.say(id, kind, field, Some(value)));
+            built.anchor.count += of_leaf.len() as u64;
+            built.store(of_leaf[0].0, 0, leaf)?;
         }
-        Ok(hash)
+        Ok(built)
     }
 
-    /// Stores the anchor. A hash without fields has none, unless it is being replayed.
+    /// Stores the anchor. A value without elements has none, unless it is being replayed.
     ///
     /// # Errors
     /// There is no space.
@@ -113,7 +197,7 @@ impl<'i> LargeHash<'i> {
         Ok(self.records.set_anchor(self.id, anchor)?)
     }
 
-    /// Its fields. O(1).
+    /// Its elements. O(1).
     #[must_use]
     pub fn count(&self) -> u64 {
         self.anchor.count
@@ -128,7 +212,12 @@ impl<'i> LargeHash<'i> {
     }
 
     /// Stores a leaf that had `before` bytes.
-    fn store(&mut self, number: u64, before: u64, leaf: HashEdit) -> Result<(), CollectionError> {
+    fn store(
+        &mut self,
+        number: u64,
+        before: u64,
+        leaf: PackedEdit<ENTRIES>,
+    ) -> Result<(), CollectionError> {
         let is_empty = leaf.is_empty()?;
         let image = leaf.into_image();
         let after = if is_empty { 0 } else { image.len() as u64 };
@@ -141,46 +230,72 @@ impl<'i> LargeHash<'i> {
         }
     }
 
-    /// Lets `change` change the leaf of `field`.
-    fn change<R>(
+    /// Lets `change` change the leaf of `field`, and say whether it did.
+    fn change(
         &mut self,
         field: &[u8],
-        change: impl FnOnce(&mut HashEdit) -> Result<R, EditError>,
-    ) -> Result<R, CollectionError> {
+        change: impl FnOnce(&mut PackedEdit<ENTRIES>) -> Result<bool, EditError>,
+    ) -> Result<bool, CollectionError> {
         let number = self.leaf_of(field);
         let old = self.leaf(number)?;
         let before = old.as_ref().map_or(0, Vec::len) as u64;
-        let mut leaf = old.map_or(Ok(HashEdit::table()), |old| HashEdit::of(&old))?;
-        let result = change(&mut leaf)?;
-        self.store(number, before, leaf)?;
-        Ok(result)
+        let mut leaf = match old {
+            Some(old) => PackedEdit::<ENTRIES>::owned(old)?,
+            None => PackedEdit::<ENTRIES>::table(),
+        };
+        let is_changed = change(&mut leaf)?;
+        if is_changed {
+            self.store(number, before, leaf)?;
+        }
+        Ok(is_changed)
     }
 
-    /// The value of `field`. O(log fields).
+    /// The value of `field`. O(1).
     ///
     /// # Errors
-    /// The hash is damaged, or cannot be read.
+    /// The collection is damaged, or cannot be read.
     pub fn get(&mut self, field: &[u8]) -> Result<Option<Vec<u8>>, CollectionError> {
         let number = self.leaf_of(field);
         let Some(leaf) = self.leaf(number)? else {
             return Ok(None);
         };
-        let value = PackedHash::read(&leaf)?.get(field)?;
+        let value = Packed::<ENTRIES>::read(&leaf)?.get(field)?;
         Ok(value.map(|value| value.to_vec()))
     }
 
-    /// Sets `field` to `value`. Whether it is a new field.
+    /// Whether it has `field`, or this member. O(1).
     ///
     /// # Errors
-    /// The field is too long, the hash is damaged, or there is no space.
+    /// The collection is damaged, or cannot be read.
+    pub fn contains(&mut self, field: &[u8]) -> Result<bool, CollectionError> {
+        let number = self.leaf_of(field);
+        match self.leaf(number)? {
+            Some(leaf) => Ok(Packed::<ENTRIES>::read(&leaf)?.contains(field)?),
+            None => Ok(false),
+        }
+    }
+
+    /// Sets `field` to `value`, which is empty for a member of a set. Whether it is a new one.
+    ///
+    /// # Errors
+    /// The field is too long, the collection is damaged, or there is no space.
     pub fn set(&mut self, field: &[u8], value: &[u8]) -> Result<bool, CollectionError> {
-        if field.len() > MAX_FIELD {
+        if field.len() > MAX_ELEMENT {
             return Err(EditError::TooLong(field.len()).into());
         }
-        let is_new = self.change(field, |leaf| leaf.set(field, value))?;
+        let mut is_new = false;
+        let is_changed = self.change(field, |leaf| {
+            is_new = leaf.put(field, value)?;
+            // A member has no value that may differ.
+            Ok(is_new || ENTRIES > 1)
+        })?;
+        if !is_changed {
+            return Ok(false);
+        }
         self.anchor.count += u64::from(is_new);
         if self.says {
-            self.records.say(self.id, HASH, field, Some(value));
+            self.records
+                .say(self.id, self.anchor.kind, field, Some(value));
         }
         for _ in 0..SPLITS {
             let Anchor {
@@ -200,7 +315,7 @@ impl<'i> LargeHash<'i> {
     /// Removes `field`. Whether it was there.
     ///
     /// # Errors
-    /// The hash is damaged, or there is no space.
+    /// The collection is damaged, or there is no space.
     pub fn remove(&mut self, field: &[u8]) -> Result<bool, CollectionError> {
         let is_gone = self.change(field, |leaf| leaf.remove(field))?;
         if !is_gone {
@@ -208,7 +323,7 @@ impl<'i> LargeHash<'i> {
         }
         self.anchor.count = self.anchor.count.saturating_sub(1);
         if self.says {
-            self.records.say(self.id, HASH, field, None);
+            self.records.say(self.id, self.anchor.kind, field, None);
         }
         let Anchor { bytes, leaves, .. } = self.anchor;
         if leaves > 1 && bytes < leaves.saturating_mul(JOIN) {
@@ -224,9 +339,12 @@ impl<'i> LargeHash<'i> {
         let Some(image) = self.leaf(old)? else {
             return Ok(());
         };
-        let mut halves = [HashEdit::table(), HashEdit::table()];
+        let mut halves = [
+            PackedEdit::<ENTRIES>::table(),
+            PackedEdit::<ENTRIES>::table(),
+        ];
         let mut pairs: [Vec<(Vec<u8>, Vec<u8>)>; 2] = Default::default();
-        for pair in PackedHash::read(&image)?.pairs() {
+        for pair in Packed::<ENTRIES>::read(&image)?.pairs() {
             let pair = pair?;
             let field = pair.field.to_vec();
             let half = usize::from(self.leaf_of(&field) == new[1]);
@@ -234,9 +352,9 @@ impl<'i> LargeHash<'i> {
         }
         for (half, pairs) in halves.iter_mut().zip(&pairs) {
             let pairs = pairs.iter().map(|(field, value)| (&field[..], &value[..]));
-            half.set_many(&pairs.collect::<Vec<_>>())?;
+            half.put_many(&pairs.collect::<Vec<_>>())?;
         }
-        self.store(old, image.len() as u64, HashEdit::table())?;
+        self.store(old, image.len() as u64, PackedEdit::<ENTRIES>::table())?;
         for (number, half) in new.into_iter().zip(halves) {
             self.store(number, 0, half)?;
         }
@@ -246,17 +364,17 @@ impl<'i> LargeHash<'i> {
     /// Joins the last two leaves that were split.
     fn join(&mut self) -> Result<(), CollectionError> {
         let (joined, halves) = split_of(self.anchor.leaves - 1);
-        let mut leaf = HashEdit::table();
+        let mut leaf = PackedEdit::<ENTRIES>::table();
         for number in halves {
             if let Some(image) = self.leaf(number)? {
                 let mut pairs = Vec::new();
-                for pair in PackedHash::read(&image)?.pairs() {
+                for pair in Packed::<ENTRIES>::read(&image)?.pairs() {
                     let pair = pair?;
                     pairs.push((pair.field.to_vec(), pair.value.to_vec()));
                 }
                 let each = pairs.iter().map(|(field, value)| (&field[..], &value[..]));
-                leaf.set_many(&each.collect::<Vec<_>>())?;
-                self.store(number, image.len() as u64, HashEdit::table())?;
+                leaf.put_many(&each.collect::<Vec<_>>())?;
+                self.store(number, image.len() as u64, PackedEdit::<ENTRIES>::table())?;
             }
         }
         self.anchor.leaves -= 1;
@@ -267,11 +385,11 @@ impl<'i> LargeHash<'i> {
     /// enough. Returns the place behind the last one; 0: that was all.
     ///
     /// # Errors
-    /// The hash is damaged, or cannot be read; those of `visit`.
+    /// The collection is damaged, or cannot be read; those of `visit`.
     pub fn leaves(
         &mut self,
         from: u64,
-        mut visit: impl FnMut(PackedHash<'_>) -> Result<bool, CollectionError>,
+        mut visit: impl FnMut(Packed<'_, ENTRIES>) -> Result<bool, CollectionError>,
     ) -> Result<u64, CollectionError> {
         let leaves = self.anchor.leaves;
         let mut at = from;
@@ -279,7 +397,7 @@ impl<'i> LargeHash<'i> {
             let number = leaf_of(at, leaves);
             at = hashes_of(number).end;
             if let Some(image) = self.leaf(number)?
-                && !visit(PackedHash::read(&image)?)?
+                && !visit(Packed::<ENTRIES>::read(&image)?)?
             {
                 break;
             }
@@ -287,11 +405,11 @@ impl<'i> LargeHash<'i> {
         Ok(if at < 1 << HASH_BITS { at } else { 0 })
     }
 
-    /// The image of a packed hash that has those of `fields` that this one has; `None`: all. O(log
-    /// fields) for each, if its leaf is not long.
+    /// The image of a packed value that has those of `fields` that this one has; `None`: all. O(1)
+    /// for each, if its leaf is not long.
     ///
     /// # Errors
-    /// The hash is damaged, cannot be read, or is too long for an image.
+    /// The collection is damaged, cannot be read, or is too long for an image.
     pub fn view(&mut self, fields: Option<&[&[u8]]>) -> Result<Vec<u8>, CollectionError> {
         let mut pairs: Vec<OwnedPair> = Vec::new();
         match fields {
@@ -299,7 +417,7 @@ impl<'i> LargeHash<'i> {
                 let number = self.leaf_of(field);
                 let leaf = self.leaf(number)?;
                 // The other fields of the leaf are in nobody's way.
-                return Ok(leaf.unwrap_or_else(|| HashEdit::table().into_image()));
+                return Ok(leaf.unwrap_or_else(|| PackedEdit::<ENTRIES>::table().into_image()));
             }
             Some(fields) => {
                 for field in fields {
@@ -318,23 +436,23 @@ impl<'i> LargeHash<'i> {
                 })?;
             }
         }
-        let mut view = HashEdit::table();
+        let mut view = PackedEdit::<ENTRIES>::table();
         let pairs = pairs.iter().map(|(field, value)| (&field[..], &value[..]));
-        view.set_many(&pairs.collect::<Vec<_>>())?;
+        view.put_many(&pairs.collect::<Vec<_>>())?;
         Ok(view.into_image())
     }
 
     /// Lets `change` change a [view](Self::view) of `fields`, and say whether it did, and makes
-    /// these changes. A hash that is empty afterwards is no more: its key is to be removed.
+    /// these changes. A value that is empty afterwards is no more: its key is to be removed.
     ///
     /// # Errors
     /// As for [`view`](Self::view); those of `change`.
     pub fn edit<R, E: From<CollectionError>>(
         mut self,
         fields: Option<&[&[u8]]>,
-        change: impl FnOnce(&mut HashEdit) -> Result<(R, bool), E>,
+        change: impl FnOnce(&mut PackedEdit<ENTRIES>) -> Result<(R, bool), E>,
     ) -> Result<(R, LargeEdit), E> {
-        let view = HashEdit::of(&self.view(fields)?);
+        let view = PackedEdit::<ENTRIES>::of(&self.view(fields)?);
         let mut view = view.map_err(CollectionError::from)?;
         view.keep_changes();
         let (result, is_changed) = change(&mut view)?;
@@ -358,26 +476,26 @@ impl<'i> LargeHash<'i> {
     /// Makes collection `to` a copy of it. It needs a main.
     ///
     /// # Errors
-    /// The hash is damaged, or there is no space.
+    /// The collection is damaged, or there is no space.
     pub fn copy_to(&mut self, to: u64) -> Result<(), CollectionError> {
         for number in leaf_numbers(self.anchor.leaves) {
             let Some(image) = self.leaf(number)? else {
                 continue;
             };
             self.records.set_inner(to, number, Some(&image))?;
-            for pair in PackedHash::read(&image)?.pairs() {
+            for pair in Packed::<ENTRIES>::read(&image)?.pairs() {
                 let pair = pair?;
                 let (field, value) = (pair.field.to_vec(), pair.value.to_vec());
-                self.records.say(to, HASH, &field, Some(&value));
+                self.records.say(to, self.anchor.kind, &field, Some(&value));
             }
         }
         Ok(self.records.set_anchor(to, Some(&self.anchor))?)
     }
 
-    /// A step of a scan, as [`PackedHash::scan`]: whole leaves. O(count).
+    /// A step of a scan, as [`Packed::scan`]: whole leaves. O(count).
     ///
     /// # Errors
-    /// The hash is damaged, or cannot be read.
+    /// The collection is damaged, or cannot be read.
     pub fn scan(
         &mut self,
         cursor: u64,
@@ -399,7 +517,7 @@ impl<'i> LargeHash<'i> {
     /// its argument. O(1), to be expected.
     ///
     /// # Errors
-    /// The hash is damaged, or cannot be read.
+    /// The collection is damaged, or cannot be read.
     pub fn random(
         &mut self,
         mut lot: impl FnMut(usize) -> usize,
@@ -415,7 +533,7 @@ impl<'i> LargeHash<'i> {
             let Some(image) = self.leaf(number)? else {
                 continue;
             };
-            let leaf = PackedHash::read(&image)?;
+            let leaf = Packed::<ENTRIES>::read(&image)?;
             let fields = leaf.len()?;
             if fields > places {
                 places = 2 * fields;
@@ -440,7 +558,7 @@ impl<'i> LargeHash<'i> {
         self.anchor.bytes
     }
 
-    /// What is wrong with it. O(fields).
+    /// What is wrong with it. O(elements).
     ///
     /// # Errors
     /// What is wrong; it cannot be read.
@@ -451,12 +569,12 @@ impl<'i> LargeHash<'i> {
             let Some(image) = self.leaf(number)? else {
                 continue;
             };
-            let leaf = PackedHash::read(&image)?;
+            let leaf = Packed::<ENTRIES>::read(&image)?;
             leaf.check()?;
             for pair in leaf.pairs() {
                 let field = pair?.field.to_vec();
                 if leaf_of(place(&field), leaves) != number {
-                    let what = "a field in a leaf of other fields";
+                    let what = "an element in a leaf of others";
                     return Err(Damage { at: 0, what }.into());
                 }
                 count += 1;
@@ -466,7 +584,7 @@ impl<'i> LargeHash<'i> {
         match (count, bytes) == (self.anchor.count, self.anchor.bytes) {
             true => Ok(()),
             false => {
-                let what = "an anchor with another number of fields or bytes";
+                let what = "an anchor with another number of elements or bytes";
                 Err(Damage { at: 0, what }.into())
             }
         }
@@ -487,15 +605,12 @@ fn nth_leaf(index: u64, leaves: u64) -> u64 {
 }
 
 #[cold]
-fn no_hash() -> Damage {
+fn no_anchor() -> Damage {
     Damage {
         at: 0,
-        what: "a large hash whose anchor is none of a hash",
+        what: "a large value whose anchor is none of its type",
     }
 }
-
-/// The kind of a large hash's main.
-pub const LARGE_HASH: ValueKind = HASH.large();
 
 #[cfg(test)]
 mod tests {
@@ -508,6 +623,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::packed_edit::HashEdit;
 
     #[derive(Default)]
     struct Model {
@@ -615,7 +731,7 @@ mod tests {
                 packed.set(&name(field), &[b'v'; 40]).unwrap();
                 map.insert(name(field), vec![b'v'; 40]);
             }
-            let built = LargeHash::build(&mut model, 1, &packed.into_image()).unwrap();
+            let built = LargeHash::build(&mut model, 1, HASH, &packed.into_image()).unwrap();
             built.finish().unwrap();
             for op in ops {
                 if model.anchor.is_none() {
@@ -697,7 +813,7 @@ mod tests {
         let mut model = Model::default();
         let mut packed = HashEdit::new();
         packed.set(b"f", b"v").unwrap();
-        LargeHash::build(&mut model, 1, &packed.into_image())
+        LargeHash::build(&mut model, 1, HASH, &packed.into_image())
             .unwrap()
             .finish()
             .unwrap();

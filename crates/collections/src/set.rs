@@ -1,0 +1,265 @@
+//! A set of a store: **each operation is atomic, and one that fails has changed nothing.**
+//!
+//! A small set is one record: every operation looks through the whole of it, and a change stores it
+//! anew. A larger one is a [`LargeSet`](crate::LargeSet), which transactions read and change.
+
+use mneme_log::{Database, LogStore};
+
+use crate::error::CollectionError;
+use crate::keyed::{Form, KeyedValue};
+use crate::lot::Lot;
+use crate::packed_edit::MAX_INTSET;
+use crate::set_type::{SetChange, SetType};
+
+/// The set under a key of a database: byte strings, each once.
+///
+/// It is a name, not a copy: each operation looks at what the key holds now, and other threads and
+/// processes may change it in between. Where there is no key, the set is empty; where its last
+/// member is removed, so is the key. [`Set::change`] does several things at one instant.
+///
+/// ```
+/// use mneme_collections::Set;
+/// use mneme_log::LogStore;
+///
+/// let store = LogStore::builder().capacity(64 << 20).open_private()?;
+/// let tags = Set::of(&store, b"tags")?;
+/// assert!(tags.add(b"red")?);
+/// assert_eq!(tags.add_many(&[b"green", b"blue", b"red"])?, 2);
+/// assert!(tags.contains(b"blue")?);
+/// assert_eq!(tags.len()?, 3);
+///
+/// // Several members at one instant, and a change that depends on what is there.
+/// tags.change(|set| {
+///     if set.remove(b"red")? {
+///         set.add(b"purple")?;
+///     }
+///     Ok(())
+/// })?;
+/// assert_eq!(tags.members()?.len(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Set<'s, 'k> {
+    at: KeyedValue<'s, 'k, SetType>,
+    max_intset: usize,
+}
+
+impl<'s, 'k> Set<'s, 'k> {
+    /// The set under `key` in database 0. Nothing is read yet.
+    ///
+    /// # Errors
+    /// Those of [`LogStore::database`].
+    pub fn of(store: &'s LogStore, key: &'k [u8]) -> Result<Self, CollectionError> {
+        Ok(Set::new(store.database(0)?, key))
+    }
+
+    /// The set under `key` in this database. Nothing is read yet.
+    #[must_use]
+    pub fn new(database: Database<'s>, key: &'k [u8]) -> Self {
+        Set {
+            at: KeyedValue::new(database, key),
+            max_intset: MAX_INTSET,
+        }
+    }
+
+    /// Up to how many members a set of integers counts as an intset, which `OBJECT ENCODING` of a
+    /// server reports; by default what Redis has. A set that was once beyond counts as a table for
+    /// good.
+    #[must_use]
+    pub fn max_intset(self, max_intset: usize) -> Self {
+        Set { max_intset, ..self }
+    }
+
+    /// Lets `change` change the set, which is empty where there is no key, at one instant. `change`
+    /// may be called again, if another writer was faster: the last call counts. If it returns an
+    /// error, or changes nothing, nothing is stored. O(bytes) if the set is small, else as much as
+    /// `change` does.
+    ///
+    /// # Errors
+    /// Those of [`LogStore::put`]; the key holds a value of another kind; those of `change`.
+    pub fn change<R>(
+        &self,
+        mut change: impl FnMut(&mut SetChange<'_>) -> Result<R, CollectionError>,
+    ) -> Result<R, CollectionError> {
+        self.at.edit((), |set| {
+            let result = change(set)?;
+            let is_changed = set.is_changed();
+            if is_changed {
+                set.convert(self.max_intset)?;
+            }
+            Ok((result, is_changed))
+        })
+    }
+
+    /// Whether `member` is one. O(bytes) if the set is small, else O(1).
+    ///
+    /// # Errors
+    /// Those of [`LogStore::get`]: the key holds a value of another kind, for one.
+    pub fn contains(&self, member: &[u8]) -> Result<bool, CollectionError> {
+        self.at.read(
+            |mut set| set.contains(member),
+            |set| match set {
+                Some(Form::Packed(set)) => Ok(set.contains(member)?),
+                Some(Form::Large(contains)) => Ok(contains),
+                None => Ok(false),
+            },
+        )
+    }
+
+    /// Whether each of `members` is one, in their order, all of one instant. O(bytes + members) if
+    /// the set is small, else O(members).
+    ///
+    /// # Errors
+    /// As for [`contains`](Self::contains).
+    pub fn contains_many(&self, members: &[&[u8]]) -> Result<Vec<bool>, CollectionError> {
+        self.at.read(
+            |mut set| set.contains_many(members),
+            |set| match set {
+                Some(Form::Packed(set)) => Ok(set.contains_many(members)?),
+                Some(Form::Large(contains)) => Ok(contains),
+                None => Ok(vec![false; members.len()]),
+            },
+        )
+    }
+
+    /// The number of its members. O(1).
+    ///
+    /// # Errors
+    /// As for [`contains`](Self::contains).
+    pub fn len(&self) -> Result<usize, CollectionError> {
+        self.at.read(
+            |set| Ok(set.count()),
+            |set| match set {
+                Some(Form::Packed(set)) => Ok(set.len()?),
+                Some(Form::Large(count)) => Ok(count as usize),
+                None => Ok(0),
+            },
+        )
+    }
+
+    /// Whether it has no member, so that the key is not there. O(1).
+    ///
+    /// # Errors
+    /// As for [`contains`](Self::contains).
+    pub fn is_empty(&self) -> Result<bool, CollectionError> {
+        Ok(self.len()? == 0)
+    }
+
+    /// All members, of one instant. O(bytes).
+    ///
+    /// # Errors
+    /// As for [`contains`](Self::contains).
+    pub fn members(&self) -> Result<Vec<Vec<u8>>, CollectionError> {
+        self.at.read(
+            |mut set| set.members(),
+            |set| match set {
+                Some(Form::Packed(set)) => {
+                    let members = set.members().map(|member| Ok(member?.to_vec()));
+                    members.collect()
+                }
+                Some(Form::Large(members)) => Ok(members),
+                None => Ok(Vec::new()),
+            },
+        )
+    }
+
+    /// A step of a walk through the members, from `cursor` on, which is 0 at first: some `count`
+    /// members, and the next cursor, which is 0 at the end. A member that is there all the time is
+    /// found at least once. O(bytes) if the set is small, else O(count).
+    ///
+    /// # Errors
+    /// As for [`contains`](Self::contains).
+    pub fn scan(&self, cursor: u64, count: usize) -> Result<(Vec<Vec<u8>>, u64), CollectionError> {
+        self.at.read(
+            |mut set| {
+                let (members, next) = set.scan(cursor, count)?;
+                Ok((
+                    members.into_iter().map(|(member, _)| member).collect(),
+                    next,
+                ))
+            },
+            |set| match set {
+                Some(Form::Packed(set)) => {
+                    let step = set.scan(cursor, count)?;
+                    let members = step.pairs.iter().map(|pair| pair.field.to_vec());
+                    Ok((members.collect(), step.next))
+                }
+                Some(Form::Large(step)) => Ok(step),
+                None => Ok((Vec::new(), 0)),
+            },
+        )
+    }
+
+    /// Adds `member`. Whether it is a new one. O(bytes) if the set is small, else O(1).
+    ///
+    /// # Errors
+    /// As for [`change`](Self::change); the member or the set would be too long.
+    pub fn add(&self, member: &[u8]) -> Result<bool, CollectionError> {
+        self.change(|set| set.add(member))
+    }
+
+    /// Adds each of `members`, all at one instant. How many are new. O(bytes + members) if the set
+    /// is small, else O(members).
+    ///
+    /// # Errors
+    /// As for [`add`](Self::add); then none is added.
+    pub fn add_many(&self, members: &[&[u8]]) -> Result<usize, CollectionError> {
+        self.change(|set| set.add_many(members))
+    }
+
+    /// Removes `member`; the last one takes the key with it. Whether it was there. O(bytes) if the
+    /// set is small, else O(1).
+    ///
+    /// # Errors
+    /// As for [`change`](Self::change).
+    pub fn remove(&self, member: &[u8]) -> Result<bool, CollectionError> {
+        self.change(|set| set.remove(member))
+    }
+
+    /// Removes each of `members`, all at one instant. How many were there. O(bytes + members) if
+    /// the set is small, else O(members).
+    ///
+    /// # Errors
+    /// As for [`change`](Self::change).
+    pub fn remove_many(&self, members: &[&[u8]]) -> Result<usize, CollectionError> {
+        self.change(|set| set.remove_many(members))
+    }
+
+    /// Removes a random member, each as likely as any other, and returns it; `None`: the set is
+    /// empty. O(bytes) if the set is small, else O(1), to be expected.
+    ///
+    /// # Errors
+    /// As for [`change`](Self::change).
+    pub fn pop(&self) -> Result<Option<Vec<u8>>, CollectionError> {
+        let mut lot = Lot::new();
+        self.change(|set| set.pop(&mut lot))
+    }
+
+    /// A random member, each as likely as any other; `None`: the set is empty. O(bytes) if the set
+    /// is small, else O(1), to be expected.
+    ///
+    /// # Errors
+    /// As for [`contains`](Self::contains).
+    pub fn random(&self) -> Result<Option<Vec<u8>>, CollectionError> {
+        self.at.read(
+            |mut set| set.random_member(&mut Lot::new()),
+            |set| match set {
+                Some(Form::Packed(set)) => {
+                    let member = set.random(&mut Lot::new())?;
+                    Ok(member.map(|member| member.to_vec()))
+                }
+                Some(Form::Large(member)) => Ok(member),
+                None => Ok(None),
+            },
+        )
+    }
+}
+
+impl std::fmt::Debug for Set<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Set")
+            .field("database", &self.at.database.number())
+            .field("key", &self.at.key.escape_ascii().to_string())
+            .finish_non_exhaustive()
+    }
+}

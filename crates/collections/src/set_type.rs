@@ -1,0 +1,267 @@
+//! What makes a set a type of collections.
+
+use mneme_log::{Decision, Elements, ValueKind};
+
+use crate::SET;
+use crate::collection_type::{CollectionType, LargeEdit};
+use crate::error::{CollectionError, Damage, EditError};
+use crate::keyed::MAX_PACKED;
+use crate::leaves::{LargeSet, MAX_ELEMENT};
+use crate::lot::Lot;
+use crate::packed::PackedSet;
+use crate::packed_edit::SetEdit;
+use crate::records::StoreRecords;
+
+/// Sets. One that Redis would keep as an intset stays packed, whatever its length, for its members
+/// come in ascending order.
+pub enum SetType {}
+
+impl CollectionType for SetType {
+    const KIND: ValueKind = SET;
+    type Packed<'b> = PackedSet<'b>;
+    type Large<'r> = LargeSet<'r>;
+    type Edit<'r> = SetChange<'r>;
+    /// Nothing: a change looks at whatever it wants.
+    type Wanted<'w> = ();
+
+    fn read(image: &[u8]) -> Result<PackedSet<'_>, Damage> {
+        PackedSet::read(image)
+    }
+
+    fn outgrows(image: &[u8]) -> Result<bool, Damage> {
+        if image.len() <= MAX_PACKED {
+            return Ok(false);
+        }
+        let set = PackedSet::read(image)?;
+        if !set.is_table() {
+            return Ok(false);
+        }
+        // A member that is too long for a large set keeps it packed.
+        set.members().try_fold(true, |fits, member| {
+            Ok(fits && member?.string_len() <= MAX_ELEMENT)
+        })
+    }
+
+    fn decide<R, E: From<CollectionError>>(
+        old: Option<&[u8]>,
+        elements: Option<&mut Elements>,
+        change: impl FnOnce(&mut SetChange<'_>) -> Result<(R, bool), E>,
+    ) -> Result<(R, Decision), E> {
+        let change = |set: &mut SetEdit| change(&mut SetChange::new(Form::Packed(set)));
+        SetEdit::decide(old, elements, change)
+    }
+
+    fn open(records: &mut dyn StoreRecords, id: u64) -> Result<LargeSet<'_>, CollectionError> {
+        LargeSet::open(records, id)
+    }
+
+    fn build(records: &mut dyn StoreRecords, id: u64, image: &[u8]) -> Result<(), CollectionError> {
+        LargeSet::build(records, id, SET, image)?.finish()
+    }
+
+    fn edit<R, E: From<CollectionError>>(
+        large: LargeSet<'_>,
+        (): (),
+        change: impl FnOnce(&mut SetChange<'_>) -> Result<(R, bool), E>,
+    ) -> Result<(R, LargeEdit), E> {
+        let mut set = SetChange::new(Form::Large(large));
+        let (result, is_changed) = change(&mut set)?;
+        let edit = match set.form {
+            Form::Large(large) if is_changed => {
+                let edit = match large.count() {
+                    0 => LargeEdit::Emptied,
+                    _ => LargeEdit::Changed,
+                };
+                large.finish()?;
+                edit
+            }
+            _ => LargeEdit::Kept,
+        };
+        Ok((result, edit))
+    }
+}
+
+/// A set that is changed, small or large.
+pub struct SetChange<'r> {
+    form: Form<'r>,
+    is_changed: bool,
+}
+
+enum Form<'r> {
+    Packed(&'r mut SetEdit),
+    Large(LargeSet<'r>),
+}
+
+impl<'r> SetChange<'r> {
+    fn new(form: Form<'r>) -> Self {
+        SetChange {
+            form,
+            is_changed: false,
+        }
+    }
+
+    /// Whether a member was added or removed, if only for a time.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    /// Its members. O(1).
+    ///
+    /// # Errors
+    /// The set is damaged.
+    pub fn len(&self) -> Result<usize, CollectionError> {
+        match &self.form {
+            Form::Packed(set) => Ok(set.read()?.len()?),
+            Form::Large(set) => Ok(set.count() as usize),
+        }
+    }
+
+    /// Whether it has no member, so that its key is not there or is removed. O(1).
+    ///
+    /// # Errors
+    /// The set is damaged.
+    pub fn is_empty(&self) -> Result<bool, CollectionError> {
+        match &self.form {
+            Form::Packed(set) => Ok(set.is_empty()?),
+            Form::Large(set) => Ok(set.count() == 0),
+        }
+    }
+
+    /// Whether `member` is one. O(bytes) if it is small, else O(1).
+    ///
+    /// # Errors
+    /// The set is damaged, or cannot be read.
+    pub fn contains(&mut self, member: &[u8]) -> Result<bool, CollectionError> {
+        match &mut self.form {
+            Form::Packed(set) => Ok(set.read()?.contains(member)?),
+            Form::Large(set) => set.contains(member),
+        }
+    }
+
+    /// Adds `member`. Whether it is a new one. O(bytes) if it is small, else O(1).
+    ///
+    /// # Errors
+    /// The member is too long, the set is damaged, or there is no space.
+    pub fn add(&mut self, member: &[u8]) -> Result<bool, CollectionError> {
+        Ok(self.add_many(&[member])? > 0)
+    }
+
+    /// Adds each of `members`. How many are new. O(bytes + members) if it is small, else
+    /// O(members).
+    ///
+    /// # Errors
+    /// As for [`add`](Self::add).
+    pub fn add_many(&mut self, members: &[&[u8]]) -> Result<usize, CollectionError> {
+        let added = match &mut self.form {
+            Form::Packed(set) => set.add_many(members)?,
+            Form::Large(set) => {
+                // Before the first of them is added.
+                if let Some(long) = members.iter().find(|member| member.len() > MAX_ELEMENT) {
+                    return Err(EditError::TooLong(long.len()).into());
+                }
+                members.iter().try_fold(0, |added, member| {
+                    Ok::<_, CollectionError>(added + usize::from(set.set(member, &[])?))
+                })?
+            }
+        };
+        self.is_changed |= added > 0;
+        Ok(added)
+    }
+
+    /// Removes `member`. Whether it was there. O(bytes) if it is small, else O(1).
+    ///
+    /// # Errors
+    /// The set is damaged, or there is no space.
+    pub fn remove(&mut self, member: &[u8]) -> Result<bool, CollectionError> {
+        Ok(self.remove_many(&[member])? > 0)
+    }
+
+    /// Removes each of `members`. How many were there. O(bytes + members) if it is small, else
+    /// O(members).
+    ///
+    /// # Errors
+    /// As for [`remove`](Self::remove).
+    pub fn remove_many(&mut self, members: &[&[u8]]) -> Result<usize, CollectionError> {
+        let removed = match &mut self.form {
+            Form::Packed(set) => set.remove_many(members)?,
+            Form::Large(set) => members.iter().try_fold(0, |removed, member| {
+                Ok::<_, CollectionError>(removed + usize::from(set.remove(member)?))
+            })?,
+        };
+        self.is_changed |= removed > 0;
+        Ok(removed)
+    }
+
+    /// Removes a random member, each as likely as any other, and returns it. `None`: it has none.
+    /// O(bytes) if it is small, else O(1), to be expected.
+    ///
+    /// # Errors
+    /// As for [`remove`](Self::remove).
+    pub fn pop(&mut self, lot: &mut Lot) -> Result<Option<Vec<u8>>, CollectionError> {
+        let member = match &mut self.form {
+            Form::Packed(set) => set.read()?.random(lot)?.map(|member| member.to_vec()),
+            Form::Large(set) => set.random_member(lot)?,
+        };
+        if let Some(member) = &member {
+            self.remove(member)?;
+        }
+        Ok(member)
+    }
+
+    /// Removes `count` random members, all of them if there are no more, and returns them. O(bytes)
+    /// if it is small, else O(count), to be expected.
+    ///
+    /// # Errors
+    /// As for [`remove`](Self::remove).
+    pub fn pop_many(
+        &mut self,
+        count: usize,
+        lot: &mut Lot,
+    ) -> Result<Vec<Vec<u8>>, CollectionError> {
+        if let Form::Large(_) = self.form {
+            let mut popped = Vec::new();
+            while popped.len() < count
+                && let Some(member) = self.pop(lot)?
+            {
+                popped.push(member);
+            }
+            return Ok(popped);
+        }
+        let mut members = self.members()?;
+        let count = count.min(members.len());
+        for i in 0..count {
+            let other = i + lot.below(members.len() - i);
+            members.swap(i, other);
+        }
+        members.truncate(count);
+        self.remove_many(&members.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+        Ok(members)
+    }
+
+    /// All its members. O(bytes).
+    ///
+    /// # Errors
+    /// The set is damaged, or cannot be read.
+    pub fn members(&mut self) -> Result<Vec<Vec<u8>>, CollectionError> {
+        match &mut self.form {
+            Form::Packed(set) => {
+                let set = set.read()?;
+                let members = set.members().map(|member| Ok(member?.to_vec()));
+                members.collect()
+            }
+            Form::Large(set) => set.members(),
+        }
+    }
+
+    /// Makes a small one count as a table if Redis would: it has more members than `max_intset`, or
+    /// one that is no integer. It stays one. O(1) for most.
+    ///
+    /// # Errors
+    /// The set is damaged.
+    pub fn convert(&mut self, max_intset: usize) -> Result<(), CollectionError> {
+        match &mut self.form {
+            Form::Packed(set) => Ok(set.convert(max_intset)?),
+            Form::Large(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Changes of hashes and sets, small and large, and what they hold.
+
+use mneme_collections::{CollectionError, HASH, Hash, SET, Set};
+use mneme_log::{Database, Stored, ValueKind, WriteError};
+use mneme_testkit::Random;
+
+/// Gives what is under a key to another one.
+fn rename(database: Database<'_>, from: &[u8], to: &[u8]) {
+    let number = database.number();
+    let renamed = database.transaction_on(&[(number, from), (number, to)], |t| {
+        let mut records = t.database(number)?;
+        let copy = |stored: Stored<'_>| (stored.value.to_vec(), stored.kind, stored.expiry);
+        let Some((value, kind, expiry)) = records.read(from, |stored| stored.map(copy))? else {
+            return Ok::<_, WriteError>(());
+        };
+        records.remove(from)?;
+        records.put_kind(to, &value, kind, expiry)
+    });
+    renamed.unwrap();
+}
+
+/// Changes some elements of a hash or a set.
+pub fn change_collection(database: Database<'_>, random: &mut Random) {
+    match random.below(3) {
+        0 => change_set(database, random),
+        _ => change_hash(database, random),
+    }
+}
+
+/// Changes some fields of a hash.
+fn change_hash(database: Database<'_>, random: &mut Random) {
+    let key = format!("hash-{}", random.below(4)).into_bytes();
+    let hash = Hash::new(database, &key);
+    let names: Vec<_> = (0..6).map(|_| format!("f{}", random.below(12))).collect();
+    // Some of the hashes become large ones, and are removed, renamed, or become empty then.
+    let longest = if random.below(2) == 0 { 70 } else { 700 };
+    let value = vec![b'v'; random.below(longest) as usize];
+    match random.below(24) {
+        0 => {
+            database.remove(&key).unwrap();
+            return;
+        }
+        1 => {
+            let fields: Vec<_> = (0..12).map(|i| format!("f{i}")).collect();
+            let fields: Vec<&[u8]> = fields.iter().map(String::as_bytes).collect();
+            hash.remove_many(&fields).unwrap();
+            return;
+        }
+        2 => {
+            return rename(
+                database,
+                &key,
+                &format!("hash-{}", random.below(4)).into_bytes(),
+            );
+        }
+        _ => {}
+    }
+    let changed = match random.below(8) {
+        0 => hash.remove_many(&[names[0].as_bytes(), names[1].as_bytes()]),
+        1 | 2 => hash.remove(names[0].as_bytes()).map(usize::from),
+        3 => {
+            let pairs: Vec<_> = names
+                .iter()
+                .map(|name| (name.as_bytes(), &value[..]))
+                .collect();
+            hash.set_many(&pairs)
+        }
+        4 => hash.increment(b"sum", 1).map(|sum| sum as usize),
+        _ => hash.set(names[0].as_bytes(), &value).map(usize::from),
+    };
+    changed.unwrap();
+}
+
+/// Changes some members of a set.
+fn change_set(database: Database<'_>, random: &mut Random) {
+    let key = format!("set-{}", random.below(4)).into_bytes();
+    let set = Set::new(database, &key).max_intset(6);
+    // Some of the sets are of integers alone at first, and some become large ones.
+    let width = if random.below(2) == 0 { 0 } else { 500 };
+    let names: Vec<_> = (0..5)
+        .map(|_| format!("{:0width$}", 1 + random.below(9)))
+        .collect();
+    let members: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+    let changed = match random.below(12) {
+        0 => database
+            .remove(&key)
+            .map(usize::from)
+            .map_err(CollectionError::from),
+        1 => {
+            let other = format!("set-{}", random.below(4)).into_bytes();
+            return rename(database, &key, &other);
+        }
+        2 => set.change(|set| {
+            let members = set.members()?;
+            set.remove_many(&members.iter().map(Vec::as_slice).collect::<Vec<_>>())
+        }),
+        3 => set.pop().map(|popped| usize::from(popped.is_some())),
+        4 | 5 => set.remove_many(&members[..2]),
+        6 | 7 => set.add(members[0]).map(usize::from),
+        _ => set.add_many(&members),
+    };
+    changed.unwrap();
+}
+
+/// What is under a key. The order of elements may be another one where they were replayed.
+pub fn held(database: Database<'_>, key: &[u8], kind: ValueKind) -> Vec<u8> {
+    match kind.packed() {
+        HASH if key.starts_with(b"hash") => {
+            let mut pairs = Hash::new(database, key).pairs().unwrap();
+            pairs.sort();
+            format!("{pairs:?}").into_bytes()
+        }
+        SET => {
+            let mut members = Set::new(database, key).members().unwrap();
+            members.sort();
+            format!("{members:?}").into_bytes()
+        }
+        _ => database.get_kind(key, kind).unwrap().unwrap().to_vec(),
+    }
+}

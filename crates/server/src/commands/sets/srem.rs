@@ -1,0 +1,36 @@
+//! `SREM key member [member ...]`: removes members; the last one takes the key with it.
+
+use super::sismember::MEMBER;
+use crate::command::*;
+use mneme_collections::SetType;
+use mneme_log::Updated;
+
+pub(super) static SREM: Command = Command {
+    name: "srem",
+    summary: "Removes members of a set, and the set with the last of them",
+    complexity: "O(N) where N is the number of members to remove; a small set is looked through",
+    arity: -3,
+    flags: &[Flag::Write, Flag::Fast],
+    keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Delete])],
+    arguments: &[Argument::key("key"), MEMBER.multiple()],
+    run,
+    ..Command::SET
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let (key, members): (_, Vec<&[u8]>) = (call.args.at(1), call.args.from(2).iter().collect());
+    let (removed, updated) = call
+        .keyspace
+        .update_collection::<SetType, _>(key, (), |set| {
+            let removed = set.remove_many(&members)?;
+            Ok((removed, removed > 0))
+        })?;
+    if removed > 0 {
+        call.keyspace.notify(EventClass::Set, "srem", key);
+        if updated == Updated::Removed {
+            call.keyspace.notify(EventClass::Generic, "del", key);
+        }
+    }
+    call.reply.integer(removed as i64);
+    Ok(())
+}
