@@ -8,16 +8,17 @@ use crate::hash_type::HashType;
 use crate::keyed::with_large;
 use crate::leaves::Leaves;
 use crate::packed::Packed;
+use crate::packed_list::PackedList;
 use crate::set_type::SetType;
-use crate::{HASH, SET};
+use crate::{HASH, LIST, SET};
 
 /// Keys that are looked at between two questions whether to go on.
 const STEP: usize = 64;
 /// Problems that are reported.
 const MOST: usize = 100;
 
-/// Reads every hash and set of the store, while `goes_on`, and says what is wrong, in words; at
-/// most 100 things. Others may use the store meanwhile. It is what
+/// Reads every hash, set and list of the store, while `goes_on`, and says what is wrong, in words;
+/// at most 100 things. Others may use the store meanwhile. It is what
 /// [`LogStore::check`](mneme_log::LogStore::check) does not know: that walks records whatever they
 /// are.
 ///
@@ -31,13 +32,14 @@ pub fn check_while(store: &LogStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<S
         while cursor != Cursor::END && problems.len() < MOST && goes_on() {
             let mut keys = Vec::new();
             cursor = database.scan_kinds(cursor, STEP, |key, kind| {
-                if [HASH, SET].contains(&kind.packed()) {
+                if [HASH, SET, LIST].contains(&kind.packed()) {
                     keys.push((key.to_vec(), kind.packed()));
                 }
             })?;
             for (key, kind) in keys {
                 let (name, checked) = match kind {
                     HASH => ("hash", check::<HashType, 2>(&database, &key)?),
+                    LIST => ("list", check_list(&database, &key)?),
                     _ => ("set", check::<SetType, 1>(&database, &key)?),
                 };
                 if let Err(damage) = checked {
@@ -70,6 +72,20 @@ where
         Err(ReadError::WrongKind(_)) => Ok(database
             .transaction_on(&none, |t| with_large::<T, _, _>(t, at, |mut of| of.check()))
             .map(drop)),
+        Err(error) => Err(error),
+    }
+}
+
+/// As [`check`], for a list.
+fn check_list(
+    database: &Database<'_>,
+    key: &[u8],
+) -> Result<Result<(), CollectionError>, ReadError> {
+    match database.get_kind(key, LIST) {
+        Ok(Some(value)) => Ok(PackedList::read(&value)
+            .and_then(|list| list.check())
+            .map_err(CollectionError::from)),
+        Ok(None) | Err(ReadError::WrongKind(_)) => Ok(Ok(())),
         Err(error) => Err(error),
     }
 }

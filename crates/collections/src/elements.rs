@@ -10,8 +10,9 @@ use crate::error::{CollectionError, Damage, EditError};
 use crate::leaves::Leaves;
 use crate::packed::Packed;
 use crate::packed_edit::{HashEdit, SetEdit};
+use crate::packed_list::replay_item;
 use crate::records::StoreRecords;
-use crate::{HASH, SET};
+use crate::{HASH, LIST, SET};
 
 /// The image that this one, of a value of this kind, becomes where `element` gets `value`; `None`:
 /// where it is removed. O(bytes).
@@ -41,6 +42,7 @@ pub fn apply(
             };
             Ok(set.into_image())
         }
+        LIST => replay_item(image, element, value),
         _ => Err(no_elements().into()),
     }
 }
@@ -196,11 +198,25 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::{End, ListEdit, PackedList};
 
     fn image(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
         let mut hash = HashEdit::new();
         hash.set_many(pairs).unwrap();
         hash.into_image()
+    }
+
+    #[test]
+    fn an_item_is_set_where_its_position_says() {
+        let mut list = ListEdit::new();
+        list.push(End::Back, b"a").unwrap();
+        list.push(End::Back, b"b").unwrap();
+        let image = list.into_image();
+        let at = |offset: u64| ((1 << 63) + offset).to_be_bytes();
+        let with_gap = apply(LIST, &image, &at(5), Some(b"c")).unwrap();
+        assert!(PackedList::read(&with_gap).is_err());
+        assert_eq!(apply(LIST, &with_gap, &at(5), None).unwrap(), image);
+        assert!(apply(LIST, &image, b"short", Some(b"c")).is_err());
     }
 
     #[test]

@@ -33,10 +33,14 @@ mod hash;
 mod hash_type;
 mod keyed;
 mod leaves;
+mod list;
+mod list_edit;
+mod list_type;
 pub mod listpack;
 mod lot;
 mod packed;
 mod packed_edit;
+mod packed_list;
 mod records;
 mod set;
 mod set_type;
@@ -51,9 +55,13 @@ pub use hash::{Hash, OwnedPair};
 pub use hash_type::HashType;
 pub use keyed::{Form, MAX_PACKED, anchor_of, decide_packed, edit, put, with_large};
 pub use leaves::{LargeHash, LargeSet, Leaves, MAX_ELEMENT};
+pub use list::List;
+pub use list_edit::ListEdit;
+pub use list_type::ListType;
 pub use lot::Lot;
 pub use packed::{Packed, PackedHash, PackedSet, Pair, Pairs, Step};
 pub use packed_edit::{HashEdit, Limits, MAX_INTSET, PackedEdit, SetEdit};
+pub use packed_list::{End, Items, PackedList};
 pub use records::StoreRecords;
 pub use set::Set;
 pub use set_type::{SetChange, SetType};
@@ -66,6 +74,9 @@ pub const LARGE_HASH: ValueKind = HASH.large();
 pub const SET: ValueKind = kind(2);
 /// The kind of a large set's main.
 pub const LARGE_SET: ValueKind = SET.large();
+
+/// The kind of a record whose value is a list.
+pub const LIST: ValueKind = kind(4);
 
 const fn kind(number: u8) -> ValueKind {
     match ValueKind::new(number) {

@@ -324,6 +324,16 @@ impl<'b> Listpack<'b> {
         }
     }
 
+    /// Its entries, the last one first. Damage ends them. O(1) for each.
+    #[inline]
+    #[must_use]
+    pub fn entries_back(&self) -> EntriesBack<'b> {
+        EntriesBack {
+            bytes: self.bytes,
+            end: self.bytes.len() - 1,
+        }
+    }
+
     /// Reads everything, and compares what the head and the entries say twice. O(entries).
     ///
     /// # Errors
@@ -426,6 +436,60 @@ impl<'b> Iterator for Entries<'b> {
     }
 }
 
+/// The entries of a listpack, the last one first.
+#[derive(Clone, Debug)]
+pub struct EntriesBack<'b> {
+    bytes: &'b [u8],
+    /// Where the next one ends.
+    end: usize,
+}
+
+impl<'b> EntriesBack<'b> {
+    /// The entry that ends at `end`.
+    fn entry(&self, end: usize) -> Result<Entry<'b>, Damage> {
+        let damage = |at, what| Err(Damage { at, what });
+        let (mut body, mut shift) = (0usize, 0);
+        for at in (HEAD..end).rev().take(5) {
+            body |= usize::from(self.bytes[at] & 0x7f) << shift;
+            shift += 7;
+            if self.bytes[at] & 0x80 != 0 {
+                continue;
+            }
+            let entries = Entries {
+                bytes: self.bytes,
+                at: HEAD,
+            };
+            let begin = at.checked_sub(body).filter(|begin| *begin >= HEAD);
+            let Some(begin) = begin else {
+                return damage(at, "an entry that begins before its listpack");
+            };
+            let entry = entries.entry(begin)?;
+            return match entry.end == end {
+                true => Ok(entry),
+                false => damage(at, "an entry that says another length behind it"),
+            };
+        }
+        damage(end, "an entry without a length behind it")
+    }
+}
+
+impl<'b> Iterator for EntriesBack<'b> {
+    type Item = Result<Entry<'b>, Damage>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.end <= HEAD {
+            return None;
+        }
+        let entry = self.entry(self.end);
+        self.end = match &entry {
+            Ok(entry) => entry.begin,
+            Err(_) => HEAD,
+        };
+        Some(entry)
+    }
+}
+
 /// Writes length and number of entries into the head of a listpack whose entries are complete.
 /// `count`: how many there are, if that is known.
 pub(crate) fn finish(listpack: &mut [u8], count: Option<usize>) {
@@ -488,6 +552,9 @@ mod tests {
             let value = vec![b'x'; len];
             let bytes = of([&b"before"[..], &value, b"behind"]);
             assert_eq!(values(&bytes), [&b"before"[..], &value, b"behind"]);
+            let back = Listpack::read(&bytes).unwrap().entries_back();
+            let back: Vec<_> = back.map(|entry| entry.unwrap().value().to_vec()).collect();
+            assert_eq!(back, [&b"behind"[..], &value, b"before"]);
             assert_eq!(Listpack::read(&bytes).unwrap().check(), Ok(()));
         }
     }

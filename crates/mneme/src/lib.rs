@@ -61,8 +61,8 @@ pub use mneme_log::{
 };
 
 pub use mneme_collections::{
-    CollectionError, Damage, EditError, Hash, HashEdit, PackedHash, PackedSet, Set, SetChange,
-    SetEdit,
+    CollectionError, Damage, EditError, End, Hash, HashEdit, List, ListEdit, PackedHash,
+    PackedList, PackedSet, Set, SetChange, SetEdit,
 };
 
 pub use mneme_log::lent;

@@ -126,7 +126,7 @@ impl Kept {
                 (ServedStore::KeptSegment(durability, served), origin)
             }
         };
-        shared.local_changes.drain(&store);
+        shared.local_changes.drain(&store, &**shared);
         if let Some(durability) = store.durability() {
             let gate = durability.gate();
             // The closure must not hold more of the server: the journal's thread must not be the

@@ -25,6 +25,7 @@
 mod acl;
 mod background;
 mod backing;
+mod blocking;
 mod client;
 mod client_memory;
 mod command;
@@ -68,6 +69,7 @@ mod statistics;
 mod tls;
 mod transaction_queue;
 mod version;
+mod waking;
 
 pub use backing::StoreOrigin;
 pub use handover::{Handover, HandoverError, HandoverSocket, Request, TakenOver};

@@ -3,8 +3,7 @@
 //!
 //! A thread of its own listens to the store's change feed. A change wakes it at once; while there
 //! are more, it looks again after a pause, so that local programs seldom have to wake it. Changes
-//! are counted for `INFO` here; anything that must react to a change does so in
-//! [`LocalChanges::on_local_change`].
+//! are counted for `INFO` here, and wake clients that wait for keys.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -42,8 +41,16 @@ pub(crate) struct LocalChanges {
     begun: bool,
 }
 
+/// What reacts to changes by local programs.
+pub(crate) trait OnLocalChange {
+    /// A key has another value, or is new.
+    fn stored(&self, database: usize, key: &[u8]);
+    /// Any key may have changed.
+    fn anything(&self);
+}
+
 impl LocalChanges {
-    /// Takes in one change by a local program.
+    /// Counts one change by a local program.
     fn on_local_change(&mut self, notification: Notification<'_>) {
         let change = match notification {
             Notification::Change(change) => change,
@@ -76,21 +83,31 @@ impl LocalListener {
 
     /// Takes in what local programs have done since the last time; how many changes. `None`: the
     /// kernel refuses a barrier now, and what is missed meanwhile is reported as lost later.
-    pub fn drain(&self, store: &ServedStore) -> Option<usize> {
+    pub fn drain(&self, store: &ServedStore, on_change: &dyn OnLocalChange) -> Option<usize> {
         let mut stats = self.lock();
-        let receive = |notification: Notification<'_>| stats.on_local_change(notification);
+        let receive = |notification: Notification<'_>| {
+            stats.on_local_change(notification);
+            match notification {
+                Notification::Change(change) => match change.kind {
+                    ChangeKind::Stored(key) => on_change.stored(change.database, key),
+                    ChangeKind::Swapped(_) => on_change.anything(),
+                    _ => {}
+                },
+                Notification::Lost => on_change.anything(),
+            }
+        };
         store.drain_changes(AT_ONCE, receive).ok()
     }
 
     /// What local programs had done when this was called.
-    pub fn stats(&self, store: &ServedStore) -> LocalChanges {
-        while self.drain(store) >= Some(AT_ONCE) {}
+    pub fn stats(&self, store: &ServedStore, on_change: &dyn OnLocalChange) -> LocalChanges {
+        while self.drain(store, on_change) >= Some(AT_ONCE) {}
         *self.lock()
     }
 
     /// Begins to count anew: what was done before this is not counted after it.
-    pub fn reset(&self, store: &ServedStore) {
-        while self.drain(store) >= Some(AT_ONCE) {}
+    pub fn reset(&self, store: &ServedStore, on_change: &dyn OnLocalChange) {
+        while self.drain(store, on_change) >= Some(AT_ONCE) {}
         let mut stats = self.lock();
         *stats = LocalChanges {
             begun: stats.begun,
@@ -99,12 +116,17 @@ impl LocalListener {
     }
 
     /// Listens until the server stops and [wakes](mneme_log::LogStore::wake_listeners) it.
-    pub fn read(&self, store: &ServedStore, is_stopping: impl Fn() -> bool) {
+    pub fn read(
+        &self,
+        store: &ServedStore,
+        on_change: &dyn OnLocalChange,
+        is_stopping: impl Fn() -> bool,
+    ) {
         // Whether it was woken and has found no change since. While another process listens too,
         // each change by this server wakes it.
         let mut was_woken = false;
         while !is_stopping() {
-            let drained = self.drain(store);
+            let drained = self.drain(store, on_change);
             if drained == Some(0) && was_woken {
                 std::thread::sleep(PAUSE);
             }

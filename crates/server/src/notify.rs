@@ -14,6 +14,7 @@ pub(crate) enum EventClass {
     /// A key, whatever it holds.
     Generic = 1 << 2,
     String = 1 << 3,
+    List = 1 << 4,
     Set = 1 << 5,
     Hash = 1 << 6,
     /// A key that was looked up and is absent.
@@ -31,7 +32,7 @@ const KEYEVENT: u32 = 1 << 1;
 const LETTERS: [(char, u32); 14] = [
     ('g', EventClass::Generic as u32),
     ('$', EventClass::String as u32),
-    ('l', 1 << 4),
+    ('l', EventClass::List as u32),
     ('s', EventClass::Set as u32),
     ('h', EventClass::Hash as u32),
     ('z', 1 << 7),

@@ -15,6 +15,7 @@ use mneme_sys::Clock;
 use crate::acl::{AclFileError, User, Users};
 use crate::background::Background;
 use crate::backing::{LateStore, ServedStore};
+use crate::blocking::{MARKS, Sleeper, WaitQueues};
 use crate::client::{Client, Clients, Entry, Evictions, Gauge};
 use crate::command::{Command, CommandTable};
 use crate::counters::{CounterTotals, Counters};
@@ -28,7 +29,7 @@ use crate::local_changes::LocalListener;
 use crate::log_limiter::LogLimiter;
 use crate::notify::NotedEvents;
 use crate::pause::Pauses;
-use crate::pubsub::PubSub;
+use crate::pubsub::{Posted, PubSub};
 use crate::purge::Purge;
 use crate::saver::Saver;
 use crate::settings::{Key, Settings};
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     /// The record of clients disconnected because of their memory.
     pub evictions: Evictions,
     pub pauses: Pauses,
+    /// Clients whose commands wait for keys.
+    pub waits: WaitQueues,
     /// Channels, and who has subscribed to them.
     pub pubsub: PubSub,
     /// Compactions that clients request.
@@ -155,6 +158,8 @@ pub(crate) struct ThreadSide {
     pub held: AtomicUsize,
     /// Whether replies to its clients wait at the gate.
     pub awaits_gate: AwaitsGate,
+    /// Clients that have waited for a key and are to look again.
+    pub woken: Posted<Sleeper>,
     /// Messages from other threads.
     mailbox: Mutex<Mail>,
     /// Ends its wait for events.
@@ -209,6 +214,7 @@ impl Shared {
             load: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             awaits_gate: AwaitsGate::default(),
+            woken: Posted::new(),
             mailbox: Mutex::default(),
             waker,
         };
@@ -232,6 +238,7 @@ impl Shared {
             latency: Latency::default(),
             rate: Rate::default(),
             pauses: Pauses::default(),
+            waits: WaitQueues::new(MARKS),
             pubsub: PubSub::new(wakers.len()),
             purge: Purge::default(),
             saver: Saver::default(),
@@ -349,6 +356,11 @@ impl Shared {
             .iter()
             .map(|thread| thread.held.load(Ordering::Relaxed))
             .sum()
+    }
+
+    /// The number of clients that wait: for a key, or for the end of a pause.
+    pub fn blocked(&self) -> usize {
+        self.held() + self.waits.len()
     }
 
     /// Makes all threads check their messages at once.
@@ -495,7 +507,7 @@ impl Shared {
                 .collect(),
         };
         drop(before);
-        self.local_changes.reset(&self.store);
+        self.local_changes.reset(&self.store, self);
         self.evictions.reset();
         self.statistics().for_each(Statistics::forget_errors);
     }

@@ -82,7 +82,7 @@ pub(crate) struct State {
     pub no_evict_on: bool,
     /// Whether it is closed once it has read its replies.
     pub is_closing: bool,
-    /// Whether its next command waits for the end of a pause.
+    /// Whether its next command waits for a key, or for the end of a pause.
     pub is_held: bool,
     /// How many subscriptions it has.
     pub subscriptions: ByTopic<usize>,

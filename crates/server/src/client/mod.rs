@@ -16,6 +16,7 @@ use std::sync::Arc;
 use mneme_log::{Cursor, Draw, Watch};
 
 use crate::acl::{User, Users};
+use crate::blocking::KeyWait;
 use crate::exclusive::Earlier;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
@@ -52,6 +53,8 @@ pub(crate) struct Client {
     pub active_ms: u64,
     /// Its next command waits for the end of this pause.
     pub held: Option<Pause>,
+    /// Its command waits for a key.
+    pub wait: Option<Box<KeyWait>>,
     /// Since when its command is tried again and again: milliseconds.
     pub retries_ms: Option<u64>,
     /// How far the store's change feed was durable when its command was tried last.
@@ -193,6 +196,7 @@ impl Client {
             last_command: "NULL",
             active_ms: entry.since_ms,
             held: None,
+            wait: None,
             retries_ms: None,
             durable: 0,
             yields: false,
@@ -228,7 +232,7 @@ impl Client {
         state.authenticated = self.authenticated;
         state.no_evict_on = self.no_evict_on;
         state.is_closing = self.closing;
-        state.is_held = self.held.is_some();
+        state.is_held = self.held.is_some() || self.wait.is_some();
         state.subscriptions = self.subscriptions.counts();
         state.is_monitor = self.is_monitor;
         let buffers = &self.entry.buffers;

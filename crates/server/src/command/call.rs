@@ -2,14 +2,16 @@
 //! on.
 
 use super::Failure;
+use crate::blocking::{Awaited, KeyWait};
 use crate::client::{Awaits, Client, Purpose, Topic};
 use crate::counters::Counters;
 use crate::keyspace::{Keyspace, RecordOperations};
+use crate::long_double;
 use crate::notify::EventNotes;
 use crate::resp::{Arguments, Reply, parse_i64};
 use crate::settings::Key;
 use crate::shared::Shared;
-use mneme_log::{Decision, Stored};
+use mneme_log::{Decision, Stored, ValueKind};
 use std::sync::Arc;
 
 /// The arguments of a command's `run`.
@@ -86,6 +88,55 @@ impl<'a> Call<'a> {
         self.slice_end_ns.is_some_and(|end_ns| {
             self.server.sections.is_wanted() || self.server.now_ns() >= end_ns
         })
+    }
+
+    /// Makes the command wait until one of `keys` may be ready, with a value of this kind, for so
+    /// many milliseconds at most; 0: for ever. It is then called again. If its time is up, it is
+    /// not: its client gets a null array. Within `EXEC` a command must not wait.
+    pub fn wait_for<'k>(
+        &mut self,
+        kind: ValueKind,
+        keys: impl Iterator<Item = &'k [u8]>,
+        timeout_ms: u64,
+    ) -> Outcome {
+        debug_assert!(!self.is_within_exec(), "nobody would call it again");
+        if self.client.wait.is_none() {
+            let ends_ms = self.server.now_ms().saturating_add(timeout_ms);
+            let keys = keys.map(Box::from).collect();
+            let database = self.client.database;
+            self.client.wait = Some(Box::new(KeyWait {
+                ends_ms: (timeout_ms > 0).then_some(ends_ms),
+                awaited: Some(Awaited {
+                    database,
+                    kind: kind.number(),
+                    keys,
+                }),
+                is_asleep: false,
+                is_over: false,
+            }));
+        }
+        Err(Failure::Waits)
+    }
+
+    /// Whether it is called again because it has waited: keys of other types than it waits for are
+    /// then as good as absent.
+    pub fn has_waited(&self) -> bool {
+        self.client.wait.is_some()
+    }
+
+    /// Whether it has waited for `key`, and another client longer: then the key is as good as
+    /// absent.
+    pub fn is_preceded(&self, key: &[u8]) -> bool {
+        self.has_waited() && self.server.waits.is_preceded(self.client.entry.id, key)
+    }
+
+    /// Argument `index`, a number of seconds for which to wait, in milliseconds; 0: for ever.
+    pub fn timeout_ms(&self, index: usize) -> Result<u64, Failure> {
+        let seconds = long_double::parse(self.args.at(index))
+            .ok_or(Failure::other("ERR timeout is not a float or out of range"))?;
+        // As in Redis 7.0, what is too large counts as negative.
+        let milliseconds = i64::try_from(seconds.in_thousandths()).unwrap_or(-1);
+        u64::try_from(milliseconds).map_err(|_| Failure::other("ERR timeout is negative"))
     }
 
     /// Delays the reply until every shared section of `threads` has ended that may have begun too

@@ -114,6 +114,14 @@ impl Command {
         ..Command::BLANK
     };
 
+    /// The common fields of list commands.
+    pub const LIST: Command = Command {
+        group: Group::List,
+        complexity: "O(N) where N is the length of the list in bytes",
+        categories: &[Category::List],
+        ..Command::BLANK
+    };
+
     /// The common fields of bit commands.
     pub const BITMAP: Command = Command {
         group: Group::Bitmap,
@@ -201,6 +209,7 @@ impl Command {
                 self.has(Flag::Admin) && !self.categories.contains(&Category::Dangerous),
                 Category::Dangerous,
             ),
+            (self.has(Flag::Blocking), Category::Blocking),
             (self.has(Flag::Fast), Category::Fast),
             (!self.has(Flag::Fast), Category::Slow),
         ];

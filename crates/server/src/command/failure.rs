@@ -99,6 +99,9 @@ pub(crate) enum Failure {
     /// again soon.
     #[error("ERR another command is in the way")]
     NotAlone,
+    /// It waits for a key: it is called again when that may be ready.
+    #[error("ERR the key is not ready")]
+    Waits,
     /// An error that quotes a client's bytes, which may not be text.
     #[error("{}", String::from_utf8_lossy(.0))]
     Bytes(Vec<u8>),

@@ -10,6 +10,7 @@ use crate::command::{Command, Group};
 const CHAPTERS: &[(Group, &str)] = &[
     (Group::String, "Strings"),
     (Group::Hash, "Hashes"),
+    (Group::List, "Lists"),
     (Group::Set, "Sets"),
     (Group::Bitmap, "Bits"),
     (Group::Generic, "Keys"),

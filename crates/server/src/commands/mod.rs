@@ -13,6 +13,7 @@ mod hashes;
 mod help;
 #[cfg(test)]
 mod listing;
+mod lists;
 mod pubsub;
 mod range;
 mod scripting;
@@ -35,6 +36,7 @@ fn all() -> Vec<&'static Command> {
         strings::ALL,
         bits::ALL,
         hashes::ALL,
+        lists::ALL,
         sets::ALL,
         generic::ALL,
         connection::ALL,

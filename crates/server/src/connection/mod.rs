@@ -109,6 +109,8 @@ pub(crate) struct Connection {
     pub awaits_space: bool,
     /// Whether its next command waits for other threads' sections.
     pub awaits_sections: bool,
+    /// When its command has waited long enough for a key: milliseconds.
+    pub waits_until_ms: Option<u64>,
     /// Its entry in its thread's queue of held connections, while it is there.
     pub held_at: Option<(Pause, u64)>,
     /// What it has added to its thread's sum of client memory.
@@ -143,6 +145,8 @@ pub(crate) enum After {
     Paused,
     /// As `Wait`, and the client's next command waits for the end of a pause.
     Held,
+    /// As `Wait`, and the client's command waits for a key.
+    Asleep,
     /// As `Wait`, and the client's next command waits until the change feed has space.
     NoSpace,
     /// As `Wait`, and the client's next command waits for other threads' sections.
@@ -193,6 +197,7 @@ impl Connection {
             queued: false,
             awaits_space: false,
             awaits_sections: false,
+            waits_until_ms: None,
             held_at: None,
             counted_bytes: 0,
             now_ms: 0,
@@ -259,6 +264,16 @@ impl Connection {
                     && !(self.finishing && self.has_pushes());
                 return Ok(if is_done { After::Close } else { After::Wait });
             }
+            if let Some(wait) = &self.client.wait
+                && wait.is_asleep
+            {
+                // Its client is gone, or expects no reply.
+                return Ok(if self.ended {
+                    After::Close
+                } else {
+                    After::Asleep
+                });
+            }
             // Its client cannot tell any more what has become of a command.
             if self.gone && self.waits() {
                 return Ok(After::Close);
@@ -278,7 +293,7 @@ impl Connection {
             if yields || self.slice_is_over {
                 return Ok(After::Again);
             }
-            if self.is_held(shared) {
+            if self.is_held(shared) && !self.has_waited_in_vain(shared) {
                 return Ok(After::Held);
             }
             self.client.held = None;
@@ -307,8 +322,9 @@ impl Connection {
             let held = shared.gate().is_some_and(ReplyGate::holds);
             self.execute(shared, counters, batch, bounds);
             for thread in self.client.wakes.drain(..) {
-                if shared.pubsub.asks_to_be_woken(thread) {
-                    shared.threads[thread].wake();
+                let side = &shared.threads[thread];
+                if shared.pubsub.asks_to_be_woken(thread) | side.woken.asks_to_be_woken() {
+                    side.wake();
                 }
             }
             self.park(shared, unsent, held);
@@ -525,11 +541,18 @@ impl Connection {
     fn waits(&self) -> bool {
         let client = &self.client;
         client.held.is_some()
+            || client.wait.is_some()
             || self.awaits_space
             || client.awaits_space
             || client.awaits.is_some()
             || client.retries_ms.is_some()
             || client.unfinished.is_some()
+    }
+
+    /// Whether its command has waited for a key in vain, and no pause is to hold the reply.
+    fn has_waited_in_vain(&self, shared: &Shared) -> bool {
+        (self.client.wait.as_ref())
+            .is_some_and(|wait| wait.is_over || shared.waits.ended(self.client.entry.id).is_some())
     }
 
     /// Whether its next command waits for the end of a pause.

@@ -12,6 +12,7 @@ mod held;
 mod parked;
 mod periodic;
 mod short_replies;
+mod waiting;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -87,6 +88,8 @@ pub(crate) struct EventLoop {
     /// Connections whose peers have closed their side and whose next command waits, by the time at
     /// which they will be closed.
     leaving: BTreeSet<(u64, usize)>,
+    /// Connections whose commands wait for keys, by the time at which they have waited long enough.
+    waiting: BTreeSet<(u64, usize)>,
     /// Connections that exceed the soft limit of their output, by the time at which they are
     /// closed.
     slow_readers: BTreeSet<(u64, usize)>,
@@ -131,6 +134,7 @@ impl EventLoop {
             parked: BTreeSet::new(),
             handshakes: Handshakes::default(),
             leaving: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             slow_readers: BTreeSet::new(),
             starved: Vec::new(),
             starved_ms: 0,
@@ -150,6 +154,8 @@ impl EventLoop {
             self.wait(&mut events)?;
             self.take_mail();
             self.take_messages();
+            self.serve_woken();
+            self.end_waits();
             self.serve_ready();
             self.take_messages();
             self.resume_stalled();
@@ -372,6 +378,7 @@ impl EventLoop {
                 true => self.handshakes.steps.push_back(turn),
                 false => self.serve(turn, begun_ns),
             }
+            self.serve_woken();
         }
         self.ready = ready;
         // Before any of them is served again, because its next replies may be sent at once.
@@ -382,6 +389,7 @@ impl EventLoop {
                 break;
             };
             self.serve(turn, now_ns);
+            self.serve_woken();
             now_ns = self.shared.now_ns();
             if now_ns.saturating_sub(begun_ns) >= SLICE_NS {
                 break;
@@ -427,7 +435,7 @@ impl EventLoop {
     /// Performs the connection's next action.
     fn follow_up(&mut self, key: usize, after: After) {
         match after {
-            After::Wait => {}
+            After::Wait | After::Asleep => {}
             After::Held => self.hold(key),
             After::NoSpace => self.starve(key),
             After::Soon => self.delay(key),
@@ -441,6 +449,7 @@ impl EventLoop {
         self.park(key);
         self.note_handshake(key);
         self.note_leaving(key);
+        self.note_wait(key);
         self.note_slow_reader(key);
         self.update_interest(key);
     }
@@ -482,11 +491,19 @@ impl EventLoop {
         if let Some(ends_ms) = connection.handshake_ends_ms {
             self.handshakes.ends.remove(&(ends_ms, key));
         }
+        if let Some(until_ms) = connection.waits_until_ms {
+            self.waiting.remove(&(until_ms, key));
+        }
         if let Some(leaves_ms) = connection.leaves_ms {
             self.leaving.remove(&(leaves_ms, key));
         }
         if let Some(ends_ms) = connection.slow_ends_ms {
             self.slow_readers.remove(&(ends_ms, key));
+        }
+        if connection.client.wait.is_some() {
+            let shared = &self.shared;
+            let client = connection.client.entry.id;
+            shared.stop_waiting(client, |thread| shared.threads[thread].wake());
         }
         // SYNC: as in `admit`.
         self.side().load.fetch_sub(1, Ordering::Relaxed);

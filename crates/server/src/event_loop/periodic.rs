@@ -22,6 +22,7 @@ impl EventLoop {
             || !self.unfinished.is_empty()
             || !self.handshakes.steps.is_empty()
             || self.accepting.more
+            || self.side().woken.is_filled()
         {
             return Some(Duration::ZERO);
         }
@@ -41,6 +42,7 @@ impl EventLoop {
             Duration::from_millis(at_ms.saturating_sub(self.shared.now_ms())).min(RETRY)
         };
         let leaving = self.leaving.first().map(until);
+        let waiting = self.waiting.first().map(until);
         let slow_readers = self.slow_readers.first().map(until);
         let handshakes = self.handshakes.ends.first().map(until);
         let delayed = (!self.delayed.is_empty()).then_some(DELAY);
@@ -50,6 +52,7 @@ impl EventLoop {
             retry.then_some(RETRY),
             pause,
             leaving,
+            waiting,
             slow_readers,
             handshakes,
             delayed,
@@ -238,6 +241,7 @@ impl EventLoop {
         let is_idle = |connection: &Connection| {
             let client = &connection.client;
             client.held.is_none()
+                && client.wait.is_none()
                 && !client.is_subscriber()
                 && !client.is_monitor
                 && connection.parked_at.is_none()

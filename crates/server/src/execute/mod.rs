@@ -10,7 +10,8 @@ mod fetching;
 mod unknown;
 
 use crate::acl::Context;
-use crate::client::{Awaits, Client, Purpose, Replies};
+use crate::blocking::{Awaited, Sleeper, WaitEnd};
+use crate::client::{Awaits, Client, Entry, Purpose, Replies};
 use crate::client_memory;
 use crate::command::{Batching, Call, Command, FEED_IS_FULL, Failure, Flag, Group, Reach};
 use crate::commands::TABLE;
@@ -222,7 +223,11 @@ impl<'a> Executor<'a> {
             if self.out.len() >= self.bounds.full {
                 break;
             }
-            if self.marked_ns >= slice_end_ns || self.server.sections.is_wanted() {
+            if self.marked_ns >= slice_end_ns
+                // A client of this thread was woken, which comes before the next command.
+                || self.side().woken.is_filled()
+                || self.server.sections.is_wanted()
+            {
                 self.yields = true;
                 break;
             }
@@ -293,9 +298,14 @@ impl<'a> Executor<'a> {
             // It was admitted when it began, and a pause that it has begun itself does not hold it.
             return self.acknowledge(self.resolve(command, args).unwrap_or(command), args);
         }
+        if self.client.wait.is_some()
+            && let Some(ended) = self.ended_wait()
+        {
+            return self.end_wait(self.resolve(command, args).unwrap_or(command), args, ended);
+        }
         let failure = match self.admit(command, args) {
             Ok(command) if self.must_wait(command) => return 0,
-            Ok(command) => match self.call(command, args) {
+            Ok(command) => match self.call_or_wait(command, args) {
                 Ok(Made::Queued) => None,
                 Ok(Made::Done) if self.client.awaits.is_some() => {
                     self.withhold(position);
@@ -315,6 +325,7 @@ impl<'a> Executor<'a> {
                     self.interrupt();
                     return 0;
                 }
+                Err(Failure::Waits) => return 0,
                 Err(failure) => {
                     self.client.retries_ms = None;
                     self.note(command, args, 1, 1);
@@ -340,6 +351,9 @@ impl<'a> Executor<'a> {
                 Some(failure)
             }
         };
+        if self.client.wait.is_some() {
+            self.stop_waiting();
+        }
         if let Some(failure) = failure {
             (self.client.unfinished, self.client.unfinished_ns) = (None, 0);
             self.client.awaits = None;
@@ -347,6 +361,88 @@ impl<'a> Executor<'a> {
             self.fail(&failure);
         }
         1
+    }
+
+    /// Calls a command. If it waits for keys, its client falls asleep, and it is called once more:
+    /// a key may have become ready in between.
+    fn call_or_wait(
+        &mut self,
+        command: &'static Command,
+        args: Arguments<'_>,
+    ) -> Result<Made, Failure> {
+        let position = self.out.len();
+        let made = self.call(command, args);
+        if !matches!(made, Err(Failure::Waits)) {
+            return made;
+        }
+        self.out.truncate(position);
+        let Entry {
+            id, thread, key, ..
+        } = *self.client.entry;
+        let sleeper = Sleeper {
+            thread,
+            key,
+            client: id,
+        };
+        let awaited = match &mut self.client.wait {
+            Some(wait) => wait.awaited.take(),
+            None => None,
+        };
+        let none = || Awaited {
+            database: 0,
+            kind: 0,
+            keys: Vec::new(),
+        };
+        if !(self.server.waits).fall_asleep(sleeper, || awaited.unwrap_or_else(none)) {
+            self.client.yields = true;
+            return Err(Failure::Waits);
+        }
+        let made = self.call(command, args);
+        if let (Err(Failure::Waits), Some(wait)) = (&made, &mut self.client.wait) {
+            self.out.truncate(position);
+            wait.is_asleep = true;
+        }
+        made
+    }
+
+    /// Why the client, whose command waits for a key, is not to wait any longer.
+    #[cold]
+    fn ended_wait(&self) -> Option<WaitEnd> {
+        match &self.client.wait {
+            Some(wait) if wait.is_over => Some(WaitEnd::TimedOut),
+            _ => self.server.waits.ended(self.client.entry.id),
+        }
+    }
+
+    /// Replies to a command that has waited in vain. Returns the number of commands done.
+    fn end_wait(
+        &mut self,
+        command: &'static Command,
+        args: Arguments<'_>,
+        ended: WaitEnd,
+    ) -> usize {
+        self.stop_waiting();
+        let failed = match ended {
+            WaitEnd::TimedOut => {
+                Reply::new(self.out, self.client.protocol).null_array();
+                0
+            }
+            WaitEnd::Unblocked => {
+                self.fail(&Failure::other(
+                    "UNBLOCKED client unblocked via CLIENT UNBLOCK",
+                ));
+                1
+            }
+        };
+        self.note(command, args, 1, failed);
+        1
+    }
+
+    /// Ends the client's wait: its command is over.
+    fn stop_waiting(&mut self) {
+        self.client.wait = None;
+        let (server, client) = (self.server, &mut *self.client);
+        server.stop_waiting(client.entry.id, |thread| client.wake_later(thread));
     }
 
     /// Lets an unfinished command continue after other clients have been served.
@@ -620,6 +716,10 @@ impl<'a> Executor<'a> {
         ));
         if self.client.event_flags != 0 {
             report_events(server, self.client, outcome.is_ok());
+        }
+        if outcome.is_ok() {
+            let (database, client) = (self.client.database, &mut *self.client);
+            server.wake_for(command, &args, database, |thread| client.wake_later(thread));
         }
         if self.section.is_none() {
             drop(guard);

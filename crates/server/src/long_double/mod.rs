@@ -65,6 +65,34 @@ impl LongDouble {
         })
     }
 
+    /// A thousand times the number, as C computes it, rounded up to an integer. One that is too
+    /// large is the largest there is.
+    pub fn in_thousandths(self) -> i128 {
+        let Self::Finite(Finite {
+            is_negative,
+            significand,
+            exponent,
+        }) = self
+        else {
+            return i128::MAX;
+        };
+        let magnitude = u128::from(significand) * 1000;
+        let Self::Finite(product) = Self::rounded(is_negative, magnitude, exponent, false) else {
+            return if is_negative { i128::MIN } else { i128::MAX };
+        };
+        let (significand, shift) = (i128::from(product.significand), product.exponent);
+        let magnitude = match shift.unsigned_abs() {
+            64.. if shift > 0 && significand > 0 => i128::MAX,
+            left if shift >= 0 => significand << left.min(63),
+            right => {
+                let whole = significand.checked_shr(right).unwrap_or(0);
+                let is_exact = significand == 0 || whole.checked_shl(right) == Some(significand);
+                whole + i128::from(!is_exact && !is_negative)
+            }
+        };
+        if is_negative { -magnitude } else { magnitude }
+    }
+
     /// The sum, or `None` if it is not finite.
     pub fn plus(self, other: Self) -> Option<Finite> {
         let (Self::Finite(a), Self::Finite(b)) = (self, other) else {

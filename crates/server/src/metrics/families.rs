@@ -138,7 +138,7 @@ fn clients(page: &mut Exposition, server: &Shared) {
         "mneme_blocked_clients",
         "Clients whose next command waits for the end of a pause.",
     )
-    .is(server.held());
+    .is(server.blocked());
     let topics = server.pubsub.counts();
     for (name, help, count) in [
         (
@@ -413,7 +413,7 @@ fn segment(page: &mut Exposition, server: &Shared) {
         "Of these, the ones that are stopped and may hold others up.",
     )
     .is(others.filter(|process| process.is_stopped()).count());
-    let changes = server.local_changes.stats(&server.store);
+    let changes = server.local_changes.stats(&server.store, server);
     let mut counter = page.counter("mneme_local_changes_total", "Changes by attached programs.");
     for (what, count) in [
         ("stored", changes.stored),

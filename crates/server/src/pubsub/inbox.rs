@@ -4,14 +4,14 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::posting::Posted;
-use super::tables::List;
+use super::tables::SubscriberList;
 use crate::client::Push;
 
 /// A message for some clients of one thread.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub push: Push,
-    pub to: List,
+    pub to: SubscriberList,
 }
 
 /// A client that has been handed something.

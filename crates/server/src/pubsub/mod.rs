@@ -29,7 +29,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) use self::inbox::Fed;
 use self::inbox::{Delivery, Inbox};
-use self::posting::Posted;
+pub(crate) use self::posting::Posted;
 use self::tables::TopicTables;
 use crate::client::{ByTopic, Entry, Push, PushHead, Topic};
 use crate::glob::Steps;

@@ -3,6 +3,10 @@
 
 #[expect(clippy::duplicate_mod, reason = "over primitives of its own")]
 #[path = "posting.rs"]
+#[allow(
+    dead_code,
+    reason = "the product's parts that the models have no use for"
+)]
 mod posting;
 
 use loom::sync::Arc;

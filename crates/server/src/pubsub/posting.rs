@@ -10,7 +10,7 @@ use super::primitives::{AtomicBool, Mutex, MutexGuard};
 
 /// What has been posted to one thread and it has not taken yet.
 #[derive(Debug)]
-pub(super) struct Posted<T> {
+pub(crate) struct Posted<T> {
     content: Mutex<Content<T>>,
     /// Whether there may be something.
     is_filled: AtomicBool,
@@ -76,6 +76,13 @@ impl<T> Posted<T> {
     pub fn asks_to_be_woken(&self) -> bool {
         let mut content = self.content();
         !content.things.is_empty() && !std::mem::replace(&mut content.is_woken, true)
+    }
+
+    /// Whether there may be something.
+    #[inline]
+    pub fn is_filled(&self) -> bool {
+        // SYNC: as in `take`.
+        self.is_filled.load(Ordering::Acquire)
     }
 
     /// Takes out what there is.

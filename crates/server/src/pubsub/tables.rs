@@ -7,7 +7,7 @@ use crate::client::{ByTopic, Entry, Topic};
 
 /// The clients of one thread that have subscribed to one topic, in the order of their numbers. A
 /// delivery that is under way keeps the list as it was.
-pub(super) type List = Arc<Vec<Arc<Entry>>>;
+pub(super) type SubscriberList = Arc<Vec<Arc<Entry>>>;
 
 /// All subscriptions.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(super) struct TopicTables {
 #[derive(Debug, Default)]
 pub(super) struct Subscribers {
     /// By the thread that serves them.
-    lists: Vec<(usize, List)>,
+    lists: Vec<(usize, SubscriberList)>,
     len: usize,
 }
 
@@ -33,7 +33,7 @@ impl Subscribers {
     }
 
     /// They, by the thread that serves them.
-    pub fn by_thread(&self) -> &[(usize, List)] {
+    pub fn by_thread(&self) -> &[(usize, SubscriberList)] {
         &self.lists
     }
 
@@ -42,7 +42,8 @@ impl Subscribers {
         let place = match self.lists.binary_search_by_key(&thread, |(one, _)| *one) {
             Ok(place) => place,
             Err(place) => {
-                self.lists.insert(place, (thread, List::default()));
+                self.lists
+                    .insert(place, (thread, SubscriberList::default()));
                 place
             }
         };

@@ -95,7 +95,7 @@ impl Running {
             self.spawn("mneme-changes", |shared| {
                 shared
                     .local_changes
-                    .read(&shared.store, || shared.stopping());
+                    .read(&shared.store, shared, || shared.stopping());
                 Ok(())
             })?;
         }

@@ -113,7 +113,7 @@ impl Server {
             let _ = shared.metrics.set((endpoint.address(), waker));
         }
         // Starts reading change notifications before the first client's request.
-        shared.local_changes.drain(&shared.store);
+        shared.local_changes.drain(&shared.store, &*shared);
         // If a thread fails to start, dropping this value stops the threads started before.
         let mut running = Running::new(Arc::clone(&shared), socket_file, origin);
         for (index, (poll, listeners)) in event_loops.into_iter().enumerate() {

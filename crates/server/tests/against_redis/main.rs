@@ -13,6 +13,7 @@ mod connection;
 mod generate;
 mod hashes;
 mod keys;
+mod lists;
 mod pubsub;
 mod sets;
 mod strings;
@@ -136,6 +137,7 @@ fn command() -> impl Strategy<Value = Command> {
         4 => keys::command(),
         6 => hashes::command(),
         7 => sets::command(),
+        6 => lists::command(),
         2 => connection::command(),
         2 => transactions::command(),
     ]

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Client, Reply, encode, info, server};
+use mneme_collections::{End, List};
 use mneme_log::Decision;
 use mneme_server::{Opening, Running, Server, StoreOrigin};
 use mneme_shared::{Access, Found, Registry, Segment, SharedStore, StoreOptions};
@@ -112,6 +113,47 @@ fn changes_by_local_programs_are_counted() {
     assert!(counts[0] <= 10_000 && counts[1] <= 5_000, "{counts:?}");
     client.command(&["CONFIG", "RESETSTAT"]);
     assert_eq!(counted(&mut client, KINDS), ([0, 0], 0));
+}
+
+/// A local program pushes items, and clients of the server that wait get them in their order.
+#[test]
+fn clients_that_wait_get_what_local_programs_push() {
+    let place = Place::new("waiting");
+    let running = place.serve_as(server().threads(2));
+    let address = running.addresses()[0];
+    let store = place.attach();
+    let mut admin = Client::connect(address);
+    let mut clients: Vec<Client> = (0..4u64)
+        .map(|number| {
+            let mut client = Client::connect(address);
+            client.send(&encode(&["BLPOP", "none", "list", "0"]));
+            while info(&mut admin, "blocked_clients") != number + 1 {}
+            client
+        })
+        .collect();
+    let list = List::of(&store, b"list").unwrap();
+    for (number, client) in clients.iter_mut().enumerate() {
+        list.push(End::Back, &[number.to_string().as_bytes()])
+            .unwrap();
+        let item = Reply::bulk(number.to_string());
+        assert_eq!(
+            client.reply(),
+            Reply::Array(vec![Reply::bulk("list"), item])
+        );
+    }
+    assert_eq!(info(&mut admin, "blocked_clients"), 0);
+    // Of another type: not for them.
+    let mut client = Client::connect(address);
+    client.send(&encode(&["BLPOP", "other", "0"]));
+    while info(&mut admin, "blocked_clients") != 1 {}
+    store.put(b"other", b"text").unwrap();
+    store.remove(b"other").unwrap();
+    List::of(&store, b"other")
+        .unwrap()
+        .push(End::Front, &[b"item"])
+        .unwrap();
+    let item = vec![Reply::bulk("other"), Reply::bulk("item")];
+    assert_eq!(client.reply(), Reply::Array(item));
 }
 
 /// Clients whose changes find no space in the change feed wait; the other clients of their thread

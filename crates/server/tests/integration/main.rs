@@ -28,3 +28,4 @@ mod serving;
 mod tls;
 mod tools;
 mod transactions;
+mod waiting;

@@ -1,7 +1,7 @@
 //! `TYPE key`: what kind of value a key holds.
 
 use crate::command::*;
-use mneme_collections::{HASH, SET};
+use mneme_collections::{HASH, LIST, SET};
 use mneme_log::ValueKind;
 
 pub(super) static TYPE: Command = Command {
@@ -28,6 +28,7 @@ pub(super) fn type_name(kind: ValueKind) -> &'static str {
     match kind.packed() {
         HASH => "hash",
         SET => "set",
+        LIST => "list",
         _ => "string",
     }
 }

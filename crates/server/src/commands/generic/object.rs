@@ -8,7 +8,7 @@
 use crate::command::*;
 use crate::commands::help;
 use crate::resp::parse_i64;
-use mneme_collections::{HASH, LARGE_HASH, LARGE_SET, PackedHash, PackedSet, SET};
+use mneme_collections::{HASH, LARGE_HASH, LARGE_SET, LIST, PackedHash, PackedSet, SET};
 use mneme_log::Stored;
 
 pub(super) static OBJECT: Command = Command {
@@ -33,7 +33,7 @@ const PLAIN: Command = Command {
 
 static ENCODING: Command = Command {
     name: "object|encoding",
-    summary: "Returns how Redis would keep the value: int, embstr, raw, listpack, intset or hashtable",
+    summary: "Returns how Redis would keep the value: int, embstr, raw, listpack, intset, hashtable or quicklist",
     run: |call| {
         let key = call.args.at(2);
         let encoding = call
@@ -100,6 +100,7 @@ fn encoding(stored: Stored<'_>) -> Result<&'static str, Failure> {
         HASH => "listpack",
         SET if PackedSet::read(value)?.is_table() => "hashtable",
         SET => "intset",
+        LIST => "quicklist",
         _ => encoding_of_string(value),
     })
 }

@@ -100,6 +100,10 @@ fn run(call: &mut Call<'_>) -> Outcome {
         Ok(Some(())) => {
             let thread = call.client.thread;
             call.server.threads[thread].counters.take_keys(&counted);
+            let databases: Vec<usize> = taken.iter().map(|taken| taken.database).collect();
+            let commands = queue.commands().iter().zip(databases);
+            let client = &mut *call.client;
+            (call.server).wake_for_all(commands, |thread| client.wake_later(thread));
             for (queued, taken) in queue.commands().iter().zip(taken) {
                 if let Some(failure) = &taken.failure {
                     call.server.count_error(thread, failure);

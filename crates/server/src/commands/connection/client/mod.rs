@@ -7,6 +7,7 @@ mod list;
 mod pause;
 mod reply;
 mod tracking;
+mod unblock;
 
 pub(super) use identity::check_name;
 
@@ -32,6 +33,7 @@ pub(super) static CLIENT: Command = Command {
         &identity::SETINFO,
         &identity::SETNAME,
         &tracking::TRACKINGINFO,
+        &unblock::UNBLOCK,
         &pause::UNPAUSE,
     ],
     ..help::CONTAINER

@@ -69,7 +69,7 @@ pub(super) fn clients(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("connected_clients", server.connected());
     fields.add("cluster_connections", 0);
     fields.add("maxclients", server.settings.count(Key::MaxClients));
-    fields.add("blocked_clients", server.held());
+    fields.add("blocked_clients", server.blocked());
     fields.add("tracking_clients", 0);
     Ok(())
 }
@@ -173,7 +173,7 @@ pub(super) fn segment(server: &Shared, fields: &mut Fields) -> Outcome {
     );
     fields.add("mneme_maintains", u8::from(server.store.maintains()));
     if server.store.segment().is_some() {
-        let changes = server.local_changes.stats(&server.store);
+        let changes = server.local_changes.stats(&server.store, server);
         for (name, count) in [
             ("mneme_local_stored", changes.stored),
             ("mneme_local_removed", changes.removed),

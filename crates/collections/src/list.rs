@@ -1,0 +1,205 @@
+//! A list of a store: **each operation is atomic, and one that fails has changed nothing.**
+
+use std::ops::Range;
+
+use mneme_log::{Database, LogStore};
+
+use crate::error::CollectionError;
+use crate::keyed::{Form, KeyedValue};
+use crate::list_edit::ListEdit;
+use crate::list_type::ListType;
+use crate::packed_list::{End, PackedList};
+
+/// The list under a key of a database: byte strings in an order.
+///
+/// It is a name, not a copy: each operation looks at what the key holds now, and other threads and
+/// processes may change it in between. Where there is no key, the list is empty; where its last
+/// item is removed, so is the key. [`List::read`] and [`List::change`] do several things at one
+/// instant. Clients of a server that wait for an item (`BLPOP`) get those that are pushed here.
+///
+/// ```
+/// use mneme_collections::{End, List};
+/// use mneme_log::LogStore;
+///
+/// let store = LogStore::builder().capacity(64 << 20).open_private()?;
+/// let jobs = List::of(&store, b"jobs")?;
+/// jobs.push(End::Back, &[b"first", b"second", b"third"])?;
+/// assert_eq!(jobs.pop(End::Front)?.as_deref(), Some(&b"first"[..]));
+/// assert_eq!(jobs.get(0)?.as_deref(), Some(&b"second"[..]));
+/// assert_eq!(jobs.range(0..10)?, [b"second".to_vec(), b"third".to_vec()]);
+///
+/// // A change that depends on what is there.
+/// jobs.change(|list| {
+///     if list.len()? == 2 {
+///         list.insert(b"third", true, b"almost third")?;
+///     }
+///     Ok(())
+/// })?;
+/// assert_eq!(jobs.len()?, 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct List<'s, 'k> {
+    at: KeyedValue<'s, 'k, ListType>,
+}
+
+impl<'s, 'k> List<'s, 'k> {
+    /// The list under `key` in database 0. Nothing is read yet.
+    ///
+    /// # Errors
+    /// Those of [`LogStore::database`].
+    pub fn of(store: &'s LogStore, key: &'k [u8]) -> Result<Self, CollectionError> {
+        Ok(List::new(store.database(0)?, key))
+    }
+
+    /// The list under `key` in this database. Nothing is read yet.
+    #[must_use]
+    pub fn new(database: Database<'s>, key: &'k [u8]) -> Self {
+        List {
+            at: KeyedValue::new(database, key),
+        }
+    }
+
+    /// Calls `visit` with all of the list as it is at one instant; `None`: the key is not there.
+    ///
+    /// # Errors
+    /// Those of [`LogStore::get`]: the key holds a value of another kind, for one; those that
+    /// `visit` returns.
+    pub fn read<R>(
+        &self,
+        visit: impl FnOnce(Option<PackedList<'_>>) -> Result<R, CollectionError>,
+    ) -> Result<R, CollectionError> {
+        self.at.read(
+            |large| match large {},
+            |list| match list {
+                Some(Form::Packed(list)) => visit(Some(list)),
+                Some(Form::Large(all)) => all,
+                None => visit(None),
+            },
+        )
+    }
+
+    /// Has `change` change the list, which is empty where there is no key, at one instant. `change`
+    /// may be called again, if another writer was faster: the last call counts. If it returns an
+    /// error, or changes nothing, nothing is stored.
+    ///
+    /// # Errors
+    /// Those of [`LogStore::put`]; the key holds a value of another kind; those of `change`.
+    pub fn change<R>(
+        &self,
+        mut change: impl FnMut(&mut ListEdit) -> Result<R, CollectionError>,
+    ) -> Result<R, CollectionError> {
+        self.at.edit((), |list| {
+            let result = change(list)?;
+            Ok((result, list.is_changed()))
+        })
+    }
+
+    /// The number of its items. O(1).
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn len(&self) -> Result<usize, CollectionError> {
+        self.read(|list| Ok(list.map_or(Ok(0), |list| list.len())?))
+    }
+
+    /// Whether it has no item, so that the key is not there. O(1).
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn is_empty(&self) -> Result<bool, CollectionError> {
+        self.read(|list| Ok(list.is_none()))
+    }
+
+    /// The item at `index`, from 0 on; `None`: the list is not as long. O(items between it and the
+    /// nearer end).
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn get(&self, index: usize) -> Result<Option<Vec<u8>>, CollectionError> {
+        self.read(|list| {
+            let item = list.map_or(Ok(None), |list| list.get(index))?;
+            Ok(item.map(|item| item.to_vec()))
+        })
+    }
+
+    /// The items at these indices, as far as there are any, of one instant. O(`range.end`).
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn range(&self, range: Range<usize>) -> Result<Vec<Vec<u8>>, CollectionError> {
+        self.read(|list| {
+            let Some(list) = list else {
+                return Ok(Vec::new());
+            };
+            let items = list.range(range)?;
+            items.map(|item| Ok(item?.to_vec())).collect()
+        })
+    }
+
+    /// Calls `visit` with each item, in order, all of one instant.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read). Damage in the middle comes after visits.
+    pub fn for_each(&self, mut visit: impl FnMut(&[u8])) -> Result<(), CollectionError> {
+        self.read(|list| {
+            for item in list.into_iter().flat_map(|list| list.items()) {
+                item?.with_bytes(&mut visit);
+            }
+            Ok(())
+        })
+    }
+
+    /// Adds items at an end, one after the other, all at one instant. How many the list has then.
+    /// O(bytes of the list), of which most are moved at once.
+    ///
+    /// # Errors
+    /// As for [`change`](Self::change); the list would be too long.
+    pub fn push(&self, end: End, items: &[&[u8]]) -> Result<usize, CollectionError> {
+        self.change(|list| {
+            for item in items {
+                list.push(end, item)?;
+            }
+            Ok(list.len()?)
+        })
+    }
+
+    /// Removes the item at an end, and returns it. `None`: the list is empty. The last one takes
+    /// the key with it. O(bytes of the list), of which most are moved at once.
+    ///
+    /// # Errors
+    /// As for [`change`](Self::change).
+    pub fn pop(&self, end: End) -> Result<Option<Vec<u8>>, CollectionError> {
+        Ok(self.pop_many(end, 1)?.pop())
+    }
+
+    /// Removes up to `count` items from an end, at one instant, and returns them in the order in
+    /// which they go. O(bytes of the list), of which most are moved at once.
+    ///
+    /// # Errors
+    /// As for [`change`](Self::change).
+    pub fn pop_many(&self, end: End, count: usize) -> Result<Vec<Vec<u8>>, CollectionError> {
+        self.change(|list| {
+            let mut items = Vec::new();
+            list.pop(end, count, |item| items.push(item.to_vec()))?;
+            Ok(items)
+        })
+    }
+
+    /// Gives the item at `index` another value. Whether there is one. O(bytes of the list).
+    ///
+    /// # Errors
+    /// As for [`change`](Self::change); the list would be too long.
+    pub fn set(&self, index: usize, value: &[u8]) -> Result<bool, CollectionError> {
+        self.change(|list| Ok(list.set(index, value)?))
+    }
+}
+
+impl std::fmt::Debug for List<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("List")
+            .field("database", &self.at.database.number())
+            .field("key", &self.at.key.escape_ascii().to_string())
+            .finish_non_exhaustive()
+    }
+}

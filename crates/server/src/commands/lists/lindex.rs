@@ -1,0 +1,129 @@
+//! `LLEN key`, `LINDEX key index`, `LRANGE key start stop`: read a list.
+
+use super::list::{KEY, index_within};
+use crate::command::*;
+use crate::commands::range::Ends;
+use mneme_collections::{Form, ListType};
+
+pub(super) static LLEN: Command = Command {
+    name: "llen",
+    summary: "Returns the number of items of a list",
+    since: "1.0.0",
+    complexity: "O(1)",
+    arity: 2,
+    flags: &[Flag::Readonly, Flag::Fast],
+    keys: &[KeySpec::first(&[KeyFlag::ReadOnly])],
+    arguments: &[KEY],
+    run: llen,
+    ..Command::LIST
+};
+
+pub(super) static LINDEX: Command = Command {
+    name: "lindex",
+    summary: "Returns the item at an index of a list",
+    since: "1.0.0",
+    complexity: "O(N) where N is the number of items to the nearer end of a small list",
+    arity: 3,
+    flags: &[Flag::Readonly],
+    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
+    arguments: &[KEY, Argument::new("index", Kind::Integer)],
+    run: lindex,
+    ..Command::LIST
+};
+
+pub(super) static LRANGE: Command = Command {
+    name: "lrange",
+    summary: "Returns the items at a range of indices of a list",
+    since: "1.0.0",
+    complexity: "O(S+N) where S is the first index and N the number of items returned",
+    arity: 4,
+    flags: &[Flag::Readonly],
+    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
+    arguments: &[
+        KEY,
+        Argument::new("start", Kind::Integer),
+        Argument::new("stop", Kind::Integer),
+    ],
+    run: lrange,
+    ..Command::LIST
+};
+
+fn llen(call: &mut Call<'_>) -> Outcome {
+    let len = call.keyspace.read_collection::<ListType, _, _>(
+        call.args.at(1),
+        |large| match large {},
+        |list| match list {
+            Some(Form::Packed(list)) => Ok(list.len()?),
+            Some(Form::Large(len)) => Ok(len),
+            None => Ok(0),
+        },
+    )?;
+    call.reply.integer(len as i64);
+    Ok(())
+}
+
+fn lindex(call: &mut Call<'_>) -> Outcome {
+    // As in Redis, which looks the key up first.
+    let index = call.integer(2);
+    let (key, reply) = (call.args.at(1), &mut call.reply);
+    call.keyspace.read_collection::<ListType, _, _>(
+        key,
+        |large| match large {},
+        |list| {
+            match list {
+                Some(Form::Packed(list)) => {
+                    let index = index_within(index?, list.len()?);
+                    let item = index.map_or(Ok(None), |index| list.get(index))?;
+                    match item {
+                        Some(item) => item.with_bytes(|item| reply.bulk(item)),
+                        None => reply.null(),
+                    }
+                }
+                Some(Form::Large(item)) => item,
+                None => reply.null(),
+            }
+            Ok(())
+        },
+    )
+}
+
+fn lrange(call: &mut Call<'_>) -> Outcome {
+    let ends = Ends {
+        start: call.integer(2)?,
+        end: call.integer(3)?,
+    };
+    let (key, reply) = (call.args.at(1), &mut call.reply);
+    call.keyspace.read_collection::<ListType, _, _>(
+        key,
+        |large| match large {},
+        |list| {
+            match list {
+                Some(Form::Packed(list)) => {
+                    let len = list.len()?;
+                    let range = range_within(ends, len);
+                    reply.array(range.len());
+                    for item in list.range(range)? {
+                        let item = item?;
+                        // The rest will not be sent.
+                        if reply.is_over() {
+                            break;
+                        }
+                        item.with_bytes(|item| reply.bulk(item));
+                    }
+                }
+                Some(Form::Large(items)) => items,
+                None => reply.array(0),
+            }
+            Ok(())
+        },
+    )
+}
+
+/// The indices of a range, of a list of `len` items.
+pub(super) fn range_within(ends: Ends, len: usize) -> std::ops::Range<usize> {
+    let is_before = |end: i64| end < 0 && end.unsigned_abs() > len as u64;
+    match ends.within(len) {
+        Some(range) if !is_before(ends.end) => range,
+        _ => 0..0,
+    }
+}

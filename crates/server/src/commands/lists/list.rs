@@ -1,0 +1,42 @@
+//! What commands on lists have in common.
+
+use crate::command::*;
+use crate::keyspace::Keyspace;
+use mneme_collections::{End, ListEdit, ListType};
+use mneme_log::Updated;
+
+pub(super) const KEY: Argument = Argument::key("key");
+pub(super) const ELEMENT: Argument = Argument::new("element", Kind::String);
+
+/// The ends of a list as words.
+pub(super) const LEFT_OR_RIGHT: &[Argument] = &[
+    Argument::word("left", "LEFT"),
+    Argument::word("right", "RIGHT"),
+];
+
+/// The end that argument `index` names.
+pub(super) fn end(call: &Call<'_>, index: usize) -> Result<End, Failure> {
+    match (call.is(index, "LEFT"), call.is(index, "RIGHT")) {
+        (true, _) => Ok(End::Front),
+        (_, true) => Ok(End::Back),
+        _ => Err(Failure::Syntax),
+    }
+}
+
+/// Lets `change` change the list under `key`, as
+/// [`Keyspace::update_collection`] does.
+pub(super) fn update<R>(
+    keyspace: &mut Keyspace<'_>,
+    key: &[u8],
+    change: impl FnMut(&mut ListEdit) -> Result<(R, bool), Failure>,
+) -> Result<(R, Updated), Failure> {
+    keyspace.update_collection::<ListType, _>(key, (), change)
+}
+
+/// The index that a number means in a list of `len` items; negative ones count from the end.
+pub(super) fn index_within(index: i64, len: usize) -> Option<usize> {
+    match usize::try_from(index) {
+        Ok(index) => (index < len).then_some(index),
+        Err(_) => len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?),
+    }
+}

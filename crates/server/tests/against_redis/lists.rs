@@ -1,0 +1,341 @@
+//! Lists, under the keys that strings and hashes have too, and clients that wait for them.
+
+use crate::common::{Client, Redis, Reply, debugged, encode, info, server, start};
+use crate::generate::{Command, key, line, name, of_a_key, value, words};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+pub fn command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        8 => (name(&["LPUSH", "RPUSH", "rpush", "RPUSHX", "LPUSHX"]), key(), vec(item(), 1..6))
+            .prop_map(|(name, key, items)| [vec![name, key], items].concat()),
+        4 => of_a_key(&["LPOP", "RPOP", "LLEN"]),
+        2 => (name(&["LPOP", "RPOP"]), key(), count())
+            .prop_map(|(name, key, count)| vec![name, key, count]),
+        3 => (key(), index()).prop_map(|(key, index)| vec![b"LINDEX".to_vec(), key, index]),
+        3 => (key(), index(), item())
+            .prop_map(|(key, index, item)| vec![b"LSET".to_vec(), key, index, item]),
+        5 => (name(&["LRANGE", "LRANGE", "LTRIM"]), key(), index(), index())
+            .prop_map(|(name, key, start, stop)| vec![name, key, start, stop]),
+        3 => (key(), name(&["BEFORE", "after", "x"]), item(), item())
+            .prop_map(|(key, place, pivot, item)| vec![b"LINSERT".to_vec(), key, place, pivot, item]),
+        3 => (key(), count(), item())
+            .prop_map(|(key, count, item)| vec![b"LREM".to_vec(), key, count, item]),
+        3 => (key(), item(), options()).prop_map(|(key, item, options)| {
+            [vec![b"LPOS".to_vec(), key, item], options].concat()
+        }),
+        4 => (name(&["LMOVE", "RPOPLPUSH", "BRPOPLPUSH", "BLMOVE"]), key(), key(), end(), end())
+            .prop_map(|(name, from, to, one, other)| {
+                let mut command = vec![name.clone(), from, to];
+                if name.ends_with(b"MOVE") {
+                    command.extend([one, other]);
+                }
+                if name.starts_with(b"B") {
+                    command.push(b"0.001".to_vec());
+                }
+                command
+            }),
+        3 => (name(&["LMPOP", "BLMPOP"]), vec(key(), 1..4), end(), name(&["", " COUNT 3", " count 1"]))
+            .prop_map(|(name, keys, end, options)| {
+                let mut command = vec![name.clone()];
+                if name.starts_with(b"B") {
+                    command.push(b"0.001".to_vec());
+                }
+                command.push(keys.len().to_string().into_bytes());
+                command.extend(keys);
+                let rest = [end, options].concat();
+                command.extend(words(std::str::from_utf8(&rest).expect("text")));
+                command
+            }),
+        2 => (name(&["BLPOP", "BRPOP"]), vec(key(), 1..4))
+            .prop_map(|(name, keys)| [vec![name], keys, vec![b"0.001".to_vec()]].concat()),
+        2 => line(&[
+            "(LPUSH|RPUSHX|LLEN|LINDEX|LSET|LRANGE|LTRIM|LREM|LPOS|LINSERT|LMOVE|RPOPLPUSH)( a)?( b)?( c d e)?",
+            "LPOP (a|k[0-2]) (x|-1|0|9223372036854775808)( 1)?", "LPOS k[0-2] a (RANK 0|RANK x|COUNT -1|MAXLEN x|FOO 1|RANK)",
+            "LMPOP (0|x|-1|2|9223372036854775807) k[0-2] (LEFT|x)", "LMPOP 1 k[0-2] LEFT (COUNT|COUNT 0|COUNT x|FOO 1|COUNT 1 COUNT 1)",
+            "BLPOP k[0-2] (x|-1|nan||inf|-inf|1e30|0x1p-9|-0.00001)", "BLMPOP (x|-1) (0|1) k[0-2] (LEFT|x)",
+            "BLMOVE k[0-2] k[0-2] (LEFT|x) (RIGHT|y) (-1|x)", "BRPOPLPUSH k[0-2] a (x|-1)",
+            "LREM k[0-2] (x|-9223372036854775808) a", "LINDEX (none|k[0-2]) x", "LSET (none|k[0-2]) x a",
+            "LRANGE none x 1", "LTRIM none 1 x", "SCAN 0 COUNT 9999 TYPE (list|LIST)",
+            "LTRIM k[0-5] (1|-3) (-1|5)", "LPUSH k[0-5] a b c a b c a b c a b c",
+        ]),
+    ]
+}
+
+/// One of a few items, seldom a long or a strange one.
+fn item() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        8 => "[a-c]".prop_map(String::into_bytes),
+        1 => value(),
+    ]
+}
+
+fn index() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        8 => (-8..8i64).prop_map(|n| n.to_string().into_bytes()),
+        1 => any::<i64>().prop_map(|n| n.to_string().into_bytes()),
+        1 => name(&["9223372036854775807", "-9223372036854775808", "-0"]),
+    ]
+}
+
+fn count() -> impl Strategy<Value = Vec<u8>> {
+    (-3..6i64).prop_map(|n| n.to_string().into_bytes())
+}
+
+fn end() -> impl Strategy<Value = Vec<u8>> {
+    name(&["LEFT", "RIGHT", "left", "RIGHT"])
+}
+
+fn options() -> impl Strategy<Value = Command> {
+    let option = (name(&["RANK", "COUNT", "MAXLEN", "rank"]), -3..5i64);
+    vec(option, 0..3).prop_map(|options| {
+        let options = options.into_iter();
+        options
+            .flat_map(|(name, number)| [name, number.to_string().into_bytes()])
+            .collect()
+    })
+}
+
+/// Clients of one server, and one that looks at how many of them wait.
+struct Side {
+    clients: Vec<Client>,
+    looks: Client,
+}
+
+impl Side {
+    fn of(address: std::net::SocketAddr) -> Side {
+        Side {
+            clients: (0..4).map(|_| Client::connect(address)).collect(),
+            looks: Client::connect(address),
+        }
+    }
+
+    /// Waits until so many clients wait.
+    fn await_blocked(&mut self, count: u64) {
+        while info(&mut self.looks, "blocked_clients") != count {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A step: the client, its command, and how many clients wait afterwards.
+type Step = (usize, &'static str, u64);
+
+/// Sends the commands in order to both servers, each once the one before has had its effect, and
+/// compares all replies.
+fn compare(steps: &[Step]) {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let mut sides = [address, redis.address].map(Side::of);
+    let (mut unread, mut before) = ([0; 4], 0);
+    let read = |sides: &mut [Side; 2], client: usize, unread: &mut usize| {
+        let [ours, theirs] = sides.each_mut().map(|side| {
+            let client = &mut side.clients[client];
+            let reply = |_| crate::without_id(client.reply());
+            (0..*unread).map(reply).collect::<Vec<_>>()
+        });
+        assert_eq!(ours, theirs, "client {client} of {steps:?}");
+        *unread = 0;
+    };
+    for (client, line, blocked) in steps {
+        for side in &mut sides {
+            let words: Vec<&str> = line.split(' ').collect();
+            side.clients[*client].send(&encode(&words));
+            side.await_blocked(*blocked);
+        }
+        unread[*client] += 1;
+        if *blocked <= before {
+            read(&mut sides, *client, &mut unread[*client]);
+        }
+        before = *blocked;
+    }
+    for (client, unread) in unread.iter_mut().enumerate() {
+        read(&mut sides, client, unread);
+    }
+}
+
+#[test]
+fn clients_that_wait_get_what_they_get_from_redis() {
+    compare(&[
+        (0, "BLPOP a b 0", 1),
+        (1, "BRPOP a 0", 2),
+        (2, "BLMPOP 0 2 b a RIGHT COUNT 2", 3),
+        // One each, in the order in which they came.
+        (3, "RPUSH a 1", 2),
+        (3, "RPUSH a 2 3 4", 0),
+        (3, "LRANGE a 0 -1", 0),
+        (3, "DEL a", 0),
+        // Of another type: not for them.
+        (0, "BLPOP a 0", 1),
+        (1, "BLMOVE a c LEFT RIGHT 0", 2),
+        (3, "SET a text", 2),
+        (3, "DEL a", 2),
+        (3, "HSET a f v", 2),
+        (3, "DEL a", 2),
+        (3, "LPUSH a x y", 0),
+        (3, "LRANGE c 0 -1", 0),
+        // The destination is none.
+        (1, "BRPOPLPUSH a s 0", 1),
+        (3, "SET s text", 1),
+        (3, "LPUSH a z", 0),
+        (3, "LRANGE a 0 -1", 0),
+        (3, "DEL a c", 0),
+        // From one that waits to another.
+        (0, "BRPOPLPUSH b a 0", 1),
+        (1, "BRPOPLPUSH a b 0", 2),
+        (2, "BLPOP b 0", 3),
+        (3, "RPUSH a first", 1),
+        (3, "LPUSH b second", 0),
+        (3, "LRANGE a 0 -1", 0),
+        (3, "DEL a b", 0),
+        // To itself.
+        (0, "BRPOPLPUSH a a 0", 1),
+        (3, "RPUSH a itself", 0),
+        (3, "LRANGE a 0 -1", 0),
+        (3, "DEL a", 0),
+        // Whatever comes and goes within a transaction is nobody's.
+        (0, "BLPOP a 0", 1),
+        (3, "MULTI", 1),
+        (3, "RPUSH a 1", 1),
+        (3, "DEL a", 1),
+        (3, "RPUSH a 2", 1),
+        (3, "EXEC", 0),
+        (0, "MULTI", 0),
+        (0, "BLPOP a 0", 0),
+        (0, "BLMOVE a b LEFT LEFT 0", 0),
+        (0, "BLMPOP 0 1 a LEFT", 0),
+        (0, "EXEC", 0),
+    ]);
+}
+
+#[test]
+fn a_key_that_comes_from_elsewhere_is_as_good_as_one_that_is_pushed_to() {
+    compare(&[
+        (3, "RPUSH list 1 2", 0),
+        (3, "OBJECT ENCODING list", 0),
+        (0, "BLPOP a 0", 1),
+        (3, "RENAME list a", 0),
+        (0, "BLPOP b 0", 1),
+        (3, "COPY a b", 0),
+        (0, "SELECT 3", 0),
+        (0, "BLPOP a 0", 1),
+        (1, "BLPOP c 0", 2),
+        (3, "MOVE a 3", 1),
+        (3, "RPUSH d x", 1),
+        (3, "RENAMENX d c", 0),
+        (0, "BLPOP e 0", 1),
+        (3, "RPUSH e of-another-database", 1),
+        (3, "SWAPDB 0 3", 0),
+        (3, "SWAPDB 0 3", 0),
+        (1, "SELECT 5", 0),
+        (1, "BLPOP f 0", 1),
+        (3, "RPUSH f y", 1),
+        (3, "COPY f f DB 5", 0),
+    ]);
+}
+
+#[test]
+fn a_wait_ends_when_its_time_is_up_or_another_client_says_so() {
+    compare(&[
+        (0, "BLPOP a 0.05", 0),
+        (0, "BRPOPLPUSH a b 0.01", 0),
+        (0, "HELLO 3 SETNAME x", 0),
+        (0, "BLMOVE a b LEFT LEFT 0.01", 0),
+        (0, "BLMPOP 0.01 1 a LEFT", 0),
+        (3, "CLIENT UNBLOCK 4711", 0),
+        (3, "CLIENT UNBLOCK x", 0),
+        (3, "CLIENT UNBLOCK 1 FOO", 0),
+    ]);
+}
+
+#[test]
+fn commands_behind_one_that_waits_wait_too() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let [ours, theirs] = [address, redis.address].map(|address| {
+        let mut side = Side::of(address);
+        let pipeline = [
+            &["SET", "x", "1"][..],
+            &["BLPOP", "a", "0"],
+            &["INCR", "x"],
+            &["BLPOP", "a", "b", "0"],
+            &["GET", "x"],
+        ];
+        let pipeline: Vec<u8> = pipeline
+            .iter()
+            .flat_map(|command| encode(command))
+            .collect();
+        side.clients[0].send(&pipeline);
+        side.await_blocked(1);
+        let before = side.clients[1].line("GET x");
+        let pushed = side.clients[1].line("RPUSH a 1 2 3");
+        let replies: Vec<Reply> = (0..5).map(|_| side.clients[0].reply()).collect();
+        (
+            before,
+            pushed,
+            replies,
+            side.clients[1].line("LRANGE a 0 -1"),
+        )
+    });
+    assert_eq!(ours, theirs);
+}
+
+/// Events of lists, in the order in which Redis reports them.
+#[test]
+fn events_of_lists_are_those_of_redis() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(debugged());
+    let [ours, theirs] = [address, redis.address].map(|address| {
+        let mut client = Client::connect(address);
+        let mut listener = Client::connect(address);
+        client.line("CONFIG SET notify-keyspace-events KEAn");
+        listener.line("PSUBSCRIBE __key*");
+        for line in [
+            "RPUSH a 1 2 3 4 5 6 7",
+            "LPUSH a 0",
+            "LPUSHX none 1",
+            "RPUSHX a 8",
+            "LPOP a",
+            "RPOP a 2",
+            "LPOP a 0",
+            "LPOP none",
+            "LINSERT a BEFORE 3 x",
+            "LINSERT a AFTER nosuch x",
+            "LSET a 0 y",
+            "LREM a 0 nosuch",
+            "LREM a 0 x",
+            "LTRIM a 0 -1",
+            "LTRIM a 1 -1",
+            "LMOVE a b LEFT RIGHT",
+            "LMOVE a a LEFT RIGHT",
+            "RPOPLPUSH b a",
+            "LMPOP 2 none a LEFT COUNT 2",
+            "BLPOP a 0",
+            "BRPOPLPUSH a b 0",
+            "LTRIM b 5 6",
+            "RPUSH c 1",
+            "LREM c 1 1",
+            "RPUSH d 1",
+            "BLMPOP 0 1 d LEFT",
+            "RPUSH e 1",
+            "RPOPLPUSH e e",
+            "MULTI",
+            "RPUSH f 1",
+            "LPOP f",
+            "EXEC",
+            "PUBLISH __key_end 1",
+        ] {
+            client.line(line);
+        }
+        let mut events = Vec::new();
+        loop {
+            let event = listener.reply();
+            let is_last = event.items().get(2) == Some(&Reply::bulk("__key_end"));
+            events.push(event);
+            if is_last {
+                return events;
+            }
+        }
+    });
+    assert_eq!(ours, theirs);
+}
