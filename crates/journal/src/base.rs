@@ -373,8 +373,8 @@ impl BaseReader {
         })
     }
 
-    /// The values that [`read`](Self::read) and [`suffix_end`](Self::suffix_end) will have at the
-    /// end, from the last frame alone.
+    /// The value that [`read`](Self::read) will have at the end, and the end of the suffix; from
+    /// the last frame alone.
     ///
     /// # Errors
     /// [`JournalError::Damaged`]: the file is incomplete.
@@ -449,12 +449,6 @@ impl BaseReader {
     #[must_use]
     pub fn read(&self) -> Option<Position> {
         self.read
-    }
-
-    /// The end of the suffix as far as it has been read.
-    #[must_use]
-    pub fn suffix_end(&self) -> Position {
-        self.suffix
     }
 
     /// The store that the file belongs to.
