@@ -27,6 +27,8 @@ use mneme_log::ValueKind;
 
 mod check;
 mod collection_type;
+#[cfg_attr(not(test), allow(dead_code, reason = "for lists and sorted sets"))]
+mod counted_tree;
 mod elements;
 mod error;
 mod hash;
@@ -38,6 +40,8 @@ mod list_edit;
 mod list_type;
 pub mod listpack;
 mod lot;
+#[cfg(test)]
+mod model;
 mod packed;
 mod packed_edit;
 mod packed_list;

@@ -376,6 +376,14 @@ pub struct Entries<'b> {
 }
 
 impl<'b> Entries<'b> {
+    /// The entries of a listpack from the one that begins at `at` on, before the end.
+    pub(crate) fn at(listpack: &'b [u8], at: usize) -> Entries<'b> {
+        Entries {
+            bytes: listpack,
+            at,
+        }
+    }
+
     /// The entry at `at`, if it lies before the end of the listpack.
     #[inline]
     fn entry(&self, at: usize) -> Result<Entry<'b>, Damage> {

@@ -14,6 +14,10 @@
 //! the anchor says, and they are split and joined one at a time, in order (linear hashing, Litwin,
 //! VLDB 1980). A leaf's number is its level and the first bits of the hashes that belong there. So
 //! leaves are in the order of hashes, and a leaf without elements needs no record.
+//!
+//! A collection whose elements have an order keeps it in a *tree* of inner records. The anchor
+//! says the number of the root. A record of the tree that leads to others is a *branch*: it begins
+//! with their numbers. So a sweep finds all records of a tree without knowing what it is for.
 
 use std::ops::Range;
 
@@ -25,8 +29,18 @@ pub const HASH_BITS: u32 = 48;
 /// Leaves that a collection has at most.
 pub const MAX_LEAVES: u64 = 1 << 40;
 
+/// The lowest number of a record of a tree. Those of leaves are lower.
+pub const TREE_NUMBERS: u64 = 1 << HASH_BITS;
+/// The first byte of a branch. Behind it: a byte that says what else it has, the number of records
+/// that it leads to (two bytes), and their numbers (eight bytes each), little-endian.
+pub const BRANCH: u8 = 3;
+/// Bytes of a branch before the numbers.
+pub const BRANCH_HEAD: usize = 4;
+
 /// Bytes of an anchor.
-const ANCHOR_BYTES: usize = 48;
+const ANCHOR_BYTES: usize = 72;
+/// Numbers of a tree that a walk has still to go to, at most, for a tree that leads to itself.
+const MOST_PENDING: usize = 1 << 16;
 
 /// What the anchor of a collection says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +53,20 @@ pub struct Anchor {
     pub bytes: u64,
     /// Leaves.
     pub leaves: u64,
+    /// The tree that keeps the elements in order.
+    pub tree: OrderTree,
     pub(crate) owner: MainPlace,
+}
+
+/// The tree of a collection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OrderTree {
+    /// The number of the root; 0: the tree has no record.
+    pub root: u64,
+    /// How many numbers, from [`TREE_NUMBERS`] on, were given to its records. None is given twice.
+    pub numbers: u64,
+    /// Bytes of its records' images.
+    pub bytes: u64,
 }
 
 /// Where the main of a collection is.
@@ -77,6 +104,7 @@ impl Anchor {
             count: 0,
             bytes: 0,
             leaves: 1,
+            tree: OrderTree::default(),
             owner: MainPlace::default(),
         }
     }
@@ -90,6 +118,9 @@ impl Anchor {
             self.leaves,
             self.owner.root,
             u64::from(self.owner.partition) | u64::from(self.owner.tag) << 32,
+            self.tree.root,
+            self.tree.numbers,
+            self.tree.bytes,
         ];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -101,25 +132,91 @@ impl Anchor {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Anchor> {
         let bytes: &[u8; ANCHOR_BYTES] = bytes.try_into().ok()?;
         let (words, _) = bytes.as_chunks::<8>();
-        let [kind, count, bytes, leaves, root, place] = *words else {
-            return None;
-        };
-        let [kind, count, bytes, leaves, root, place] =
-            [kind, count, bytes, leaves, root, place].map(u64::from_le_bytes);
+        let words: &[[u8; 8]; ANCHOR_BYTES / 8] = words.try_into().ok()?;
+        let [kind, count, bytes, leaves, root, place, tree @ ..] = words.map(u64::from_le_bytes);
         let kind = ValueKind::new(u8::try_from(kind).ok()?)?;
-        let is_sound =
-            !kind.is_large() && kind != ValueKind::STRING && (1..=MAX_LEAVES).contains(&leaves);
+        let [tree, numbers, bytes_of_tree] = tree;
+        let is_sound = !kind.is_large()
+            && kind != ValueKind::STRING
+            && (1..=MAX_LEAVES).contains(&leaves)
+            && (tree == 0 || tree.checked_sub(TREE_NUMBERS)? < numbers);
         is_sound.then_some(Anchor {
             kind,
             count,
             bytes,
             leaves,
+            tree: OrderTree {
+                root: tree,
+                numbers,
+                bytes: bytes_of_tree,
+            },
             owner: MainPlace {
                 root,
                 partition: place as u32,
                 tag: (place >> 32) as u32,
             },
         })
+    }
+}
+
+/// The numbers of the records that a branch leads to; of none, if `image` is no branch.
+pub fn numbers_of(image: &[u8]) -> impl DoubleEndedIterator<Item = u64> {
+    let numbers = match image {
+        [BRANCH, _, low, high, numbers @ ..] => {
+            let (numbers, _) = numbers.as_chunks::<8>();
+            let count = usize::from(u16::from_le_bytes([*low, *high]));
+            &numbers[..count.min(numbers.len())]
+        }
+        _ => &[],
+    };
+    numbers.iter().map(|number| u64::from_le_bytes(*number))
+}
+
+/// The numbers of all inner records that an anchor leads to, each before those that lead to it:
+/// where they are removed in this order, those that are left are still led to.
+#[derive(Clone)]
+pub(crate) struct InnerNumbers {
+    leaves: u64,
+    /// The hash from which on leaves are still to come.
+    hash: u64,
+    /// Records of the tree that are still to come, the next one last. Whether those that it leads
+    /// to are behind it.
+    pending: Vec<(u64, bool)>,
+}
+
+impl InnerNumbers {
+    pub fn of(anchor: &Anchor) -> InnerNumbers {
+        let root = anchor.tree.root;
+        InnerNumbers {
+            leaves: anchor.leaves,
+            hash: 0,
+            pending: (root != 0).then_some((root, false)).into_iter().collect(),
+        }
+    }
+
+    /// The next number. `read` reads the record of a number, and says which ones it leads to.
+    pub fn next<E>(
+        &mut self,
+        mut read: impl FnMut(u64) -> Result<Vec<u64>, E>,
+    ) -> Result<Option<u64>, E> {
+        if self.hash < 1 << HASH_BITS {
+            let number = leaf_of(self.hash, self.leaves);
+            self.hash = hashes_of(number).end;
+            return Ok(Some(number));
+        }
+        while let Some((number, is_entered)) = self.pending.pop() {
+            if is_entered || self.pending.len() >= MOST_PENDING {
+                return Ok(Some(number));
+            }
+            let leads_to = read(number)?;
+            if leads_to.is_empty() {
+                return Ok(Some(number));
+            }
+            self.pending.push((number, true));
+            let below = leads_to.into_iter().rev().map(|number| (number, false));
+            self.pending.extend(below);
+        }
+        Ok(None)
     }
 }
 
@@ -222,6 +319,11 @@ mod tests {
             count: 5,
             bytes: 1 << 40,
             leaves: MAX_LEAVES,
+            tree: OrderTree {
+                root: TREE_NUMBERS + 8,
+                numbers: 9,
+                bytes: 1 << 41,
+            },
             owner: MainPlace {
                 root: 7,
                 partition: 0xffff,
@@ -232,7 +334,7 @@ mod tests {
         let bytes = anchor.encode();
         assert_eq!(Anchor::decode(&bytes), Some(anchor));
         assert_eq!(Anchor::decode(&bytes[..40]), None);
-        for (at, value) in [(0, 0), (0, 6), (0, 9), (1, 1), (31, 1)] {
+        for (at, value) in [(0, 0), (0, 6), (0, 9), (1, 1), (31, 1), (48, 9), (54, 0)] {
             let mut damaged = bytes;
             damaged[at] = value;
             assert_eq!(Anchor::decode(&damaged), None, "{value} at {at}");
@@ -241,6 +343,45 @@ mod tests {
         assert_eq!(collection_of(&main_of(3)), Some(3));
         assert_eq!((collection_of(&[0; 8]), collection_of(b"3")), (None, None));
         assert_eq!(element_of(&element_key(9, b"f")), Some((9, &b"f"[..])));
+    }
+
+    #[test]
+    fn each_inner_record_comes_once_and_before_what_leads_to_it() {
+        let branch = |numbers: &[u64]| {
+            let mut image = vec![BRANCH, 0];
+            image.extend_from_slice(&(numbers.len() as u16).to_le_bytes());
+            numbers.iter().for_each(|n| image.extend(n.to_le_bytes()));
+            image
+        };
+        let image = |number| match number - TREE_NUMBERS {
+            1 => branch(&[TREE_NUMBERS + 2, TREE_NUMBERS + 3]),
+            2 => branch(&[TREE_NUMBERS + 4, TREE_NUMBERS + 5]),
+            _ => vec![2, 1, 1, 1],
+        };
+        let mut anchor = Anchor::new(ValueKind::new(1).unwrap());
+        anchor.leaves = 3;
+        anchor.tree.root = TREE_NUMBERS + 1;
+        let mut walk = InnerNumbers::of(&anchor);
+        let mut read = |number| Ok::<_, ()>(numbers_of(&image(number)).collect());
+        let all: Vec<u64> = std::iter::from_fn(|| walk.next(&mut read).unwrap()).collect();
+        let (leaves, tree) = all.split_at(3);
+        assert!(leaf_numbers(3).eq(leaves.iter().copied()));
+        assert_eq!(*tree, [4, 5, 2, 3, 1].map(|n| TREE_NUMBERS + n));
+        // Of a damaged branch, what is there of it.
+        let damaged = &branch(&[7, 8])[..15];
+        assert!(numbers_of(damaged).eq([7]));
+        // A tree that leads to itself ends where records are removed as they come.
+        let (mut walk, mut left) = (InnerNumbers::of(&anchor), true);
+        while let Some(number) = walk
+            .next(|number| {
+                let root = [number; 3];
+                Ok::<_, ()>(if left { root.to_vec() } else { Vec::new() })
+            })
+            .unwrap()
+        {
+            left &= number < TREE_NUMBERS;
+        }
+        assert!(!left);
     }
 
     #[test]

@@ -90,8 +90,8 @@ mod test_processes;
 
 pub use error::{BatchError, Corrupt, GrowError, OpenError, ReadError, WriteError};
 pub use inner::{
-    Anchor, HASH_BITS, MAX_LEAVES, collection_of, element_key, element_of, hashes_of, leaf_numbers,
-    leaf_of, main_of, split_of,
+    Anchor, BRANCH, BRANCH_HEAD, HASH_BITS, MAX_LEAVES, OrderTree, TREE_NUMBERS, collection_of,
+    element_key, element_of, hashes_of, leaf_numbers, leaf_of, main_of, numbers_of, split_of,
 };
 pub use reclaim::evict::Evict;
 pub use reclaim::fill::{CompactionWait, FillPolicy};

@@ -13,8 +13,8 @@ use std::time::Duration;
 use memory::stopped::Stopped;
 use memory::{Memory, sound};
 use mneme_log::{
-    Anchor, Decision, Expiry, LogStore, Patch, Transaction, UpdatePolicy, ValueKind, WriteError,
-    collection_of, leaf_numbers, main_of,
+    Anchor, BRANCH, Decision, Expiry, LogStore, Patch, TREE_NUMBERS, Transaction, UpdatePolicy,
+    ValueKind, WriteError, collection_of, leaf_numbers, main_of,
 };
 use mneme_sys::fault::{self, Action, Outcome};
 use mneme_sys::{Clock, CpuId, SyntheticTopology, SystemClock};
@@ -929,6 +929,18 @@ const LARGE: ValueKind = ValueKind::new(1).unwrap().large();
 /// Leaves of the collections below, more than a sweep frees at once.
 const LEAVES: u64 = 100;
 
+/// Records of their trees, of three levels: 7 branches of 10 leaves each below the root.
+const TREE: u64 = 78;
+
+/// The records that record `number` of the tree leads to.
+fn below_in_tree(number: u64) -> std::ops::Range<u64> {
+    match number - TREE_NUMBERS {
+        0 => number + 1..number + 8,
+        branch @ 1..8 => TREE_NUMBERS + 10 * branch - 2..TREE_NUMBERS + 10 * branch + 8,
+        _ => 0..0,
+    }
+}
+
 /// Makes the collection `c` if it is not there, and has all its leaves hold `round`.
 fn set_collection(store: &LogStore, round: u8) {
     let set = |t: &mut Transaction<'_>| {
@@ -938,7 +950,18 @@ fn set_collection(store: &LogStore, round: u8) {
         let packed = ValueKind::new(1).unwrap();
         let mut anchor = t.anchor(id)?.unwrap_or(Anchor::new(packed));
         (anchor.count, anchor.leaves) = (u64::from(round), LEAVES);
+        (anchor.tree.root, anchor.tree.numbers) = (TREE_NUMBERS, TREE);
         t.set_anchor(id, &anchor)?;
+        for number in TREE_NUMBERS..TREE_NUMBERS + TREE {
+            if main.is_none() {
+                let below = below_in_tree(number);
+                let head = [if below.is_empty() { 0 } else { BRANCH }, 0];
+                let count = (below.end - below.start) as u16;
+                let mut image = [&head[..], &count.to_le_bytes()].concat();
+                below.for_each(|number| image.extend(number.to_le_bytes()));
+                t.put_inner(id, number, &image)?;
+            }
+        }
         for number in leaf_numbers(LEAVES).filter(|number| number % 10 == 0 || main.is_none()) {
             t.put_inner(id, number, &[round])?;
         }
@@ -1043,7 +1066,7 @@ fn a_collection_of_the_dead_is_whole_or_gone() {
                 while store.sweep_collections().unwrap() {}
                 sound(&store, &context);
                 let report = store.check().unwrap();
-                let left = round.map_or((0, 0), |_| (1, LEAVES));
+                let left = round.map_or((0, 0), |_| (1, LEAVES + TREE));
                 assert_eq!(
                     (report.collections, report.inner_records),
                     left,

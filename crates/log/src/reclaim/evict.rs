@@ -444,7 +444,7 @@ impl Reclaim {
         let anchor = found
             .and_then(|(found, _)| found)
             .and_then(|found| Anchor::decode(found.record.value()));
-        Ok(anchor.map_or(0, |anchor| anchor.bytes))
+        Ok(anchor.map_or(0, |anchor| anchor.bytes.saturating_add(anchor.tree.bytes)))
     }
 
     /// Removes the worst of samples of records with an expiry: of [`ROUND`] samples, and no more at

@@ -4,9 +4,9 @@
 //! **Whatever removes a main notes that one is gone** ([`Index::note_main_gone`]), after it is
 //! gone. The sweep clears the note and looks at all anchors: each says where its main is. A
 //! collection whose main is not there is dead for ever, because what moves a main stores the anchor
-//! anew in the same transaction, and ids are never used again. Its leaves go first, the anchor
-//! last. So a sweep that dies leaves an anchor that says what is left, and the repair of its thread
-//! notes that mains may be gone.
+//! anew in the same transaction, and ids are never used again. Each inner record goes before what
+//! leads to it, the anchor last. So a sweep that dies leaves an anchor that leads to what is left,
+//! and the repair of its thread notes that mains may be gone.
 //!
 //! While a store is loaded nothing is swept: a main may come after its elements.
 //!
@@ -20,15 +20,15 @@ use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::lookup::Lookup;
 use crate::index::root::Root;
 use crate::index::walk::HashOrder;
-use crate::inner::{Anchor, MainPlace, leaf_numbers, main_of};
+use crate::inner::{Anchor, InnerNumbers, MainPlace, main_of, numbers_of};
 use crate::records::scan::Cursor;
 use crate::region::space::KeyspaceId;
 use crate::store::LogStore;
 use crate::store::components::Store;
 use crate::store::transaction::{LANE, Transaction};
 
-/// Leaves that are freed at once: their notes fit a thread's undo area.
-const LEAVES: usize = 64;
+/// Inner records that are freed at once: their notes fit a thread's undo area.
+const SLICE: usize = 64;
 
 /// How many times as long as it took a sweep of all anchors rests, unless space is short.
 const REST: u64 = 20;
@@ -193,31 +193,24 @@ impl Store {
 
     /// Frees a collection that was found dead, unless it is not. Returns whether it has.
     fn free_collection(&self, id: u64, dead: &Anchor) -> Result<bool, WriteError> {
-        let mut leaves = leaf_numbers(dead.leaves);
+        let mut numbers = InnerNumbers::of(dead);
         let mut is_first = true;
         loop {
-            let slice: Vec<u64> = leaves.by_ref().take(LEAVES).collect();
-            let is_freed = self.transaction(None, &[], |t| {
+            let freed = self.transaction(None, &[], |t| {
                 if !t.is_dead(id, dead)? {
-                    return Ok::<_, WriteError>(false);
+                    return Ok::<_, WriteError>(None);
                 }
                 if is_first {
                     t.say_swept(id);
                 }
-                for number in &slice {
-                    t.remove_inner(id, *number)?;
-                }
-                if slice.is_empty() {
-                    t.remove_anchor(id)?;
-                }
-                Ok(true)
+                Ok(Some(t.free_slice(id, numbers.clone())?))
             })?;
-            if is_freed != Some(true) {
+            let Some((is_over, next)) = freed.flatten() else {
                 return Ok(!is_first);
-            }
+            };
             mneme_sys::fault!("sweep.collections.slice");
-            is_first = false;
-            if slice.is_empty() {
+            (is_first, numbers) = (false, next);
+            if is_over {
                 return Ok(true);
             }
         }
@@ -251,6 +244,38 @@ impl Store {
 }
 
 impl Transaction<'_> {
+    /// Frees the next [`SLICE`] inner records of a collection, or its anchor where there are none.
+    /// Returns whether that was all, and what comes next.
+    fn free_slice(
+        &mut self,
+        id: u64,
+        mut numbers: InnerNumbers,
+    ) -> Result<(bool, InnerNumbers), WriteError> {
+        for nth in 0..SLICE {
+            let Some(number) = self.next_inner(id, &mut numbers)? else {
+                if nth == 0 {
+                    self.remove_anchor(id)?;
+                }
+                return Ok((nth == 0, numbers));
+            };
+            self.remove_inner(id, number)?;
+        }
+        Ok((false, numbers))
+    }
+
+    /// The next one of the numbers of a collection's inner records.
+    fn next_inner(
+        &mut self,
+        id: u64,
+        numbers: &mut InnerNumbers,
+    ) -> Result<Option<u64>, WriteError> {
+        numbers.next(|number| {
+            self.read_inner(id, number, |image| {
+                numbers_of(image.unwrap_or_default()).collect()
+            })
+        })
+    }
+
     /// Whether the collection is as it was found, and dead.
     fn is_dead(&mut self, id: u64, found: &Anchor) -> Result<bool, WriteError> {
         // If the anchor is the same when this commits, its owner was the same all the time.
@@ -296,19 +321,11 @@ impl LogStore {
         let Some(anchor) = self.transaction(|t| t.anchor(id))? else {
             return Ok(());
         };
-        let mut leaves = leaf_numbers(anchor.leaves);
+        let mut numbers = InnerNumbers::of(&anchor);
         loop {
-            let slice: Vec<u64> = leaves.by_ref().take(LEAVES).collect();
-            self.transaction(|t| {
-                for number in &slice {
-                    t.remove_inner(id, *number)?;
-                }
-                match slice.is_empty() {
-                    true => t.remove_anchor(id),
-                    false => Ok(true),
-                }
-            })?;
-            if slice.is_empty() {
+            let (is_over, next) = self.transaction(|t| t.free_slice(id, numbers.clone()))?;
+            numbers = next;
+            if is_over {
                 return Ok(());
             }
         }
@@ -327,13 +344,19 @@ impl LogStore {
             cursor = self.scan_collections(cursor, 1, |id, anchor| found.push((id, anchor)))?;
             for (id, anchor) in found {
                 to.transaction(|t| t.set_anchor(id, &anchor))?;
-                for number in leaf_numbers(anchor.leaves) {
-                    let leaf = self.transaction(|t| {
-                        t.read_inner(id, number, |leaf| leaf.map(<[u8]>::to_vec))
-                    })?;
-                    if let Some(leaf) = leaf {
-                        to.transaction(|t| t.put_inner(id, number, &leaf))?;
+                let mut numbers = InnerNumbers::of(&anchor);
+                while let Some((number, next, image)) = self.transaction(|t| {
+                    let mut next = numbers.clone();
+                    let Some(number) = t.next_inner(id, &mut next)? else {
+                        return Ok::<_, WriteError>(None);
+                    };
+                    let image = t.read_inner(id, number, |image| image.map(<[u8]>::to_vec))?;
+                    Ok(Some((number, next, image)))
+                })? {
+                    if let Some(image) = image {
+                        to.transaction(|t| t.put_inner(id, number, &image))?;
                     }
+                    numbers = next;
                 }
             }
         }
