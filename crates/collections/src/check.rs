@@ -9,16 +9,17 @@ use crate::keyed::with_large;
 use crate::leaves::Leaves;
 use crate::packed::Packed;
 use crate::packed_list::PackedList;
+use crate::packed_sorted_set::PackedSortedSet;
 use crate::set_type::SetType;
-use crate::{HASH, LIST, SET};
+use crate::{HASH, LIST, SET, SORTED_SET};
 
 /// Keys that are looked at between two questions whether to go on.
 const STEP: usize = 64;
 /// Problems that are reported.
 const MOST: usize = 100;
 
-/// Reads every hash, set and list of the store, while `goes_on`, and says what is wrong, in words;
-/// at most 100 things. Others may use the store meanwhile. It is what
+/// Reads every hash, set, list and sorted set of the store, while `goes_on`, and says what is
+/// wrong, in words; at most 100 things. Others may use the store meanwhile. It is what
 /// [`LogStore::check`](mneme_log::LogStore::check) does not know: that walks records whatever they
 /// are.
 ///
@@ -32,7 +33,7 @@ pub fn check_while(store: &LogStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<S
         while cursor != Cursor::END && problems.len() < MOST && goes_on() {
             let mut keys = Vec::new();
             cursor = database.scan_kinds(cursor, STEP, |key, kind| {
-                if [HASH, SET, LIST].contains(&kind.packed()) {
+                if [HASH, SET, LIST, SORTED_SET].contains(&kind.packed()) {
                     keys.push((key.to_vec(), kind.packed()));
                 }
             })?;
@@ -40,7 +41,8 @@ pub fn check_while(store: &LogStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<S
                 let (name, checked) = match kind {
                     HASH => ("hash", check::<HashType, 2>(&database, &key)?),
                     LIST => ("list", check_list(&database, &key)?),
-                    _ => ("set", check::<SetType, 1>(&database, &key)?),
+                    SET => ("set", check::<SetType, 1>(&database, &key)?),
+                    _ => ("sorted set", check_sorted_set(&database, &key)?),
                 };
                 if let Err(damage) = checked {
                     let key = key.escape_ascii();
@@ -84,6 +86,20 @@ fn check_list(
     match database.get_kind(key, LIST) {
         Ok(Some(value)) => Ok(PackedList::read(&value)
             .and_then(|list| list.check())
+            .map_err(CollectionError::from)),
+        Ok(None) | Err(ReadError::WrongKind(_)) => Ok(Ok(())),
+        Err(error) => Err(error),
+    }
+}
+
+/// As [`check`], for a sorted set.
+fn check_sorted_set(
+    database: &Database<'_>,
+    key: &[u8],
+) -> Result<Result<(), CollectionError>, ReadError> {
+    match database.get_kind(key, SORTED_SET) {
+        Ok(Some(value)) => Ok(PackedSortedSet::read(&value)
+            .and_then(|packed| packed.check())
             .map_err(CollectionError::from)),
         Ok(None) | Err(ReadError::WrongKind(_)) => Ok(Ok(())),
         Err(error) => Err(error),

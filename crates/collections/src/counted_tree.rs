@@ -29,7 +29,7 @@ use mneme_log::{BRANCH, BRANCH_HEAD, OrderTree, TREE_NUMBERS, numbers_of};
 
 use crate::error::{CollectionError, Damage};
 use crate::listpack::{self, EMPTY, Element, Encoded, Entries, HEAD, Listpack};
-use crate::records::Records;
+use crate::records::StoreRecords;
 
 /// Bytes of a record above which it is split.
 const SPLIT: usize = 2048;
@@ -54,7 +54,7 @@ const BEGIN: usize = 4;
 
 /// What the elements of a tree are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct ElementShape {
     /// Entries of each.
     pub stride: usize,
     /// Whether they are found by comparison too.
@@ -79,10 +79,10 @@ pub(crate) enum Seek<'c> {
 
 /// The order of a collection's elements, within a transaction.
 pub(crate) struct CountedTree<'i> {
-    records: &'i mut dyn Records,
+    records: &'i mut dyn StoreRecords,
     id: u64,
     tree: &'i mut OrderTree,
-    shape: Shape,
+    shape: ElementShape,
 }
 
 /// The entries of an element, each as a value.
@@ -112,10 +112,10 @@ struct Left {
 impl<'i> CountedTree<'i> {
     /// The tree of collection `id` that its anchor says. The caller stores the anchor.
     pub fn new(
-        records: &'i mut dyn Records,
+        records: &'i mut dyn StoreRecords,
         id: u64,
         tree: &'i mut OrderTree,
-        shape: Shape,
+        shape: ElementShape,
     ) -> CountedTree<'i> {
         debug_assert!((1..=MAX_STRIDE).contains(&shape.stride));
         CountedTree {
@@ -185,7 +185,7 @@ impl<'i> CountedTree<'i> {
         self.put(seek, element, true)
     }
 
-    /// Has the element at this position these entries.
+    /// Replaces the entries of the element at this position.
     pub fn replace(&mut self, position: u64, element: &[&[u8]]) -> Result<(), CollectionError> {
         debug_assert!(!self.shape.has_keys, "its place would be another");
         self.put(Seek::At(position), element, false)
@@ -690,7 +690,7 @@ enum Node<'b> {
 }
 
 impl<'b> Node<'b> {
-    fn read(image: &'b [u8], shape: Shape) -> Result<Node<'b>, Damage> {
+    fn read(image: &'b [u8], shape: ElementShape) -> Result<Node<'b>, Damage> {
         match image.first() {
             Some(&BRANCH) => Branch::read(image, shape).map(Node::Branch),
             _ => Leaf::read(image, shape).map(Node::Leaf),
@@ -702,11 +702,11 @@ struct Leaf<'b> {
     image: &'b [u8],
     /// Where each element begins, and behind them where the last one ends.
     begins: Vec<usize>,
-    shape: Shape,
+    shape: ElementShape,
 }
 
 impl<'b> Leaf<'b> {
-    fn read(image: &'b [u8], shape: Shape) -> Result<Leaf<'b>, Damage> {
+    fn read(image: &'b [u8], shape: ElementShape) -> Result<Leaf<'b>, Damage> {
         let Some((&LEAF, listpack)) = image.split_first() else {
             return Err(damage("a record of a tree of an unknown form"));
         };
@@ -771,7 +771,7 @@ impl<'b> Leaf<'b> {
 struct Branch<'b> {
     image: &'b [u8],
     len: usize,
-    shape: Shape,
+    shape: ElementShape,
     /// Of the keys.
     listpack: &'b [u8],
 }
@@ -797,7 +797,7 @@ impl Halves {
 }
 
 impl<'b> Branch<'b> {
-    fn read(image: &'b [u8], shape: Shape) -> Result<Branch<'b>, Damage> {
+    fn read(image: &'b [u8], shape: ElementShape) -> Result<Branch<'b>, Damage> {
         let unsound = || damage("a branch that is none");
         let [BRANCH, has_keys, low, high, ..] = *image else {
             return Err(unsound());
@@ -964,7 +964,7 @@ fn leaf_of(entries: &[u8], count: usize) -> Vec<u8> {
 }
 
 /// The image of a branch with these children.
-fn branch_of(children: &[Child<'_>], shape: Shape) -> Vec<u8> {
+fn branch_of(children: &[Child<'_>], shape: ElementShape) -> Vec<u8> {
     let keys: usize = children.iter().map(|child| child.key.len()).sum();
     let of_child = CHILD + BEGIN;
     let mut image =
@@ -1019,11 +1019,11 @@ mod tests {
     use super::*;
     use crate::model::Model;
 
-    const LIST: Shape = Shape {
+    const LIST: ElementShape = ElementShape {
         stride: 1,
         has_keys: false,
     };
-    const ORDERED: Shape = Shape {
+    const ORDERED: ElementShape = ElementShape {
         stride: 2,
         has_keys: true,
     };

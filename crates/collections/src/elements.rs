@@ -12,7 +12,9 @@ use crate::packed::Packed;
 use crate::packed_edit::{HashEdit, SetEdit};
 use crate::packed_list::replay_item;
 use crate::records::StoreRecords;
-use crate::{HASH, LIST, SET};
+use crate::score::score_in;
+use crate::sorted_set_edit::SortedSetEdit;
+use crate::{HASH, LIST, SET, SORTED_SET};
 
 /// The image that this one, of a value of this kind, becomes where `element` gets `value`; `None`:
 /// where it is removed. O(bytes).
@@ -43,6 +45,14 @@ pub fn apply(
             Ok(set.into_image())
         }
         LIST => replay_item(image, element, value),
+        SORTED_SET => {
+            let mut set = SortedSetEdit::of(image)?;
+            match value {
+                Some(score) => set.set(element, score_in(score)?)?,
+                None => set.remove(element)?,
+            };
+            Ok(set.into_image())
+        }
         _ => Err(no_elements().into()),
     }
 }
@@ -229,6 +239,26 @@ mod tests {
         }
         assert!(apply(ValueKind::STRING, b"text", b"b", None).is_err());
         assert!(apply(HASH, b"text", b"b", None).is_err());
+    }
+
+    #[test]
+    fn a_member_has_a_score_or_is_none_and_may_be_so_already() {
+        let image = |members: &[(&[u8], f64)]| {
+            let mut set = SortedSetEdit::new();
+            for (member, score) in members {
+                set.set(member, *score).unwrap();
+            }
+            set.into_image()
+        };
+        let one = image(&[(b"a", 2.5)]);
+        let two = image(&[(b"a", 2.5), (b"b", 1.0)]);
+        for from in [&one, &two] {
+            assert_eq!(apply(SORTED_SET, from, b"b", Some(b"1")).unwrap(), two);
+            assert_eq!(apply(SORTED_SET, from, b"b", None).unwrap(), one);
+        }
+        assert!(apply(SORTED_SET, &one, b"b", Some(b"no number")).is_err());
+        assert!(is_same(SORTED_SET, &one, &one).unwrap());
+        assert!(!is_same(SORTED_SET, &one, &two).unwrap());
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub enum EditError {
     /// The sum is no integer of 64 bits.
     #[error("the increment would overflow")]
     Overflow,
+    /// A score, or the sum that is to become one, is not a number.
+    #[error("the score is not a number")]
+    NotANumber,
 }
 
 /// An operation on a [`Hash`](crate::Hash) was not carried out. The hash is as before.
@@ -76,7 +79,7 @@ impl Classified for Damage {
 
 mneme_sys::kinds! {
     EditError as (Damaged) {
-        TooLong | NotAnInteger | Overflow => Invalid,
+        TooLong | NotAnInteger | Overflow | NotANumber => Invalid,
     }
     CollectionError as (Store, Edit) {
         WrongKind => Invalid,

@@ -45,9 +45,15 @@ mod model;
 mod packed;
 mod packed_edit;
 mod packed_list;
+mod packed_sorted_set;
 mod records;
+mod score;
 mod set;
 mod set_type;
+mod sorted_range;
+mod sorted_set;
+mod sorted_set_edit;
+mod sorted_set_type;
 
 pub use check::check_while;
 pub use collection_type::{CollectionType, LargeEdit};
@@ -66,9 +72,15 @@ pub use lot::Lot;
 pub use packed::{Packed, PackedHash, PackedSet, Pair, Pairs, Step};
 pub use packed_edit::{HashEdit, Limits, MAX_INTSET, PackedEdit, SetEdit};
 pub use packed_list::{End, Items, PackedList};
+pub use packed_sorted_set::{AllScored, PackedSortedSet, Scored};
 pub use records::StoreRecords;
+pub use score::ScoreText;
 pub use set::Set;
 pub use set_type::{SetChange, SetType};
+pub use sorted_range::SortedRange;
+pub use sorted_set::SortedSet;
+pub use sorted_set_edit::{SortedSetEdit, SortedSetLimits};
+pub use sorted_set_type::{ScoredMembers, SortedSetChange, SortedSetType, SortedSetView};
 
 /// The kind of a record whose value is a hash.
 pub const HASH: ValueKind = kind(1);
@@ -78,6 +90,8 @@ pub const LARGE_HASH: ValueKind = HASH.large();
 pub const SET: ValueKind = kind(2);
 /// The kind of a large set's main.
 pub const LARGE_SET: ValueKind = SET.large();
+/// The kind of a record whose value is a sorted set.
+pub const SORTED_SET: ValueKind = kind(3);
 
 /// The kind of a record whose value is a list.
 pub const LIST: ValueKind = kind(4);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mneme_log::{Anchor, Expiry, Stored, ValueKind, WriteError};
 
-use crate::records::Records;
+use crate::records::StoreRecords;
 
 /// The records of collection 1, and what was said of its elements. The inner records of others are
 /// copies.
@@ -16,7 +16,7 @@ pub(crate) struct Model {
     pub said: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-impl Records for Model {
+impl StoreRecords for Model {
     fn read(
         &mut self,
         _: usize,

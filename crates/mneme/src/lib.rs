@@ -62,7 +62,8 @@ pub use mneme_log::{
 
 pub use mneme_collections::{
     CollectionError, Damage, EditError, End, Hash, HashEdit, List, ListEdit, PackedHash,
-    PackedList, PackedSet, Set, SetChange, SetEdit,
+    PackedList, PackedSet, ScoredMembers, Set, SetChange, SetEdit, SortedRange, SortedSet,
+    SortedSetChange, SortedSetView,
 };
 
 pub use mneme_log::lent;

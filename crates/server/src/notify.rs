@@ -17,6 +17,7 @@ pub(crate) enum EventClass {
     List = 1 << 4,
     Set = 1 << 5,
     Hash = 1 << 6,
+    SortedSet = 1 << 7,
     /// A key that was looked up and is absent.
     KeyMiss = 1 << 11,
     /// A key that was absent.
@@ -35,7 +36,7 @@ const LETTERS: [(char, u32); 14] = [
     ('l', EventClass::List as u32),
     ('s', EventClass::Set as u32),
     ('h', EventClass::Hash as u32),
-    ('z', 1 << 7),
+    ('z', EventClass::SortedSet as u32),
     ('x', 1 << 8),
     ('e', 1 << 9),
     ('t', 1 << 10),

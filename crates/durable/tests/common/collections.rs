@@ -1,6 +1,8 @@
-//! Changes of hashes and sets, small and large, and what they hold.
+//! Changes of hashes, sets and sorted sets, small and large, and what they hold.
 
-use mneme_collections::{CollectionError, HASH, Hash, SET, Set};
+use mneme_collections::{
+    CollectionError, HASH, Hash, SET, SORTED_SET, Set, SortedRange, SortedSet,
+};
 use mneme_log::{Database, Stored, ValueKind, WriteError};
 use mneme_testkit::Random;
 
@@ -19,10 +21,11 @@ fn rename(database: Database<'_>, from: &[u8], to: &[u8]) {
     renamed.unwrap();
 }
 
-/// Changes some elements of a hash or a set.
+/// Changes some elements of a hash, a set or a sorted set.
 pub fn change_collection(database: Database<'_>, random: &mut Random) {
-    match random.below(3) {
+    match random.below(4) {
         0 => change_set(database, random),
+        1 => change_sorted_set(database, random),
         _ => change_hash(database, random),
     }
 }
@@ -102,6 +105,37 @@ fn change_set(database: Database<'_>, random: &mut Random) {
     changed.unwrap();
 }
 
+/// Changes some members of a sorted set.
+fn change_sorted_set(database: Database<'_>, random: &mut Random) {
+    let key = format!("zset-{}", random.below(4)).into_bytes();
+    let set = SortedSet::new(database, &key);
+    let longest = if random.below(2) == 0 { 30 } else { 100 };
+    let name = |random: &mut Random| {
+        let len = random.below(longest) as usize;
+        format!("m{}{}", random.below(30), "x".repeat(len)).into_bytes()
+    };
+    let score = |random: &mut Random| random.below(40) as f64 / 4.0;
+    let member = name(random);
+    match random.below(16) {
+        0 => drop(database.remove(&key).unwrap()),
+        1 => drop(set.pop_first(20).unwrap()),
+        2 => drop(set.remove_range(&SortedRange::Ranks(2, -3)).unwrap()),
+        3 => rename(
+            database,
+            &key,
+            &format!("zset-{}", random.below(4)).into_bytes(),
+        ),
+        4..7 => drop(set.remove(&member).unwrap()),
+        7 => drop(set.increment(&member, 0.1).unwrap()),
+        8 => {
+            let many: Vec<_> = (0..30).map(|_| (name(random), score(random))).collect();
+            let many: Vec<(&[u8], f64)> = many.iter().map(|(m, s)| (&m[..], *s)).collect();
+            set.set_many(&many).unwrap();
+        }
+        _ => drop(set.set(&member, score(random)).unwrap()),
+    }
+}
+
 /// What is under a key. The order of elements may be another one where they were replayed.
 pub fn held(database: Database<'_>, key: &[u8], kind: ValueKind) -> Vec<u8> {
     match kind.packed() {
@@ -114,6 +148,11 @@ pub fn held(database: Database<'_>, key: &[u8], kind: ValueKind) -> Vec<u8> {
             let mut members = Set::new(database, key).members().unwrap();
             members.sort();
             format!("{members:?}").into_bytes()
+        }
+        SORTED_SET => {
+            let set = SortedSet::new(database, key);
+            let all = set.range(&SortedRange::Ranks(0, -1), false).unwrap();
+            format!("{all:?}").into_bytes()
         }
         _ => database.get_kind(key, kind).unwrap().unwrap().to_vec(),
     }

@@ -13,7 +13,7 @@ use super::life::{Life, contents, open, open_at};
 
 /// A few groups.
 pub fn short(mode: DurabilityMode) -> Life {
-    let mut life = Life::new(mode, 1);
+    let mut life = Life::new(mode, 3);
     for _ in 0..4 {
         for _ in 0..3 {
             life.change();

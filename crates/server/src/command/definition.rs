@@ -122,6 +122,14 @@ impl Command {
         ..Command::BLANK
     };
 
+    /// The common fields of commands on sorted sets, which look through all of a small one.
+    pub const SORTED_SET: Command = Command {
+        group: Group::SortedSet,
+        complexity: "O(N) where N is the length of the sorted set in bytes",
+        categories: &[Category::SortedSet],
+        ..Command::BLANK
+    };
+
     /// The common fields of bit commands.
     pub const BITMAP: Command = Command {
         group: Group::Bitmap,

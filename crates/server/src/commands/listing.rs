@@ -12,6 +12,7 @@ const CHAPTERS: &[(Group, &str)] = &[
     (Group::Hash, "Hashes"),
     (Group::List, "Lists"),
     (Group::Set, "Sets"),
+    (Group::SortedSet, "Sorted sets"),
     (Group::Bitmap, "Bits"),
     (Group::Generic, "Keys"),
     (Group::Transactions, "Transactions"),

@@ -19,6 +19,7 @@ mod range;
 mod scripting;
 mod server;
 mod sets;
+mod sorted_sets;
 mod strings;
 mod transactions;
 
@@ -38,6 +39,7 @@ fn all() -> Vec<&'static Command> {
         hashes::ALL,
         lists::ALL,
         sets::ALL,
+        sorted_sets::ALL,
         generic::ALL,
         connection::ALL,
         pubsub::ALL,

@@ -1,7 +1,8 @@
 //! Values of types, packed or large, as commands read and change them.
 
 use mneme_collections::{
-    CollectionError, CollectionType, Form, HashEdit, HashType, LargeHash, PackedHash, StoreRecords,
+    CollectionError, CollectionType, Form, HashEdit, HashType, LargeHash, PackedHash,
+    SortedSetChange, SortedSetEdit, SortedSetType, SortedSetView, StoreRecords,
 };
 use mneme_log::{Elements, Expiry, Stored, Updated, WriteError, collection_of, main_of};
 
@@ -151,6 +152,51 @@ impl Keyspace<'_> {
             mneme_collections::edit::<T, _, _>(records, (database, key), wanted, &mut change)
         })?;
         Ok((result, self.changed(key, updated)))
+    }
+
+    /// Calls `visit` with the sorted set under `key`, and counts a hit or a miss. `None`: there is
+    /// none. It may run again: the last run counts.
+    pub fn read_sorted_set<R>(
+        &mut self,
+        key: &[u8],
+        mut visit: impl FnMut(&mut SortedSetView<'_>) -> Result<R, CollectionError>,
+    ) -> Result<Option<R>, Failure> {
+        self.read_collection::<SortedSetType, (), _>(
+            key,
+            |large| match large {},
+            |set| match set {
+                Some(Form::Packed(set)) => Ok(Some(visit(&mut set.into())?)),
+                _ => Ok(None),
+            },
+        )
+    }
+
+    /// Lets `change` change the sorted set under `key`, as
+    /// [`update_collection`](Self::update_collection) does.
+    pub fn update_sorted_set<R>(
+        &mut self,
+        key: &[u8],
+        change: impl FnMut(&mut SortedSetChange<'_>) -> Result<(R, bool), Failure>,
+    ) -> Result<(R, Updated), Failure> {
+        self.update_collection::<SortedSetType, _>(key, (), change)
+    }
+
+    /// Stores a sorted set under `key`, whatever is there, and notes the event; removes the key if
+    /// the set is empty. Returns its number of members.
+    pub fn store_sorted_set(
+        &mut self,
+        key: &[u8],
+        set: SortedSetEdit,
+        event: &'static str,
+    ) -> Result<u64, Failure> {
+        let len = set.read()?.len()?;
+        if len > 0 {
+            self.put_collection::<SortedSetType>(key, &set.into_image(), Expiry::Never)?;
+            self.notify(EventClass::SortedSet, event, key);
+        } else if self.remove(key)? {
+            self.notify(EventClass::Generic, "del", key);
+        }
+        Ok(len)
     }
 
     /// Makes `to`, a database and a key there, a copy of the large value under `key`, whose main is

@@ -5,12 +5,14 @@
 //! Neither depends on sockets or the store, so both are tested and fuzzed on their own.
 
 mod batch;
+mod double;
 mod inline;
 mod number;
 mod parser;
 mod reply;
 
 pub use batch::{Arguments, Batch, KeptArguments};
+pub use double::{append_f64, parse_bound, parse_f64};
 pub(crate) use inline::split_line;
 pub use number::{parse_i64, parse_u64};
 pub use parser::{Parsed, Parser, ProtocolError, RequestLimits, Stop};

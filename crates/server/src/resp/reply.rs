@@ -21,6 +21,9 @@ impl Protocol {
     }
 }
 
+/// Bytes of the longest number with a fraction.
+const LONGEST_DOUBLE: usize = 24;
+
 /// Writes replies at the end of a buffer. An aggregate is a header followed by as many replies as
 /// the header announces.
 #[derive(Debug)]
@@ -116,12 +119,13 @@ impl<'a> Reply<'a> {
 
     /// A number with a fraction.
     pub fn double(&mut self, value: f64) {
-        let text = value.to_string();
+        let mut text = Vec::with_capacity(LONGEST_DOUBLE);
+        super::append_f64(&mut text, value);
         match self.protocol {
-            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp2 => self.bulk(&text),
             Protocol::Resp3 => {
                 self.append(b",");
-                self.append(text.as_bytes());
+                self.append(&text);
                 self.end();
             }
         }

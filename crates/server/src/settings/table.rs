@@ -221,10 +221,10 @@ settings! {
     /// values, and need no password.
     Metrics: "metrics-listen", Kind::Endpoint, "", AtStart;
     /// Which changes of keys are reported on channels, by letters: K on __keyspace@DB__:KEY, E on
-    /// __keyevent@DB__:EVENT; g any key, $ strings, s sets, h hashes, n new keys, m keys that were
-    /// looked up and are absent; A all but n and m. Nothing if empty. Letters of events that do
-    /// not exist yet are accepted: l, z, t, d; and x and e, for records that the store removes by
-    /// itself.
+    /// __keyevent@DB__:EVENT; g any key, $ strings, s sets, h hashes, z sorted sets, n new keys, m
+    /// keys that were looked up and are absent; A all but n and m. Nothing if empty. Letters of
+    /// events that do not exist yet are accepted: l, t, d; and x and e, for records that the store
+    /// removes by itself.
     NotifyEvents: "notify-keyspace-events", Kind::Events, "", Live;
     /// The TCP port; 0 lets the system choose a free one, which CONFIG GET shows and CONFIG REWRITE
     /// does not write. No TCP at all is an empty `bind`.
@@ -297,6 +297,12 @@ settings! {
     /// How records are updated; fixed when a segment is created. `in-place` suits a store that is
     /// nearly full of values that often change.
     UpdatePolicy: "update-policy", Kind::Word(&["append", "in-place"]), "append", AtStart;
+    /// Members up to which Redis keeps a sorted set as a listpack. Here it decides what OBJECT
+    /// ENCODING says of one, and whether ZSCAN returns it at once.
+    SortedSetEntries: "zset-max-listpack-entries" or "zset-max-ziplist-entries", Kind::Number { least: 0, most: i64::MAX }, "128", Live;
+    /// Bytes of a member up to which Redis keeps a sorted set as a listpack; as
+    /// `zset-max-listpack-entries`.
+    SortedSetValue: "zset-max-listpack-value" or "zset-max-ziplist-value", Kind::Size { least: 0, most: i64::MAX }, "64", Live;
 }
 
 /// Redis' names of [`mneme_log::Evict`], in Redis' order.

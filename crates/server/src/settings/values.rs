@@ -232,6 +232,14 @@ impl Settings {
         }
     }
 
+    /// The limits up to which Redis would keep a sorted set as a listpack.
+    pub(crate) fn sorted_set_limits(&self) -> mneme_collections::SortedSetLimits {
+        mneme_collections::SortedSetLimits {
+            entries: self.count(Key::SortedSetEntries),
+            value: self.count(Key::SortedSetValue),
+        }
+    }
+
     /// The size limits of requests.
     pub(crate) fn limits(&self) -> RequestLimits {
         RequestLimits {

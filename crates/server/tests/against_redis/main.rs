@@ -16,6 +16,7 @@ mod keys;
 mod lists;
 mod pubsub;
 mod sets;
+mod sorted_sets;
 mod strings;
 mod texts;
 mod transactions;
@@ -47,7 +48,7 @@ fn normalised(command: &Command, reply: Reply) -> Reply {
 }
 
 /// Commands whose replies have no order, or one that may differ.
-const UNORDERED: [&[u8]; 13] = [
+const UNORDERED: [&[u8]; 15] = [
     b"HGETALL",
     b"HKEYS",
     b"HVALS",
@@ -61,6 +62,8 @@ const UNORDERED: [&[u8]; 13] = [
     b"SRANDMEMBER",
     b"SSCAN",
     b"SUNION",
+    b"ZRANDMEMBER",
+    b"ZSCAN",
 ];
 
 /// The reply to such a command, with its items or pairs of items sorted.
@@ -68,7 +71,11 @@ fn in_order(name: &[u8], reply: Reply) -> Reply {
     match reply {
         // A cursor and the keys found.
         Reply::Array(items) if name.ends_with(b"SCAN") && items.len() == 2 => {
-            let width = if name == b"HSCAN" { 2 } else { 1 };
+            let width = if matches!(name, b"HSCAN" | b"ZSCAN") {
+                2
+            } else {
+                1
+            };
             let found = sorted(items[1].items(), width);
             Reply::Array(vec![items[0].clone(), found])
         }
@@ -138,6 +145,7 @@ fn command() -> impl Strategy<Value = Command> {
         6 => hashes::command(),
         7 => sets::command(),
         6 => lists::command(),
+        8 => sorted_sets::command(),
         2 => connection::command(),
         2 => transactions::command(),
     ]

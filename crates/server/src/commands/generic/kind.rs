@@ -1,7 +1,7 @@
 //! `TYPE key`: what kind of value a key holds.
 
 use crate::command::*;
-use mneme_collections::{HASH, LIST, SET};
+use mneme_collections::{HASH, LIST, SET, SORTED_SET};
 use mneme_log::ValueKind;
 
 pub(super) static TYPE: Command = Command {
@@ -29,6 +29,7 @@ pub(super) fn type_name(kind: ValueKind) -> &'static str {
         HASH => "hash",
         SET => "set",
         LIST => "list",
+        SORTED_SET => "zset",
         _ => "string",
     }
 }

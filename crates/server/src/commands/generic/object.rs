@@ -8,7 +8,9 @@
 use crate::command::*;
 use crate::commands::help;
 use crate::resp::parse_i64;
-use mneme_collections::{HASH, LARGE_HASH, LARGE_SET, LIST, PackedHash, PackedSet, SET};
+use mneme_collections::{
+    HASH, LARGE_HASH, LARGE_SET, LIST, PackedHash, PackedSet, PackedSortedSet, SET, SORTED_SET,
+};
 use mneme_log::Stored;
 
 pub(super) static OBJECT: Command = Command {
@@ -33,7 +35,7 @@ const PLAIN: Command = Command {
 
 static ENCODING: Command = Command {
     name: "object|encoding",
-    summary: "Returns how Redis would keep the value: int, embstr, raw, listpack, intset, hashtable or quicklist",
+    summary: "Returns how Redis would keep the value: int, embstr, raw, listpack, intset, hashtable, quicklist or skiplist",
     run: |call| {
         let key = call.args.at(2);
         let encoding = call
@@ -101,6 +103,8 @@ fn encoding(stored: Stored<'_>) -> Result<&'static str, Failure> {
         SET if PackedSet::read(value)?.is_table() => "hashtable",
         SET => "intset",
         LIST => "quicklist",
+        SORTED_SET if PackedSortedSet::read(value)?.is_skiplist() => "skiplist",
+        SORTED_SET => "listpack",
         _ => encoding_of_string(value),
     })
 }

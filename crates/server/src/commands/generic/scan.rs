@@ -92,7 +92,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
 }
 
 /// The options after the cursor of `SCAN` and related commands.
-pub(in crate::commands) struct ScanOptions<'a> {
+pub(crate) struct ScanOptions<'a> {
     /// The pattern to match; `None` for all.
     pub pattern: Option<&'a [u8]>,
     /// The number of keys wanted, at least 1.
@@ -131,7 +131,7 @@ impl<'a> ScanOptions<'a> {
 
 /// Parses a cursor as Redis does, with the permissiveness of C's `strtoul`: a sign, leading zeros,
 /// and empty text for the beginning.
-pub(in crate::commands) fn cursor(text: &[u8]) -> Option<u64> {
+pub(crate) fn cursor(text: &[u8]) -> Option<u64> {
     let (is_negative, digits) = match text {
         [] => return Some(0),
         [b'-', digits @ ..] => (true, digits),

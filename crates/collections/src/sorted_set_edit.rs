@@ -1,0 +1,492 @@
+//! Changes of a small sorted set: an image of its own, which becomes the new one.
+
+use std::ops::Range;
+
+use mneme_log::{Decision, Elements, MAX_VALUE};
+
+use crate::error::{CollectionError, Damage, EditError};
+use crate::listpack::{self, EMPTY, Encoded};
+use crate::packed_sorted_set::{FORM, PACKED, PackedSortedSet, SKIPLIST};
+use crate::score::ScoreText;
+
+/// Up to where Redis keeps a sorted set as a listpack: `zset-max-listpack-entries` and
+/// `zset-max-listpack-value`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SortedSetLimits {
+    /// Members.
+    pub entries: usize,
+    /// Bytes of a member.
+    pub value: usize,
+}
+
+impl Default for SortedSetLimits {
+    /// What Redis 7.0 has without a setting.
+    fn default() -> Self {
+        SortedSetLimits {
+            entries: 128,
+            value: 64,
+        }
+    }
+}
+
+/// A sorted set in one image that is changed. A change that fails leaves it as it was.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SortedSetEdit {
+    image: Vec<u8>,
+    /// Bytes of the longest member that was added; `None`: none was.
+    longest: Option<usize>,
+    /// What was changed, in order; `None`: nobody asks.
+    changes: Option<Vec<(Vec<u8>, Option<f64>)>>,
+    /// The set has become another one, too.
+    is_whole: bool,
+    is_changed: bool,
+}
+
+impl Default for SortedSetEdit {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SortedSetEdit {
+    /// A sorted set without members. O(1).
+    #[must_use]
+    pub fn new() -> SortedSetEdit {
+        SortedSetEdit {
+            image: [&[PACKED][..], &EMPTY].concat(),
+            longest: None,
+            changes: None,
+            is_whole: false,
+            is_changed: false,
+        }
+    }
+
+    /// A copy of the sorted set that `image` is. O(bytes).
+    ///
+    /// # Errors
+    /// It is none, by its head or its end.
+    pub fn of(image: &[u8]) -> Result<SortedSetEdit, Damage> {
+        PackedSortedSet::read(image)?;
+        // A member more usually fits without another copy.
+        let mut copy = Vec::with_capacity(image.len() + 64);
+        copy.extend_from_slice(image);
+        Ok(SortedSetEdit {
+            image: copy,
+            ..SortedSetEdit::new()
+        })
+    }
+
+    /// A sorted set of these members, each with its score: as Redis would keep it. Of a member that
+    /// is there several times, the last score counts. O(members log members).
+    ///
+    /// # Errors
+    /// A score is not a number, or the image would be too long.
+    pub fn of_all<M: AsRef<[u8]> + Ord>(
+        members: impl IntoIterator<Item = (M, f64)>,
+        limits: SortedSetLimits,
+    ) -> Result<SortedSetEdit, EditError> {
+        let mut members: Vec<(M, f64)> = members.into_iter().collect();
+        // Stable: of equal ones the last stays the last.
+        members.sort_by(|(one, _), (other, _)| one.cmp(other));
+        members.reverse();
+        members.dedup_by(|(one, _), (other, _)| one.as_ref() == other.as_ref());
+        for (_, score) in &mut members {
+            *score = sound(*score)?;
+        }
+        members.sort_by(|(one, score), (other, of_other)| {
+            score.total_cmp(of_other).then_with(|| one.cmp(other))
+        });
+        let mut image = vec![PACKED];
+        image.extend_from_slice(&EMPTY[..listpack::HEAD]);
+        let mut longest = 0;
+        for (member, score) in &members {
+            let member = member.as_ref();
+            longest = longest.max(member.len());
+            check_len(image.len().saturating_add(member.len()))?;
+            Encoded::of(member).append_to(&mut image);
+            Encoded::of(ScoreText::of(*score).bytes()).append_to(&mut image);
+        }
+        image.push(EMPTY[listpack::HEAD]);
+        let mut set = SortedSetEdit {
+            image,
+            longest: Some(longest),
+            is_changed: true,
+            ..SortedSetEdit::new()
+        };
+        set.finish(Some(2 * members.len()));
+        set.convert(limits)?;
+        Ok(set)
+    }
+
+    /// Lets `change` change the sorted set that a key holds, which is empty if there is none, and
+    /// say whether it has: what to do with the key, for an update of the store. A set that is empty
+    /// afterwards is removed. In `elements` goes what was changed, for an update that takes it.
+    /// O(bytes).
+    ///
+    /// # Errors
+    /// The image is damaged; those of `change`.
+    pub fn decide<R, E: From<CollectionError>>(
+        old: Option<&[u8]>,
+        elements: Option<&mut Elements>,
+        change: impl FnOnce(&mut SortedSetEdit) -> Result<(R, bool), E>,
+    ) -> Result<(R, Decision), E> {
+        let set = old.map_or(Ok(SortedSetEdit::new()), SortedSetEdit::of);
+        let mut set = set.map_err(CollectionError::from)?;
+        let elements = elements.filter(|elements| elements.are_wanted());
+        if elements.is_some() {
+            set.changes = Some(Vec::new());
+        }
+        let (result, is_changed) = change(&mut set)?;
+        let decision = if !is_changed {
+            Decision::Keep
+        } else if set.read().map_err(CollectionError::from)?.is_empty() {
+            Decision::Remove
+        } else {
+            if let Some(elements) = elements.filter(|_| !set.is_whole) {
+                for (member, score) in set.changes.iter().flatten() {
+                    match score {
+                        Some(score) => elements.set(member, ScoreText::of(*score).bytes()),
+                        None => elements.remove(member),
+                    }
+                }
+            }
+            Decision::Replace(set.into_image())
+        };
+        Ok((result, decision))
+    }
+
+    /// The set as it is now. O(1).
+    ///
+    /// # Errors
+    /// The image is damaged.
+    pub fn read(&self) -> Result<PackedSortedSet<'_>, Damage> {
+        PackedSortedSet::read(&self.image)
+    }
+
+    /// Whether a member was added, moved or removed, if only for a time.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    /// The image. O(1).
+    #[must_use]
+    pub fn into_image(self) -> Vec<u8> {
+        self.image
+    }
+
+    /// Gives `member` this score. Returns the one that it had. O(bytes).
+    ///
+    /// # Errors
+    /// The score is not a number; the image is damaged, or would be too long.
+    pub fn set(&mut self, member: &[u8], score: f64) -> Result<Option<f64>, EditError> {
+        let score = sound(score)?;
+        check_len(self.image.len().saturating_add(member.len()))?;
+        let set = self.read()?;
+        let count = set.listpack_len();
+        let (before, old) = match set.find(member)? {
+            Some(found) => (Some(found.score()?), found.member.begin..found.score.end),
+            None => (None, 0..0),
+        };
+        if before == Some(score) {
+            return Ok(before);
+        }
+        let mut place = set.place_of(member, score)?;
+        let text = ScoreText::of(score);
+        let (name, number) = (Encoded::of(member), Encoded::of(text.bytes()));
+        let mut entries = Vec::with_capacity(name.entry_len() + number.entry_len());
+        name.append_to(&mut entries);
+        number.append_to(&mut entries);
+        if before.is_some() {
+            self.image.drain(old.start + FORM..old.end + FORM);
+            if place >= old.end {
+                place -= old.len();
+            }
+        }
+        let at = place + FORM;
+        self.image.splice(at..at, entries);
+        self.finish(match before {
+            Some(_) => count,
+            None => count.map(|count| count + 2),
+        });
+        if before.is_none() {
+            self.longest = self.longest.max(Some(member.len()));
+        }
+        self.note(member, Some(score));
+        Ok(before)
+    }
+
+    /// Removes `member`. Returns the score that it had. O(bytes).
+    ///
+    /// # Errors
+    /// The image is damaged.
+    pub fn remove(&mut self, member: &[u8]) -> Result<Option<f64>, EditError> {
+        let set = self.read()?;
+        let count = set.listpack_len();
+        let Some(found) = set.find(member)? else {
+            return Ok(None);
+        };
+        let score = found.score()?;
+        let entries = found.member.begin + FORM..found.score.end + FORM;
+        self.image.drain(entries);
+        self.finish(count.map(|count| count.saturating_sub(2)));
+        self.note(member, None);
+        Ok(Some(score))
+    }
+
+    /// Removes the members at these positions. How many there were. O(bytes).
+    ///
+    /// # Errors
+    /// The image is damaged.
+    pub fn remove_positions(&mut self, positions: Range<u64>) -> Result<u64, EditError> {
+        let mut removed = Vec::new();
+        let set = self.read()?;
+        set.walk(positions.clone(), false, |scored| {
+            removed.push(scored.member.to_vec());
+            Ok::<_, Damage>(true)
+        })?;
+        let count = set.listpack_len();
+        let (begin, end) = (set.begin_of(positions.start)?, set.begin_of(positions.end)?);
+        if removed.is_empty() {
+            return Ok(0);
+        }
+        self.image.drain(begin + FORM..end + FORM);
+        self.finish(count.map(|count| count.saturating_sub(2 * removed.len())));
+        for member in &removed {
+            self.note(member, None);
+        }
+        Ok(removed.len() as u64)
+    }
+
+    /// Makes it a skiplist if Redis would: a member was added here, and the set has more of them
+    /// than that, or one that was added is longer. It stays one. O(1) for most.
+    ///
+    /// # Errors
+    /// The image is damaged.
+    pub fn convert(&mut self, limits: SortedSetLimits) -> Result<(), Damage> {
+        let Some(longest) = self.longest else {
+            return Ok(());
+        };
+        if self.image.first() == Some(&PACKED)
+            && (longest > limits.value || self.read()?.len()? > limits.entries as u64)
+        {
+            self.image[0] = SKIPLIST;
+            self.is_whole = true;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, member: &[u8], score: Option<f64>) {
+        self.is_changed = true;
+        if let Some(changes) = &mut self.changes {
+            changes.push((member.to_vec(), score));
+        }
+    }
+
+    fn finish(&mut self, count: Option<usize>) {
+        listpack::finish(&mut self.image[FORM..], count);
+    }
+}
+
+/// The score as it is kept: -0 is 0.
+fn sound(score: f64) -> Result<f64, EditError> {
+    match score.is_nan() {
+        true => Err(EditError::NotANumber),
+        false => Ok(score + 0.0),
+    }
+}
+
+/// Refuses an image that no record holds. Heads of entries come to a few bytes more, which the
+/// store refuses.
+fn check_len(bytes: usize) -> Result<(), EditError> {
+    match bytes <= MAX_VALUE {
+        true => Ok(()),
+        false => Err(EditError::TooLong(bytes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ops::Bound;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::sorted_range::SortedRange;
+
+    fn sorted(model: &BTreeMap<Vec<u8>, f64>) -> Vec<(Vec<u8>, f64)> {
+        let mut all: Vec<_> = model.iter().map(|(m, s)| (m.clone(), *s)).collect();
+        all.sort_by(|(m, s), (n, t)| s.total_cmp(t).then_with(|| m.cmp(n)));
+        all
+    }
+
+    fn all(set: &SortedSetEdit) -> Vec<(Vec<u8>, f64)> {
+        let set = set.read().unwrap();
+        let all = set.all().map(|scored| scored.unwrap());
+        all.map(|scored| (scored.member.to_vec(), scored.score().unwrap()))
+            .collect()
+    }
+
+    fn score() -> impl Strategy<Value = f64> {
+        prop_oneof![
+            6 => (-5..5i8).prop_map(f64::from),
+            2 => (-40..40i8).prop_map(|number| f64::from(number) / 8.0),
+            1 => prop_oneof![Just(f64::INFINITY), Just(f64::NEG_INFINITY), Just(-0.0), Just(1e300)],
+        ]
+    }
+
+    fn member() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            (0..30u8).prop_map(|number| number.to_string().into_bytes()),
+            (0..30u8).prop_map(|number| format!("m{number}").into_bytes()),
+            Just(vec![b'l'; 200]),
+            Just(Vec::new()),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_packed_sorted_set_holds_what_a_map_holds(
+            ops in proptest::collection::vec((0..8u8, member(), score(), score(), 0..60u64), 1..150),
+        ) {
+            let (mut set, mut model) = (SortedSetEdit::new(), BTreeMap::new());
+            for (what, member, number, other, at) in ops {
+                match what {
+                    0..5 => {
+                        let before = set.set(&member, number).unwrap();
+                        prop_assert_eq!(before, model.insert(member.clone(), number + 0.0));
+                    }
+                    5 | 6 => {
+                        let before = set.remove(&member).unwrap();
+                        prop_assert_eq!(before, model.remove(&member));
+                    }
+                    _ => {
+                        let gone = sorted(&model);
+                        let gone: Vec<_> = gone.into_iter().skip(at as usize).take(3).collect();
+                        let removed = set.remove_positions(at..at + 3).unwrap();
+                        prop_assert_eq!(removed, gone.len() as u64);
+                        model.retain(|member, _| gone.iter().all(|(other, _)| other != member));
+                    }
+                }
+                let read = set.read().unwrap();
+                read.check().unwrap();
+                let expected = sorted(&model);
+                prop_assert_eq!(&all(&set), &expected);
+                prop_assert_eq!(read.len().unwrap(), expected.len() as u64);
+                let rank = expected.iter().position(|(m, _)| *m == member);
+                let rank = rank.map(|rank| (rank as u64, expected[rank].1));
+                prop_assert_eq!(read.rank(&member).unwrap(), rank);
+                prop_assert_eq!(read.score(&member).unwrap(), model.get(&member).copied());
+                for (low, high) in [
+                    (Bound::Included(number), Bound::Included(other)),
+                    (Bound::Excluded(number), Bound::Included(other)),
+                    (Bound::Included(number), Bound::Excluded(other)),
+                    (Bound::Unbounded, Bound::Excluded(other)),
+                ] {
+                    let positions = read.positions(&SortedRange::Scores(low, high)).unwrap();
+                    let within = |score: &f64| match (low, high) {
+                        (Bound::Included(low), Bound::Included(high)) => (low..=high).contains(score),
+                        (Bound::Included(low), Bound::Excluded(high)) => (low..high).contains(score),
+                        (_, Bound::Included(high)) => *score > number && *score <= high,
+                        (_, Bound::Excluded(high)) => *score < high,
+                        _ => true,
+                    };
+                    let expected: Vec<_> = expected.iter().filter(|(_, s)| within(s)).collect();
+                    let mut found = Vec::new();
+                    read.walk(positions, true, |scored| {
+                        found.insert(0, (scored.member.to_vec(), scored.score()?));
+                        Ok::<_, Damage>(true)
+                    }).unwrap();
+                    prop_assert!(found.iter().eq(expected));
+                }
+            }
+            let of_all = SortedSetEdit::of_all(model.clone(), SortedSetLimits::default()).unwrap();
+            prop_assert_eq!(all(&of_all), sorted(&model));
+            of_all.read().unwrap().check().unwrap();
+        }
+
+        #[test]
+        fn a_damaged_sorted_set_is_an_error_and_never_a_panic(
+            byte in any::<prop::sample::Index>(),
+            value in any::<u8>(),
+        ) {
+            let members = (0..20u8).map(|n| (vec![b'm', n], f64::from(n) / 3.0));
+            let set = SortedSetEdit::of_all(members, SortedSetLimits::default()).unwrap();
+            let mut image = set.into_image();
+            let at = byte.index(image.len());
+            image[at] = value;
+            if let Ok(mut set) = SortedSetEdit::of(&image) {
+                let read = set.read().unwrap();
+                let _ = (read.check(), read.len(), read.rank(b"m\x07"), read.scan(0, 5));
+                let range = SortedRange::Scores(Bound::Included(1.0), Bound::Included(5.0));
+                let _ = read.positions(&range);
+                let _ = set.set(b"m\x07", 2.5);
+                let _ = set.remove_positions(3..9);
+                let _ = set.remove(b"m\x01");
+            }
+        }
+    }
+
+    #[test]
+    fn members_of_one_score_are_in_the_order_of_their_bytes() {
+        let mut set = SortedSetEdit::new();
+        for member in ["b", "10", "a", "9", "", "ab"] {
+            set.set(member.as_bytes(), 1.0).unwrap();
+        }
+        let members: Vec<_> = all(&set).into_iter().map(|(member, _)| member).collect();
+        let expected: [&[u8]; 6] = [b"", b"10", b"9", b"a", b"ab", b"b"];
+        assert_eq!(members, expected);
+        let range = |low, high| {
+            set.read()
+                .unwrap()
+                .positions(&SortedRange::Members(low, high))
+        };
+        let of = |low, high| range(low, high).unwrap();
+        assert_eq!(of(Bound::Unbounded, Bound::Unbounded), 0..6);
+        assert_eq!(of(Bound::Included(b"a"), Bound::Excluded(b"b")), 3..5);
+        assert_eq!(of(Bound::Excluded(b"a"), Bound::Included(b"b")), 4..6);
+        assert_eq!(of(Bound::Included(b"b"), Bound::Included(b"a")), 0..0);
+        assert_eq!(set.set(b"x", f64::NAN), Err(EditError::NotANumber));
+        assert_eq!(
+            set.read().unwrap().positions(&SortedRange::Ranks(-2, -1)),
+            Ok(4..6)
+        );
+        assert_eq!(
+            set.read().unwrap().positions(&SortedRange::Ranks(2, 100)),
+            Ok(2..6)
+        );
+        assert_eq!(
+            set.read().unwrap().positions(&SortedRange::Ranks(4, 2)),
+            Ok(0..0)
+        );
+    }
+
+    #[test]
+    fn a_set_that_was_too_large_once_stays_a_skiplist() {
+        let limits = SortedSetLimits {
+            entries: 2,
+            value: 4,
+        };
+        let mut set = SortedSetEdit::new();
+        for (member, is_skiplist) in [("a", false), ("b", false), ("c", true)] {
+            set.set(member.as_bytes(), 1.0).unwrap();
+            set.convert(limits).unwrap();
+            assert_eq!(set.read().unwrap().is_skiplist(), is_skiplist);
+        }
+        set.remove(b"a").unwrap();
+        set.remove(b"b").unwrap();
+        let mut set = SortedSetEdit::of(&set.into_image()).unwrap();
+        assert!(set.read().unwrap().is_skiplist());
+        set.set(b"c", 5.0).unwrap();
+        let mut long = SortedSetEdit::new();
+        long.set(b"12345", 1.0).unwrap();
+        let mut kept = SortedSetEdit::of(&long.clone().into_image()).unwrap();
+        long.convert(limits).unwrap();
+        assert!(long.read().unwrap().is_skiplist());
+        // As in Redis, another score of a member that is there makes none.
+        kept.set(b"12345", 2.0).unwrap();
+        kept.convert(limits).unwrap();
+        assert!(!kept.read().unwrap().is_skiplist());
+    }
+}

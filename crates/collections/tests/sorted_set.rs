@@ -1,0 +1,251 @@
+//! Sorted sets of a store: answers equal a model's, and changes by several threads are atomic.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use mneme_collections::{
+    CollectionError, EditError, Hash, SORTED_SET, SortedRange, SortedSet, SortedSetLimits,
+    check_while,
+};
+use mneme_log::{LogStore, UpdatePolicy};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InPlace];
+
+fn store(policy: UpdatePolicy) -> LogStore {
+    let builder = LogStore::builder().capacity(64 << 20).update_policy(policy);
+    builder.open_private().unwrap()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(Vec<u8>, f64),
+    SetMany(Vec<(Vec<u8>, f64)>),
+    Increment(Vec<u8>, f64),
+    Remove(Vec<u8>),
+    RemoveScores(f64, f64),
+    RemoveRanks(i64, i64),
+    Pop(u64, bool),
+}
+
+fn member() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        6 => (0..40u8).prop_map(|i| format!("m{i}").into_bytes()),
+        1 => (60..70usize).prop_map(|len| vec![b'l'; len]),
+    ]
+}
+
+fn score() -> impl Strategy<Value = f64> {
+    (-20..20i8).prop_map(|number| f64::from(number) / 4.0)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (member(), score()).prop_map(|(m, s)| Step::Set(m, s)),
+        3 => vec((member(), score()), 0..30).prop_map(Step::SetMany),
+        2 => (member(), score()).prop_map(|(m, s)| Step::Increment(m, s)),
+        3 => member().prop_map(Step::Remove),
+        1 => (score(), score()).prop_map(|(low, high)| Step::RemoveScores(low, high)),
+        1 => (-9..9i64, -9..9i64).prop_map(|(low, high)| Step::RemoveRanks(low, high)),
+        1 => (0..4u64, any::<bool>()).prop_map(|(count, is_last)| Step::Pop(count, is_last)),
+    ]
+}
+
+type Model = BTreeMap<Vec<u8>, f64>;
+
+fn in_order(model: &Model) -> Vec<(Vec<u8>, f64)> {
+    let mut all: Vec<_> = model.iter().map(|(m, s)| (m.clone(), *s)).collect();
+    all.sort_by(|(m, s), (n, t)| s.total_cmp(t).then_with(|| m.cmp(n)));
+    all
+}
+
+/// Takes the step in both, and compares what they return.
+fn take(step: Step, set: SortedSet<'_, '_>, model: &mut Model) {
+    match step {
+        Step::Set(member, score) => {
+            let is_new = set.set(&member, score).unwrap();
+            assert_eq!(is_new, model.insert(member, score).is_none());
+        }
+        Step::SetMany(members) => {
+            let named: Vec<_> = members.iter().map(|(m, s)| (&m[..], *s)).collect();
+            let before = model.len();
+            let added = set.set_many(&named).unwrap();
+            model.extend(members);
+            assert_eq!(added, model.len() - before);
+        }
+        Step::Increment(member, by) => {
+            let sum = model.entry(member.clone()).or_default();
+            *sum += by;
+            assert_eq!(set.increment(&member, by).unwrap(), *sum);
+        }
+        Step::Remove(member) => {
+            let removed = set.remove(&member).unwrap();
+            assert_eq!(removed, model.remove(&member).is_some());
+        }
+        Step::RemoveScores(low, high) => {
+            let before = model.len();
+            model.retain(|_, score| *score < low || *score >= high);
+            let range = SortedRange::Scores(Bound::Included(low), Bound::Excluded(high));
+            let removed = set.remove_range(&range).unwrap();
+            assert_eq!(removed as usize, before - model.len());
+        }
+        Step::RemoveRanks(low, high) => {
+            let all = in_order(model);
+            let at = |end: i64| if end < 0 { all.len() as i64 + end } else { end };
+            let mut removed = 0;
+            for (position, (member, _)) in all.iter().enumerate() {
+                if (at(low)..=at(high)).contains(&(position as i64)) {
+                    model.remove(member);
+                    removed += 1;
+                }
+            }
+            let range = SortedRange::Ranks(low, high);
+            assert_eq!(set.remove_range(&range).unwrap(), removed);
+        }
+        Step::Pop(count, is_last) => {
+            let popped = match is_last {
+                true => set.pop_last(count).unwrap(),
+                false => set.pop_first(count).unwrap(),
+            };
+            let mut all = in_order(model);
+            if is_last {
+                all.reverse();
+            }
+            all.truncate(count as usize);
+            all.iter().for_each(|(member, _)| {
+                model.remove(member);
+            });
+            let popped: Vec<_> = popped.iter().map(|(m, s)| (m.to_vec(), s)).collect();
+            assert_eq!(popped, all);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn answers_equal_a_model(
+        steps in vec(step(), 1..120),
+        wanted in member(),
+        in_place in any::<bool>(),
+    ) {
+        let store = store(POLICIES[usize::from(in_place)]);
+        let set = SortedSet::of(&store, b"set").unwrap();
+        let mut model = Model::new();
+        for step in steps {
+            take(step, set, &mut model);
+            prop_assert_eq!(set.len().unwrap(), model.len() as u64);
+            prop_assert_eq!(set.is_empty().unwrap(), model.is_empty());
+        }
+        let expected = in_order(&model);
+        prop_assert_eq!(set.score(&wanted).unwrap(), model.get(&wanted).copied());
+        let rank = expected.iter().position(|(member, _)| *member == wanted);
+        prop_assert_eq!(set.rank(&wanted).unwrap(), rank.map(|rank| rank as u64));
+        for is_reverse in [false, true] {
+            let found = set.range(&SortedRange::Ranks(0, -1), is_reverse).unwrap();
+            let mut found: Vec<_> = found.iter().map(|(m, s)| (m.to_vec(), s)).collect();
+            if is_reverse {
+                found.reverse();
+            }
+            prop_assert_eq!(&found, &expected);
+        }
+        let above = SortedRange::Scores(Bound::Excluded(0.0), Bound::Unbounded);
+        let count = model.values().filter(|score| **score > 0.0).count();
+        prop_assert_eq!(set.count(&above).unwrap(), count as u64);
+        let (mut scanned, mut cursor) = (Model::new(), 0);
+        loop {
+            let (members, next) = set.scan(cursor, 7).unwrap();
+            scanned.extend(members.iter().map(|(member, score)| (member.to_vec(), score)));
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        prop_assert_eq!(scanned, model);
+        prop_assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_change_that_fails_has_changed_nothing() {
+    let store = store(UpdatePolicy::Append);
+    let set = SortedSet::of(&store, b"set").unwrap();
+    set.set(b"a", f64::INFINITY).unwrap();
+    let failed = set.increment(b"a", f64::NEG_INFINITY);
+    let is_nan =
+        |error: CollectionError| matches!(error, CollectionError::Edit(EditError::NotANumber));
+    assert!(failed.is_err_and(is_nan));
+    let failed = set.set_many(&[(b"b", 1.0), (b"c", f64::NAN)]);
+    assert!(failed.is_err_and(is_nan));
+    assert_eq!(set.len().unwrap(), 1);
+    store.put(b"string", b"text").unwrap();
+    let string = SortedSet::of(&store, b"string").unwrap();
+    assert!(matches!(string.len(), Err(CollectionError::WrongKind(_))));
+    assert!(matches!(
+        string.set(b"a", 1.0),
+        Err(CollectionError::WrongKind(_))
+    ));
+    let hash = Hash::of(&store, b"set").unwrap();
+    assert!(matches!(hash.len(), Err(CollectionError::WrongKind(_))));
+    let removed = set.remove(b"a").unwrap();
+    assert!(removed && !store.contains(b"set").unwrap());
+}
+
+#[test]
+fn changes_by_several_threads_are_atomic() {
+    for policy in POLICIES {
+        let store = store(policy);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let store = &store;
+                scope.spawn(move || {
+                    let set = SortedSet::of(store, b"set").unwrap();
+                    for i in 0..300 {
+                        set.increment(b"sum", 1.0).unwrap();
+                        let member = format!("{thread}-{}", i % 50);
+                        set.set(member.as_bytes(), f64::from(i)).unwrap();
+                    }
+                });
+            }
+        });
+        let set = SortedSet::of(&store, b"set").unwrap();
+        assert_eq!(set.score(b"sum").unwrap(), Some(900.0));
+        assert_eq!(set.len().unwrap(), 151);
+        assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn damage_is_reported_with_its_key() {
+    let store = store(UpdatePolicy::Append);
+    let set = SortedSet::of(&store, b"set").unwrap();
+    let limits = SortedSetLimits {
+        entries: 1,
+        value: 9,
+    };
+    set.limits(limits)
+        .set_many(&[(b"a", 1.0), (b"b", 2.0)])
+        .unwrap();
+    let database = store.database(0).unwrap();
+    let mut image = database
+        .get_kind(b"set", SORTED_SET)
+        .unwrap()
+        .unwrap()
+        .to_vec();
+    // The first member's score.
+    let at = image.len() - 6;
+    assert_eq!(image[at..], [1, 1, 0x81, b'b', 2, 2, 1, 0xff][2..]);
+    image[10] = 3;
+    store
+        .transaction(|t| {
+            let mut records = t.database(0)?;
+            records.put_kind(b"set", &image, SORTED_SET, mneme_log::Expiry::Never)
+        })
+        .unwrap();
+    let problems = check_while(&store, &|| true).unwrap();
+    assert_eq!(problems.len(), 1);
+    assert!(problems[0].contains("sorted set \"set\""), "{problems:?}");
+}

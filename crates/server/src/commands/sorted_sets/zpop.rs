@@ -1,0 +1,220 @@
+//! `ZPOPMIN`, `ZPOPMAX key [count]`, `ZMPOP numkeys key [key ...] MIN|MAX [COUNT count]`: remove
+//! members from an end and return them.
+
+use super::arguments::{header, member};
+use crate::command::*;
+use crate::keyspace::Keyspace;
+use crate::resp::{Protocol, Reply, parse_i64};
+use mneme_collections::ScoredMembers;
+use mneme_log::Updated;
+
+pub(super) static ZPOPMIN: Command = Command {
+    name: "zpopmin",
+    summary: "Removes the members of a sorted set with the lowest scores and returns them",
+    since: "5.0.0",
+    complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
+    arity: -2,
+    flags: &[Flag::Write, Flag::Fast],
+    keys: &[KeySpec::first(&[
+        KeyFlag::ReadWrite,
+        KeyFlag::Access,
+        KeyFlag::Delete,
+    ])],
+    arguments: &[
+        Argument::key("key"),
+        Argument::new("count", Kind::Integer).optional(),
+    ],
+    run: |call| pop_one(call, false),
+    ..Command::SORTED_SET
+};
+
+pub(super) static ZPOPMAX: Command = Command {
+    name: "zpopmax",
+    summary: "Removes the members of a sorted set with the highest scores and returns them",
+    since: "5.0.0",
+    complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
+    arity: -2,
+    flags: &[Flag::Write, Flag::Fast],
+    keys: &[KeySpec::first(&[
+        KeyFlag::ReadWrite,
+        KeyFlag::Access,
+        KeyFlag::Delete,
+    ])],
+    arguments: &[
+        Argument::key("key"),
+        Argument::new("count", Kind::Integer).optional(),
+    ],
+    run: |call| pop_one(call, true),
+    ..Command::SORTED_SET
+};
+
+pub(super) static ZMPOP: Command = Command {
+    name: "zmpop",
+    summary: "Removes members from an end of the first of several sorted sets that is there",
+    since: "7.0.0",
+    complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
+    arity: -4,
+    flags: &[Flag::Write, Flag::MovableKeys],
+    keys: &[KeySpec {
+        begin: Begin::Index(1),
+        find: Find::Count {
+            count: 0,
+            first: 1,
+            step: 1,
+        },
+        ..KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Delete])
+    }],
+    arguments: &[
+        Argument::new("numkeys", Kind::Integer),
+        Argument::key("key").multiple(),
+        Argument::one_of(
+            "where",
+            &[Argument::word("min", "MIN"), Argument::word("max", "MAX")],
+        ),
+        Argument::new("count", Kind::Integer)
+            .after("COUNT")
+            .optional(),
+    ],
+    run: pop_of_several,
+    ..Command::SORTED_SET
+};
+
+/// Removes up to `count` members from an end of the sorted set under `key` and returns them from
+/// there on. `None`: there is none.
+pub(crate) fn pop(
+    keyspace: &mut Keyspace<'_>,
+    key: &[u8],
+    count: u64,
+    is_max: bool,
+) -> Result<Option<ScoredMembers>, Failure> {
+    let (members, updated) = keyspace.update_sorted_set(key, |set| {
+        let members = set.pop(count, is_max)?;
+        let is_changed = !members.is_empty();
+        Ok((members, is_changed))
+    })?;
+    if !members.is_empty() {
+        let event = if is_max { "zpopmax" } else { "zpopmin" };
+        keyspace.notify(EventClass::SortedSet, event, key);
+        if updated == Updated::Removed {
+            keyspace.notify(EventClass::Generic, "del", key);
+        }
+    }
+    Ok((updated != Updated::Absent).then_some(members))
+}
+
+fn pop_one(call: &mut Call<'_>, is_max: bool) -> Outcome {
+    let count = match call.args.len() {
+        2 => None,
+        3 => Some(positive(
+            call.args.at(2),
+            "ERR value is out of range, must be positive",
+        )?),
+        _ => return Err(Failure::Syntax),
+    };
+    let members = pop(
+        &mut call.keyspace,
+        call.args.at(1),
+        count.unwrap_or(1),
+        is_max,
+    )?;
+    // One that was not asked for by a number is no array of its own.
+    let protocol = match count {
+        Some(_) => call.client.protocol,
+        None => Protocol::Resp2,
+    };
+    let members = members.unwrap_or_default();
+    header(&mut call.reply, protocol, members.len(), true);
+    for (name, score) in members.iter() {
+        member(&mut call.reply, protocol, name, Some(score));
+    }
+    Ok(())
+}
+
+fn pop_of_several(call: &mut Call<'_>) -> Outcome {
+    let Several {
+        keys,
+        is_max,
+        count,
+    } = Several::of(call, 1)?;
+    let database = call.keyspace.number();
+    let named: Vec<(usize, &[u8])> = keys.iter().map(|key| (database, *key)).collect();
+    let popped = call.keyspace.atomically_on(&named, |keyspace| {
+        for key in &keys {
+            if let Some(members) = pop(keyspace, key, count, is_max)? {
+                return Ok(Some((*key, members)));
+            }
+        }
+        Ok(None)
+    })?;
+    match popped {
+        Some((key, members)) => popped_of(&mut call.reply, key, &members),
+        None => call.reply.null_array(),
+    }
+    Ok(())
+}
+
+/// What `ZMPOP` is to remove.
+pub(crate) struct Several<'a> {
+    pub keys: Vec<&'a [u8]>,
+    pub is_max: bool,
+    pub count: u64,
+}
+
+impl<'a> Several<'a> {
+    /// Parses the arguments from the number of keys on, which is number `at`.
+    pub fn of(call: &Call<'a>, at: usize) -> Result<Several<'a>, Failure> {
+        let wrong = Failure::other("ERR numkeys should be greater than 0");
+        let number = parse_i64(call.args.at(at)).filter(|number| *number > 0);
+        let number = number.ok_or(wrong)? as usize;
+        let end = at.saturating_add(1).saturating_add(number);
+        if end >= call.args.len() {
+            return Err(Failure::Syntax);
+        }
+        let is_max = match (call.is(end, "MIN"), call.is(end, "MAX")) {
+            (true, _) => false,
+            (_, true) => true,
+            _ => return Err(Failure::Syntax),
+        };
+        let count = match call.args.len() - end {
+            1 => 1,
+            3 if call.is(end + 1, "COUNT") => {
+                let wrong = "ERR count should be greater than 0";
+                match positive(call.args.at(end + 2), wrong)? {
+                    0 => return Err(Failure::other(wrong)),
+                    count => count,
+                }
+            }
+            // A wrong count comes before what follows it.
+            4.. if call.is(end + 1, "COUNT") => {
+                let wrong = "ERR count should be greater than 0";
+                match positive(call.args.at(end + 2), wrong)? {
+                    0 => return Err(Failure::other(wrong)),
+                    _ => return Err(Failure::Syntax),
+                }
+            }
+            _ => return Err(Failure::Syntax),
+        };
+        Ok(Several {
+            keys: (at + 1..end).map(|at| call.args.at(at)).collect(),
+            is_max,
+            count,
+        })
+    }
+}
+
+/// The reply with a key and the members that were removed there.
+pub(crate) fn popped_of(reply: &mut Reply<'_>, key: &[u8], members: &ScoredMembers) {
+    reply.array(2);
+    reply.bulk(key);
+    reply.array(members.len());
+    for (name, score) in members.iter() {
+        reply.array(2);
+        reply.bulk(name);
+        reply.double(score);
+    }
+}
+
+fn positive(text: &[u8], wrong: &'static str) -> Result<u64, Failure> {
+    let number = parse_i64(text).and_then(|number| u64::try_from(number).ok());
+    number.ok_or(Failure::other(wrong))
+}

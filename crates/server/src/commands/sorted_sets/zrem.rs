@@ -1,0 +1,107 @@
+//! `ZREM key member [member ...]`, `ZREMRANGEBYRANK`, `ZREMRANGEBYSCORE`, `ZREMRANGEBYLEX key min
+//! max`: remove members; the last one takes the key with it.
+
+use super::arguments::{RangeOrder, range};
+use crate::command::*;
+use mneme_log::Updated;
+
+pub(super) static ZREM: Command = Command {
+    name: "zrem",
+    summary: "Removes members of a sorted set, and the set with the last of them",
+    since: "1.2.0",
+    complexity: "O(log N) for each member, where N is the number of members; a small set is looked through",
+    arity: -3,
+    flags: &[Flag::Write, Flag::Fast],
+    keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Delete])],
+    arguments: &[
+        Argument::key("key"),
+        Argument::new("member", Kind::String).multiple(),
+    ],
+    run,
+    ..Command::SORTED_SET
+};
+
+pub(super) static ZREMRANGEBYRANK: Command = Command {
+    name: "zremrangebyrank",
+    summary: "Removes the members of a sorted set between two positions",
+    since: "2.0.0",
+    complexity: "O(log N + M) where N is the number of members and M of those that are removed; a small set is looked through",
+    arity: 4,
+    flags: &[Flag::Write],
+    keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Delete])],
+    arguments: &[
+        Argument::key("key"),
+        Argument::new("start", Kind::Integer),
+        Argument::new("stop", Kind::Integer),
+    ],
+    run: |call| remove_range(call, RangeOrder::Rank, "zremrangebyrank"),
+    ..Command::SORTED_SET
+};
+
+pub(super) static ZREMRANGEBYSCORE: Command = Command {
+    name: "zremrangebyscore",
+    summary: "Removes the members of a sorted set between two scores",
+    since: "1.2.0",
+    complexity: "O(log N + M) where N is the number of members and M of those that are removed; a small set is looked through",
+    arity: 4,
+    flags: &[Flag::Write],
+    keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Delete])],
+    arguments: &[
+        Argument::key("key"),
+        Argument::new("min", Kind::Double),
+        Argument::new("max", Kind::Double),
+    ],
+    run: |call| remove_range(call, RangeOrder::Score, "zremrangebyscore"),
+    ..Command::SORTED_SET
+};
+
+pub(super) static ZREMRANGEBYLEX: Command = Command {
+    name: "zremrangebylex",
+    summary: "Removes the members of a sorted set between two texts, if all have the same score",
+    since: "2.8.9",
+    complexity: "O(log N + M) where N is the number of members and M of those that are removed; a small set is looked through",
+    arity: 4,
+    flags: &[Flag::Write],
+    keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Delete])],
+    arguments: &[
+        Argument::key("key"),
+        Argument::new("min", Kind::String),
+        Argument::new("max", Kind::String),
+    ],
+    run: |call| remove_range(call, RangeOrder::Member, "zremrangebylex"),
+    ..Command::SORTED_SET
+};
+
+fn run(call: &mut Call<'_>) -> Outcome {
+    let (key, members) = (call.args.at(1), call.args.from(2));
+    let removed = call.keyspace.update_sorted_set(key, |set| {
+        let mut removed = 0;
+        for member in members.iter() {
+            removed += u64::from(set.remove(member)?.is_some());
+        }
+        Ok((removed, removed > 0))
+    })?;
+    finish(call, removed, "zrem")
+}
+
+fn remove_range(call: &mut Call<'_>, order: RangeOrder, event: &'static str) -> Outcome {
+    let range = range(order, call.args.at(2), call.args.at(3))?;
+    let removed = call.keyspace.update_sorted_set(call.args.at(1), |set| {
+        let positions = set.view()?.positions(&range)?;
+        let removed = set.remove_positions(positions)?;
+        Ok((removed, removed > 0))
+    })?;
+    finish(call, removed, event)
+}
+
+fn finish(call: &mut Call<'_>, (removed, updated): (u64, Updated), event: &'static str) -> Outcome {
+    let key = call.args.at(1);
+    if removed > 0 {
+        call.keyspace.notify(EventClass::SortedSet, event, key);
+        if updated == Updated::Removed {
+            call.keyspace.notify(EventClass::Generic, "del", key);
+        }
+    }
+    call.reply.integer(removed as i64);
+    Ok(())
+}
