@@ -201,6 +201,12 @@ settings! {
     /// segment: they keep copies there of data that they can read again elsewhere. 0 lends nothing.
     /// Fixed when a segment is created.
     LendMemory: "lend-memory", Kind::Size { least: 0, most: i64::MAX }, "0", AtStart;
+    /// Nodes at each end of a list that Redis does not compress. Accepted and without effect: lists
+    /// are not compressed.
+    ListCompressDepth: "list-compress-depth", Kind::Number { least: 0, most: i32::MAX as i64 }, "0", Live;
+    /// Items, or as a negative number a class of bytes, up to which Redis lets a node of a list
+    /// grow. Accepted and without effect.
+    ListNodeSize: "list-max-listpack-size" or "list-max-ziplist-size", Kind::Number { least: i32::MIN as i64, most: i32::MAX as i64 }, "-2", Live;
     /// The most connections; further ones are refused. If the limit on open files is too low and
     /// cannot be raised, the number is lowered at the start, and cannot be set higher.
     MaxClients: "maxclients", Kind::Number { least: 1, most: u32::MAX as i64 }, "10000", Live;
@@ -221,10 +227,10 @@ settings! {
     /// values, and need no password.
     Metrics: "metrics-listen", Kind::Endpoint, "", AtStart;
     /// Which changes of keys are reported on channels, by letters: K on __keyspace@DB__:KEY, E on
-    /// __keyevent@DB__:EVENT; g any key, $ strings, s sets, h hashes, z sorted sets, n new keys, m
-    /// keys that were looked up and are absent; A all but n and m. Nothing if empty. Letters of
-    /// events that do not exist yet are accepted: l, t, d; and x and e, for records that the store
-    /// removes by itself.
+    /// __keyevent@DB__:EVENT; g any key, $ strings, l lists, s sets, h hashes, z sorted sets, n
+    /// new keys, m keys that were looked up and are absent; A all but n and m. Nothing if empty.
+    /// Letters of events that do not exist yet are accepted: t, d; and x and e, for records that
+    /// the store removes by itself.
     NotifyEvents: "notify-keyspace-events", Kind::Events, "", Live;
     /// The TCP port; 0 lets the system choose a free one, which CONFIG GET shows and CONFIG REWRITE
     /// does not write. No TCP at all is an empty `bind`.

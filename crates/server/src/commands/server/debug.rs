@@ -31,6 +31,10 @@ fn run(call: &mut Call<'_>) -> Outcome {
         // freed.
         call.reply.ok();
         Ok(())
+    } else if call.is(1, "QUICKLIST-PACKED-THRESHOLD") && len == 3 {
+        // Every item of a list is packed.
+        call.reply.ok();
+        Ok(())
     } else if call.is(1, "POPULATE") && (3..=5).contains(&len) {
         populate(call)
     } else if call.is(1, "PROTOCOL") && len == 3 {
@@ -98,6 +102,8 @@ fn help(call: &mut Call<'_>) -> Outcome {
         "    Make <count> keys named <prefix>:<number>, with values of <size> bytes; those that are there stay.",
         "PROTOCOL <type>",
         "    Reply with a value of the type.",
+        "QUICKLIST-PACKED-THRESHOLD <size>",
+        "    Accepted, without effect.",
         "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
         "    As LOADAOF, after a checkpoint unless NOSAVE is said.",
         "SET-ACTIVE-EXPIRE <0|1>",
