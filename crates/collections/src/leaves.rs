@@ -25,7 +25,7 @@ use crate::{HASH, SET};
 const SPLIT: u64 = 1024;
 /// Bytes of leaves, on average, below which two are joined.
 const JOIN: u64 = 256;
-/// Leaves that a change of an element splits at most: those that come after it go on.
+/// Leaves that are split at most for each element that is set: later changes go on.
 const SPLITS: usize = 4;
 /// The longest element of a large value, in bytes: the change feed has the collection's id before
 /// it.
@@ -230,13 +230,12 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         }
     }
 
-    /// Lets `change` change the leaf of `field`, and say whether it did.
+    /// Lets `change` change a leaf, and say whether it did.
     fn change(
         &mut self,
-        field: &[u8],
+        number: u64,
         change: impl FnOnce(&mut PackedEdit<ENTRIES>) -> Result<bool, EditError>,
     ) -> Result<bool, CollectionError> {
-        let number = self.leaf_of(field);
         let old = self.leaf(number)?;
         let before = old.as_ref().map_or(0, Vec::len) as u64;
         let mut leaf = match old {
@@ -280,24 +279,52 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     /// # Errors
     /// The field is too long, the collection is damaged, or there is no space.
     pub fn set(&mut self, field: &[u8], value: &[u8]) -> Result<bool, CollectionError> {
-        if field.len() > MAX_ELEMENT {
-            return Err(EditError::TooLong(field.len()).into());
+        Ok(self.set_many(&[(field, value)])? > 0)
+    }
+
+    /// Sets each field to its value, in order. How many are new. O(pairs): each leaf is stored
+    /// once.
+    ///
+    /// # Errors
+    /// As for [`set`](Self::set). None is set if one is too long.
+    pub fn set_many(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<usize, CollectionError> {
+        let mut long = pairs.iter().filter(|(field, _)| field.len() > MAX_ELEMENT);
+        if let Some((long, _)) = long.next() {
+            return Err(EditError::TooLong(long.len()).into());
         }
-        let mut is_new = false;
-        let is_changed = self.change(field, |leaf| {
-            is_new = leaf.put(field, value)?;
-            // A member has no value that may differ.
-            Ok(is_new || ENTRIES > 1)
-        })?;
-        if !is_changed {
-            return Ok(false);
+        let mut by_leaf: Vec<(u64, usize)> = (pairs.iter().enumerate())
+            .map(|(place, (field, _))| (self.leaf_of(field), place))
+            .collect();
+        by_leaf.sort_unstable();
+        let (mut new, mut changed) = (0, 0);
+        for of_leaf in by_leaf.chunk_by(|(one, _), (other, _)| one == other) {
+            let mut set: Vec<_> = of_leaf.iter().map(|(_, place)| pairs[*place]).collect();
+            let mut added = 0;
+            let is_changed = self.change(of_leaf[0].0, |leaf| {
+                // A member that is there stays as it is.
+                if ENTRIES == 1 {
+                    let names: Vec<&[u8]> = set.iter().map(|(member, _)| *member).collect();
+                    let mut found = leaf.read()?.get_many(&names)?.into_iter();
+                    set.retain(|_| found.next().is_some_and(|found| found.is_none()));
+                }
+                added = leaf.put_many(&set)?;
+                Ok(!set.is_empty())
+            })?;
+            if !is_changed {
+                continue;
+            }
+            self.anchor.count += added as u64;
+            new += added;
+            changed += set.len();
+            if self.says {
+                for (field, value) in set {
+                    let kind = self.anchor.kind;
+                    self.records.say(self.id, kind, field, Some(value));
+                }
+            }
         }
-        self.anchor.count += u64::from(is_new);
-        if self.says {
-            self.records
-                .say(self.id, self.anchor.kind, field, Some(value));
-        }
-        for _ in 0..SPLITS {
+        // None where nothing was changed: the anchor is not stored then.
+        for _ in 0..SPLITS.saturating_mul(changed) {
             let Anchor {
                 bytes,
                 leaves,
@@ -309,7 +336,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
             }
             self.split()?;
         }
-        Ok(is_new)
+        Ok(new)
     }
 
     /// Removes `field`. Whether it was there.
@@ -317,7 +344,8 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     /// # Errors
     /// The collection is damaged, or there is no space.
     pub fn remove(&mut self, field: &[u8]) -> Result<bool, CollectionError> {
-        let is_gone = self.change(field, |leaf| leaf.remove(field))?;
+        let number = self.leaf_of(field);
+        let is_gone = self.change(number, |leaf| leaf.remove(field))?;
         if !is_gone {
             return Ok(false);
         }
@@ -459,10 +487,16 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         if !is_changed {
             return Ok((result, LargeEdit::Kept));
         }
-        for (field, value) in view.changes() {
-            match value {
-                Some(value) => drop(self.set(field, value)?),
-                None => drop(self.remove(field)?),
+        let changes: Vec<_> = view.changes().collect();
+        for run in changes.chunk_by(|(_, one), (_, other)| one.is_some() && other.is_some()) {
+            match run {
+                [(field, None)] => drop(self.remove(field)?),
+                run => {
+                    let set = run
+                        .iter()
+                        .filter_map(|(field, value)| Some((*field, (*value)?)));
+                    self.set_many(&set.collect::<Vec<_>>())?;
+                }
             }
         }
         let edit = match self.count() {
@@ -522,24 +556,34 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         &mut self,
         mut lot: impl FnMut(usize) -> usize,
     ) -> Result<Option<OwnedPair>, CollectionError> {
-        // More places than any leaf is likely to have fields. One that has more makes it begin
-        // anew.
-        let mean = self.anchor.count / self.anchor.leaves.max(1);
-        let mut places = (4 * mean + 8) as usize;
+        // A hash by lot chooses a leaf, so that one of twice as many hashes is chosen twice as
+        // often. Then a place by lot is one of some more than it is likely to have elements, in
+        // proportion to its hashes: so each element is as likely as any other. A leaf that has more
+        // makes it begin anew.
+        let (count, leaves) = (self.anchor.count.min(MAX_LEAVES), self.anchor.leaves);
+        let mut factor = 2 + 8 * leaves / count.max(1);
         for _ in 0..1_000 * TRIES {
-            // Leaves of both levels, each as likely as any other.
-            let numbers = self.anchor.leaves as usize;
-            let number = nth_leaf(lot(numbers) as u64, self.anchor.leaves);
+            // Only one that is damaged is distributed like that.
+            if factor > 1 << 16 {
+                break;
+            }
+            let number = leaf_of(lot(1 << HASH_BITS) as u64, leaves);
             let Some(image) = self.leaf(number)? else {
                 continue;
             };
             let leaf = Packed::<ENTRIES>::read(&image)?;
-            let fields = leaf.len()?;
-            if fields > places {
-                places = 2 * fields;
+            let hashes = hashes_of(number);
+            let hashes = u128::from(hashes.end - hashes.start);
+            // In units of 2^-HASH_BITS.
+            let places = u128::from(count * factor) * hashes;
+            if leaf.len()? as u128 > places >> HASH_BITS {
+                factor *= 2;
                 continue;
             }
-            if let Some(pair) = leaf.nth(lot(places))? {
+            let drawn = (places >> 32) * lot(1 << HASH_BITS) as u128;
+            let place = drawn >> (2 * HASH_BITS - 32);
+            let place = usize::try_from(place).unwrap_or(usize::MAX);
+            if let Some(pair) = leaf.nth(place)? {
                 return Ok(Some((pair.field.to_vec(), pair.value.to_vec())));
             }
         }
@@ -593,16 +637,6 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
 
 /// Tries of a draw that are to be expected, generously.
 const TRIES: usize = 16;
-
-/// The number of leaf `index` in the order in which leaves are split.
-fn nth_leaf(index: u64, leaves: u64) -> u64 {
-    let level = leaves.ilog2();
-    let split = leaves - (1 << level);
-    match index < 2 * split {
-        true => 1 << (level + 1) | index,
-        false => 1 << level | (index - split),
-    }
-}
 
 #[cold]
 fn no_anchor() -> Damage {
@@ -805,6 +839,38 @@ mod tests {
                 prop_assert_eq!(model.anchor.is_none(), map.is_empty());
                 prop_assert_eq!(model.leaves.is_empty(), map.is_empty());
             }
+        }
+    }
+
+    #[test]
+    fn each_field_is_drawn_as_often_as_any_other() {
+        for fields in [1, 7, 300] {
+            let mut model = Model::default();
+            let mut packed = HashEdit::new();
+            for field in 0..fields {
+                packed.set(&name(field), b"0123456789").unwrap();
+            }
+            LargeHash::build(&mut model, 1, HASH, &packed.into_image())
+                .unwrap()
+                .finish()
+                .unwrap();
+            let mut hash = LargeHash::open(&mut model, 1).unwrap();
+            let mut state = 1u64;
+            let mut lot = |bound: usize| {
+                state = state
+                    .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                    .wrapping_add(0x1405_7b7e_f767_814f);
+                let mixed = (state ^ state >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                ((u128::from(mixed ^ mixed >> 32) * bound as u128) >> 64) as usize
+            };
+            let mut drawn = BTreeMap::new();
+            for _ in 0..100 * usize::from(fields) {
+                let (field, _) = hash.random(&mut lot).unwrap().unwrap();
+                *drawn.entry(field).or_insert(0) += 1;
+            }
+            assert_eq!(drawn.len(), usize::from(fields));
+            // Ten is a standard deviation.
+            assert!(drawn.values().all(|times| (50..150).contains(times)));
         }
     }
 

@@ -4,7 +4,7 @@ use mneme_log::{Decision, Elements, ValueKind};
 
 use crate::SET;
 use crate::collection_type::{CollectionType, LargeEdit};
-use crate::error::{CollectionError, Damage, EditError};
+use crate::error::{CollectionError, Damage};
 use crate::keyed::MAX_PACKED;
 use crate::leaves::{LargeSet, MAX_ELEMENT};
 use crate::lot::Lot;
@@ -155,13 +155,8 @@ impl<'r> SetChange<'r> {
         let added = match &mut self.form {
             Form::Packed(set) => set.add_many(members)?,
             Form::Large(set) => {
-                // Before the first of them is added.
-                if let Some(long) = members.iter().find(|member| member.len() > MAX_ELEMENT) {
-                    return Err(EditError::TooLong(long.len()).into());
-                }
-                members.iter().try_fold(0, |added, member| {
-                    Ok::<_, CollectionError>(added + usize::from(set.set(member, &[])?))
-                })?
+                let pairs = members.iter().map(|member| (*member, &[][..]));
+                set.set_many(&pairs.collect::<Vec<_>>())?
             }
         };
         self.is_changed |= added > 0;

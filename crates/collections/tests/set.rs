@@ -318,6 +318,28 @@ fn changes_by_several_threads_are_atomic() {
 }
 
 #[test]
+fn members_that_are_there_change_nothing_of_a_large_set() {
+    let store = store(UpdatePolicy::Append);
+    let set = Set::of(&store, b"k").unwrap();
+    // As it becomes large it is to be split soon.
+    for size in 9..40 {
+        let members: Vec<Bytes> = (0..size)
+            .map(|i| [vec![b'm'; 200], format!("{i}").into_bytes()].concat())
+            .collect();
+        set.add_many(&slices(&members)).unwrap();
+        for _ in 0..2 {
+            assert_eq!(set.add_many(&slices(&members)).unwrap(), 0);
+            assert_eq!(set.add_many(&[]).unwrap(), 0);
+            assert_eq!(
+                set.contains_many(&slices(&members)).unwrap(),
+                vec![true; size]
+            );
+        }
+        assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
+    }
+}
+
+#[test]
 fn a_check_names_the_sets_that_are_none() {
     let store = store(UpdatePolicy::Append);
     Set::of(&store, b"sound").unwrap().add(b"m").unwrap();
