@@ -122,6 +122,13 @@ impl Command {
         ..Command::BLANK
     };
 
+    /// The common fields of commands on places.
+    pub const GEO: Command = Command {
+        group: Group::Geo,
+        categories: &[Category::Geo],
+        ..Command::BLANK
+    };
+
     /// The common fields of commands on sorted sets, which look through all of a small one.
     pub const SORTED_SET: Command = Command {
         group: Group::SortedSet,

@@ -13,6 +13,7 @@ const CHAPTERS: &[(Group, &str)] = &[
     (Group::List, "Lists"),
     (Group::Set, "Sets"),
     (Group::SortedSet, "Sorted sets"),
+    (Group::Geo, "Places"),
     (Group::Bitmap, "Bits"),
     (Group::Generic, "Keys"),
     (Group::Transactions, "Transactions"),

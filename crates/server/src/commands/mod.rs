@@ -9,6 +9,7 @@ mod connection;
 mod describe;
 mod expiration;
 mod generic;
+mod geo;
 mod hashes;
 mod help;
 #[cfg(test)]
@@ -40,6 +41,7 @@ fn all() -> Vec<&'static Command> {
         lists::ALL,
         sets::ALL,
         sorted_sets::ALL,
+        geo::ALL,
         generic::ALL,
         connection::ALL,
         pubsub::ALL,

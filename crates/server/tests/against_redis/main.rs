@@ -11,6 +11,7 @@ mod bits;
 mod common;
 mod connection;
 mod generate;
+mod geo;
 mod hashes;
 mod keys;
 mod lists;
@@ -146,6 +147,7 @@ fn command() -> impl Strategy<Value = Command> {
         7 => sets::command(),
         6 => lists::command(),
         8 => sorted_sets::command(),
+        5 => geo::command(),
         2 => connection::command(),
         2 => transactions::command(),
     ]

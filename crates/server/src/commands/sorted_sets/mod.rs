@@ -11,6 +11,7 @@ mod zscore;
 mod zunion;
 
 use crate::command::Command;
+pub(super) use zadd::{Conditions, give};
 
 /// This folder's commands.
 pub(super) const ALL: &[&Command] = &[

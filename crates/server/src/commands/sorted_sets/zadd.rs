@@ -66,9 +66,9 @@ pub(super) static ZINCRBY: Command = Command {
 
 /// Which members are given a score.
 #[derive(Clone, Copy, Default)]
-struct Conditions {
-    is_new: bool,
-    is_there: bool,
+pub(crate) struct Conditions {
+    pub is_new: bool,
+    pub is_there: bool,
     is_greater: bool,
     is_less: bool,
 }
@@ -83,9 +83,9 @@ impl Conditions {
 
 /// What has become of the members.
 #[derive(Clone, Copy, Default)]
-struct Done {
-    added: usize,
-    moved: usize,
+pub(crate) struct Done {
+    pub added: usize,
+    pub moved: usize,
     /// The last score that a member has by this; `None`: none was given.
     score: Option<f64>,
 }
@@ -145,11 +145,30 @@ fn add(call: &mut Call<'_>, first: usize, adds_up: bool) -> Outcome {
     let of = |at: usize| Ok((double(pairs.at(at))?, pairs.at(at + 1)));
     let pairs = (0..pairs.len()).step_by(2).map(of);
     let pairs = pairs.collect::<Result<Vec<(f64, &[u8])>, Failure>>()?;
+    let done = give(call, &pairs, conditions, adds_up)?;
+    match (adds_up, done.score) {
+        (true, Some(score)) => call.reply.double(score),
+        (true, None) => call.reply.null(),
+        (false, _) => {
+            let moved = if counts_moved { done.moved } else { 0 };
+            call.reply.integer((done.added + moved) as i64);
+        }
+    }
+    Ok(())
+}
+
+/// Gives members of the sorted set under argument 1 their scores, or adds to those that they have.
+pub(crate) fn give(
+    call: &mut Call<'_>,
+    pairs: &[(f64, &[u8])],
+    conditions: Conditions,
+    adds_up: bool,
+) -> Result<Done, Failure> {
     let limits = call.server.settings.sorted_set_limits();
     let key = call.args.at(1);
     let (done, _) = call.keyspace.update_sorted_set(key, |set| {
         let mut done = Done::default();
-        for &(number, member) in &pairs {
+        for &(number, member) in pairs {
             let old = set.view()?.score(member)?;
             let score = match old {
                 Some(old) if adds_up => old + number,
@@ -160,7 +179,7 @@ fn add(call: &mut Call<'_>, first: usize, adds_up: bool) -> Outcome {
             }
             let is_given = match old {
                 Some(old) => conditions.hold(old, score),
-                None => !is_there,
+                None => !conditions.is_there,
             };
             if !is_given {
                 continue;
@@ -180,13 +199,5 @@ fn add(call: &mut Call<'_>, first: usize, adds_up: bool) -> Outcome {
         let event = if adds_up { "zincr" } else { "zadd" };
         call.keyspace.notify(EventClass::SortedSet, event, key);
     }
-    match (adds_up, done.score) {
-        (true, Some(score)) => call.reply.double(score),
-        (true, None) => call.reply.null(),
-        (false, _) => {
-            let moved = if counts_moved { done.moved } else { 0 };
-            call.reply.integer((done.added + moved) as i64);
-        }
-    }
-    Ok(())
+    Ok(done)
 }
