@@ -353,8 +353,18 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         if self.says {
             self.records.say(self.id, self.anchor.kind, field, None);
         }
-        let Anchor { bytes, leaves, .. } = self.anchor;
-        if leaves > 1 && bytes < leaves.saturating_mul(JOIN) {
+        // A long element is gone with more bytes than one leaf less makes up for.
+        for _ in 0..SPLITS {
+            let Anchor {
+                bytes,
+                leaves,
+                count,
+                ..
+            } = self.anchor;
+            let are_few = bytes < leaves.saturating_mul(JOIN) || count < leaves;
+            if leaves <= 1 || !are_few {
+                break;
+            }
             self.join()?;
         }
         Ok(true)
@@ -488,6 +498,12 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
             return Ok((result, LargeEdit::Kept));
         }
         let changes: Vec<_> = view.changes().collect();
+        // Before anything is stored: a transaction may go on after an error.
+        let is_long =
+            |(field, value): &&(&[u8], Option<&[u8]>)| value.is_some() && field.len() > MAX_ELEMENT;
+        if let Some((long, _)) = changes.iter().find(is_long) {
+            return Err(CollectionError::from(EditError::TooLong(long.len())).into());
+        }
         for run in changes.chunk_by(|(_, one), (_, other)| one.is_some() && other.is_some()) {
             match run {
                 [(field, None)] => drop(self.remove(field)?),

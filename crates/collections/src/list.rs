@@ -157,9 +157,7 @@ impl<'s, 'k> List<'s, 'k> {
     /// As for [`change`](Self::change); the list would be too long.
     pub fn push(&self, end: End, items: &[&[u8]]) -> Result<usize, CollectionError> {
         self.change(|list| {
-            for item in items {
-                list.push(end, item)?;
-            }
+            list.push_many(end, items)?;
             Ok(list.len()?)
         })
     }

@@ -188,35 +188,58 @@ impl ListEdit {
         self.image
     }
 
-    /// Adds an item at an end. O(bytes), of which most are moved at once; at the back O(1).
+    /// Adds an item at an end. O(bytes), of which most are moved at once.
     ///
     /// # Errors
     /// The image is damaged, or would be too long.
     pub fn push(&mut self, end: End, value: &[u8]) -> Result<(), EditError> {
-        check_len(self.image.len().saturating_add(value.len()))?;
+        self.push_many(end, &[value])
+    }
+
+    /// Adds items at an end, one after the other. O(bytes), of which most are moved at once.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push). Then none is added.
+    pub fn push_many(&mut self, end: End, values: &[&[u8]]) -> Result<(), EditError> {
+        let longer = (values.iter()).fold(self.image.len(), |sum, value| {
+            sum.saturating_add(value.len())
+        });
+        check_len(longer)?;
         let list = self.read()?;
-        let (first, count) = (list.first(), list.said_len());
-        let entry = Encoded::of(value);
-        let position = match end {
-            End::Front => {
-                let position = first.checked_sub(1).ok_or(no_position())?;
-                self.splice(LIST_HEAD + HEAD..LIST_HEAD + HEAD, &[entry]);
-                self.image[..LIST_HEAD].copy_from_slice(&head(position));
-                position
-            }
+        let (first, said, number) = (list.first(), list.said_len(), values.len() as u64);
+        // Where the items before and behind the new ones meet.
+        let (edge, new_first) = match end {
+            End::Front => (first, first.checked_sub(number).ok_or(no_position())?),
             End::Back => {
-                let len = list.len()? as u64;
-                let position = first.checked_add(len).filter(|at| *at < u64::MAX);
-                let position = position.ok_or(no_position())?;
-                self.image.pop();
-                self.image.reserve(entry.entry_len() + 1);
-                entry.append_to(&mut self.image);
-                self.image.push(EMPTY[HEAD]);
-                position
+                let edge = first.checked_add(list.len()? as u64);
+                let fits = edge.filter(|edge| edge.checked_add(number).is_some());
+                (fits.ok_or(no_position())?, first)
             }
         };
-        self.finish(count.map(|count| count + 1));
-        self.note(position, Some(value));
+        let encoded: Vec<Encoded<'_>> = values.iter().map(|value| Encoded::of(value)).collect();
+        match end {
+            End::Front => {
+                let start = LIST_HEAD + HEAD;
+                let reversed: Vec<Encoded<'_>> = encoded.into_iter().rev().collect();
+                self.splice(start..start, &reversed);
+                self.image[..LIST_HEAD].copy_from_slice(&head(new_first));
+            }
+            End::Back => {
+                self.image.pop();
+                let more: usize = encoded.iter().map(Encoded::entry_len).sum();
+                self.image.reserve(more + 1);
+                (encoded.iter()).for_each(|entry| entry.append_to(&mut self.image));
+                self.image.push(EMPTY[HEAD]);
+            }
+        }
+        self.finish(said.map(|said| said + values.len()));
+        for (place, value) in (0..).zip(values) {
+            let position = match end {
+                End::Front => edge - 1 - place,
+                End::Back => edge + place,
+            };
+            self.note(position, Some(value));
+        }
         Ok(())
     }
 

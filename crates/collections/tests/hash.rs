@@ -4,8 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use mneme_collections::{CollectionError, EditError, HASH, Hash, LARGE_HASH, Limits, check_while};
-use mneme_log::{Expiry, LogStore, UpdatePolicy, ValueKind};
+use mneme_collections::{
+    CollectionError, EditError, HASH, Hash, HashEdit, HashType, LARGE_HASH, Limits, check_while,
+    edit, put,
+};
+use mneme_log::{Expiry, LogStore, Transaction, UpdatePolicy, ValueKind, collection_of};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -336,4 +339,95 @@ fn changes_of_a_large_hash_by_several_threads_are_atomic() {
         assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
         assert!(store.check().unwrap().is_sound());
     }
+}
+
+/// In a transaction that goes on after the error, as in one of `MULTI`.
+#[test]
+fn a_change_that_fails_within_a_transaction_leaves_a_large_hash_as_it_was() {
+    let store = store(UpdatePolicy::Append);
+    let hash = Hash::of(&store, b"hash").unwrap();
+    let fields: Vec<String> = (0..600).map(|i| format!("field {i}")).collect();
+    let pairs: Vec<(&[u8], &[u8])> = (fields.iter().map(|f| (f.as_bytes(), &b"v"[..]))).collect();
+    hash.set_many(&pairs).unwrap();
+    assert_eq!(store.kind(b"hash").unwrap(), Some(LARGE_HASH));
+    let long = vec![b'f'; 65_530];
+    store
+        .transaction(|t| {
+            let named: [&[u8]; 3] = [b"field 7", b"new", &long];
+            let changed =
+                edit::<HashType, (), CollectionError>(t, (0, b"hash"), Some(&named), |hash| {
+                    hash.set(b"new", b"1")?;
+                    hash.remove(b"field 7")?;
+                    hash.set(&long, b"1")?;
+                    Ok(((), true))
+                });
+            let is_refused =
+                |error| matches!(error, CollectionError::Edit(EditError::TooLong(65_530)));
+            assert!(changed.is_err_and(is_refused));
+            t.put(b"other", b"1")
+        })
+        .unwrap();
+    assert_eq!(hash.get(b"new").unwrap(), None);
+    assert_eq!(hash.len().unwrap(), 600);
+    assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
+    assert!(store.check().unwrap().is_sound());
+}
+
+/// The image of a hash that is to become large.
+fn image() -> Vec<u8> {
+    let fields: Vec<String> = (0..600).map(|i| format!("field {i}")).collect();
+    let pairs: Vec<(&[u8], &[u8])> = (fields.iter().map(|f| (f.as_bytes(), &b"v"[..]))).collect();
+    let mut hash = HashEdit::new();
+    hash.set_many(&pairs).unwrap();
+    hash.convert(Limits::default()).unwrap();
+    hash.into_image()
+}
+
+#[test]
+fn a_large_hash_that_its_own_transaction_removes_or_replaces_is_freed() {
+    let store = store(UpdatePolicy::Append);
+    let stored =
+        |t: &mut Transaction<'_>| put::<HashType>(t, (0, b"hash"), &image(), Expiry::Never);
+    for _ in 0..3 {
+        store
+            .transaction(|t| {
+                stored(t)?;
+                stored(t)?;
+                t.remove(b"hash").map_err(CollectionError::from)
+            })
+            .unwrap();
+        store
+            .transaction(|t| stored(t).and_then(|()| stored(t)))
+            .unwrap();
+        store.sweep_collections().unwrap();
+        assert_eq!(store.check().unwrap().collections, 1);
+    }
+}
+
+#[test]
+fn a_damaged_anchor_keeps_no_other_collection_from_being_freed() {
+    let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+    let store = builder.open_private().unwrap();
+    for i in 0..20u8 {
+        store
+            .transaction(|t| {
+                put::<HashType>(t, (0, &[i]), &image(), Expiry::Never)?;
+                let main = t.read(&[i], |stored| collection_of(stored.unwrap().value))?;
+                let mut anchor = t.anchor(main.unwrap())?.unwrap();
+                if i == 10 {
+                    anchor.kind = ValueKind::STRING;
+                    t.set_anchor(main.unwrap(), &anchor)?;
+                }
+                Ok::<_, CollectionError>(())
+            })
+            .unwrap();
+    }
+    // This process does not know the ids of what was cleared, but that something is gone.
+    store.database(0).unwrap().clear().unwrap();
+    store
+        .transaction(|t| put::<HashType>(t, (0, b"last"), &image(), Expiry::Never))
+        .unwrap();
+    assert!(store.remove(b"last").unwrap());
+    assert!(store.sweep_collections().unwrap());
+    assert_eq!(store.check().unwrap().collections, 1);
 }

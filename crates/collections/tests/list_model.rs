@@ -16,7 +16,7 @@ type Bytes = Vec<u8>;
 
 #[derive(Clone, Debug)]
 enum Change {
-    Push(End, Bytes),
+    Push(End, Vec<Bytes>),
     Pop(End, usize),
     Set(usize, Bytes),
     Insert(Bytes, bool, Bytes),
@@ -43,7 +43,7 @@ fn end() -> impl Strategy<Value = End> {
 
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        12 => (end(), value()).prop_map(|(end, value)| Change::Push(end, value)),
+        12 => (end(), vec(value(), 1..4)).prop_map(|(end, values)| Change::Push(end, values)),
         3 => (end(), 0..4usize).prop_map(|(end, count)| Change::Pop(end, count)),
         3 => (0..40usize, value()).prop_map(|(index, value)| Change::Set(index, value)),
         4 => (value(), any::<bool>(), value()).prop_map(|(p, b, v)| Change::Insert(p, b, v)),
@@ -54,12 +54,15 @@ fn change() -> impl Strategy<Value = Change> {
 
 fn make(change: &Change, list: &mut ListEdit, model: &mut VecDeque<Bytes>) {
     match change {
-        Change::Push(end, value) => {
-            match end {
-                End::Front => model.push_front(value.clone()),
-                End::Back => model.push_back(value.clone()),
+        Change::Push(end, values) => {
+            for value in values {
+                match end {
+                    End::Front => model.push_front(value.clone()),
+                    End::Back => model.push_back(value.clone()),
+                }
             }
-            list.push(*end, value).unwrap();
+            let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+            list.push_many(*end, &values).unwrap();
         }
         Change::Pop(end, count) => {
             let pop = || match end {
@@ -196,7 +199,10 @@ proptest! {
         let _ = (read.check(), read.len(), read.get(3), read.items().count());
         let _ = read.positions(b"a", End::Back, 9, |_| true);
         let failed = match &with {
-            Change::Push(end, value) => list.push(*end, value).is_err(),
+            Change::Push(end, values) => {
+                let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+                list.push_many(*end, &values).is_err()
+            }
             Change::Pop(end, count) => list.pop(*end, *count, |_| ()).is_err(),
             Change::Set(index, value) => list.set(*index, value).is_err(),
             Change::Insert(pivot, is_before, value) => {

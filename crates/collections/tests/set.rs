@@ -357,3 +357,24 @@ fn a_check_names_the_sets_that_are_none() {
     assert!(problems[0].starts_with("database 0, set \"disordered\": "));
     assert!(problems[1].starts_with("database 0, set \"garbage\": "));
 }
+
+#[test]
+fn a_set_of_long_members_that_has_shrunk_has_few_leaves() {
+    let store = store(UpdatePolicy::Append);
+    let set = Set::of(&store, b"set").unwrap();
+    let members: Vec<Vec<u8>> = (0..2_000)
+        .map(|i| format!("{i:01000}").into_bytes())
+        .collect();
+    for member in &members {
+        set.add(member).unwrap();
+    }
+    assert!(store.check().unwrap().inner_records > 500);
+    for member in &members[2..] {
+        set.remove(member).unwrap();
+    }
+    assert!(store.check().unwrap().inner_records <= 2);
+    let drawn = (0..200).map(|_| set.random().unwrap().unwrap());
+    let drawn: Model = drawn.collect();
+    assert_eq!(drawn.len(), 2, "one of two is drawn 200 times");
+    assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
+}

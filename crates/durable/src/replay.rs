@@ -11,7 +11,7 @@ use mneme_collections::CollectionError;
 use mneme_log::feed::{Assembly, COLLECTIONS, Entry, Item, bound, entries};
 use mneme_log::{
     Cursor, DATABASES, Database, Decision, Expiry, LogStore, Stored, ValueKind, WriteError,
-    collection_of, element_key, element_of,
+    element_of,
 };
 
 use crate::DurableError;
@@ -360,8 +360,10 @@ impl<'s> Replay<'s> {
         })
     }
 
-    /// Gives an element of the value under `key` a value, or removes it. A key that is absent, or
-    /// has a value of another kind, is newer than this entry: a later one says what it has.
+    /// Gives an element of the packed value under `key` a value, or removes it. A key that is
+    /// absent, or has a value of another kind, is newer than this entry: a later one says what it
+    /// has. So is a key with a large value: the entry that made it large says all its elements, and
+    /// one that another key's large value was moved to never had this element.
     fn edit(
         &mut self,
         position: u64,
@@ -387,23 +389,13 @@ impl<'s> Replay<'s> {
                 }
             }
         };
-        let other = self.with_space(|| match database.update_kind(key, kind, &mut decide) {
-            Err(WriteError::WrongKind(wrong)) => Ok(Some(wrong.found)),
-            updated => updated.map(|_| None),
+        self.with_space(|| match database.update_kind(key, kind, &mut decide) {
+            Err(WriteError::WrongKind(_)) => Ok(()),
+            updated => updated.map(drop),
         })?;
-        if is_damaged {
-            return Err(unknown("a change of an element of what has none"));
-        }
-        if other != Some(kind.large()) {
-            return Ok(());
-        }
-        let main = database.get_kind(key, kind.large())?;
-        match main.and_then(|main| collection_of(&main)) {
-            Some(id) => {
-                let value = value.map(|value| (kind, value));
-                self.element(position, &element_key(id, element), value)
-            }
-            None => Ok(()),
+        match is_damaged {
+            true => Err(unknown("a change of an element of what has none")),
+            false => Ok(()),
         }
     }
 
@@ -561,5 +553,65 @@ mod tests {
             assert!(database.contains(b"kept").unwrap());
         }
         assert_eq!(store.records(), DATABASES as u64);
+    }
+
+    /// A base file has the newer life of a key, as a large hash. The journal begins in its former
+    /// life, as a small one.
+    #[test]
+    fn a_change_of_a_former_life_leaves_the_large_hash_of_a_newer_one_as_it_is() {
+        use mneme_collections::{HASH, Hash};
+        use mneme_log::feed::RemovalCause;
+        use mneme_log::{element_key, main_of};
+        let store = LogStore::builder()
+            .capacity(64 << 20)
+            .open_private()
+            .unwrap();
+        let mut replay = Replay::new(&store, HashSet::new(), false);
+        let main = main_of(7);
+        let field = element_key(7, b"field");
+        let put_main = Item::Put {
+            root: 1,
+            key: b"h",
+            kind: HASH.large().number(),
+            expiry: Expiry::Never,
+            bytes: &main,
+        };
+        let put_field = Item::Put {
+            root: COLLECTIONS,
+            key: &field,
+            kind: HASH.number(),
+            expiry: Expiry::Never,
+            bytes: b"new",
+        };
+        let databases = &[binding(0, 1)];
+        let bind = Item::Bind {
+            databases,
+            dead: &[],
+        };
+        let mut base = Vec::new();
+        append_change(&[bind], 0, &mut base);
+        append_change(&[put_main], 0, &mut base);
+        append_change(&[put_field], 0, &mut base);
+        replay.records(&base).unwrap();
+        let mut stream = Vec::new();
+        let edit = Item::Edit {
+            root: 1,
+            key: b"h",
+            kind: HASH.number(),
+            element: b"old",
+            value: b"of the former life",
+        };
+        append_change(&[edit], 0, &mut stream);
+        let remove = Item::Remove {
+            root: 1,
+            key: b"h",
+            cause: RemovalCause::Asked,
+        };
+        append_change(&[remove], 0, &mut stream);
+        append_change(&[put_main, put_field], 0, &mut stream);
+        replay.bytes(0, &stream).unwrap();
+        replay.finish().unwrap();
+        let pairs = Hash::of(&store, b"h").unwrap().pairs().unwrap();
+        assert_eq!(pairs, [(b"field".to_vec(), b"new".to_vec())]);
     }
 }

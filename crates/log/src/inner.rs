@@ -37,6 +37,11 @@ pub const BRANCH: u8 = 3;
 /// Bytes of a branch before the numbers.
 pub const BRANCH_HEAD: usize = 4;
 
+/// A collection may have lost its main.
+pub(crate) const MAINS_LOST: u64 = 1;
+/// As [`MAINS_LOST`], and a thread looks for those that had lost it when it began.
+pub(crate) const SWEPT: u64 = 2;
+
 /// Bytes of an anchor.
 const ANCHOR_BYTES: usize = 72;
 /// Numbers of a tree that a walk has still to go to, at most, for a tree that leads to itself.

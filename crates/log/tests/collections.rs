@@ -6,6 +6,7 @@ mod memory;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, mpsc};
 
 use memory::{CAPACITY, NOW, POLICIES, sound, two, two_of};
 use mneme_log::feed::{COLLECTIONS, Item, entries};
@@ -13,6 +14,7 @@ use mneme_log::{
     Anchor, ChangeKind, Cursor, Evict, Expiry, LogStore, Notification, Transaction, ValueKind,
     WriteError, collection_of, element_of, leaf_numbers, main_of,
 };
+use mneme_sys::fault::{Action, Outcome, run};
 
 const PACKED: ValueKind = ValueKind::new(1).unwrap();
 const LARGE: ValueKind = PACKED.large();
@@ -450,4 +452,34 @@ fn a_large_value_that_is_no_id_is_refused() {
     }
     assert_eq!(store.len(), 0);
     sound(&store, "after values that are no ids");
+}
+
+/// A writer waits for the sweep of another thread.
+#[test]
+fn a_store_that_is_being_swept_refuses_no_write() {
+    let (_memory, one, other, _) = two_of(LogStore::builder().maintainer(false));
+    let mut stored = 0u32;
+    while one
+        .transaction(|t| set(t, 0, &stored.to_le_bytes(), (1, Expiry::Never)))
+        .is_ok()
+    {
+        stored += 1;
+    }
+    // Another process removes all: this one knows none of the ids.
+    (0..stored).for_each(|i| assert!(other.remove(&i.to_le_bytes()).unwrap()));
+    let one = Arc::new(one);
+    let (begun, begins) = mpsc::channel();
+    let begins = Mutex::new(begins);
+    std::thread::scope(|scope| {
+        let put = scope.spawn(|| {
+            let () = begins.lock().unwrap().recv().unwrap();
+            one.put(b"key", &[1; 100_000])
+        });
+        let sweeper = Arc::clone(&one);
+        let begin = Action::Call(Arc::new(move || begun.send(()).unwrap()));
+        let sweep = move || sweeper.sweep_collections().unwrap();
+        let outcome = run("sweep.collections.begun", begin, 1, sweep);
+        assert!(matches!(outcome, Outcome::Finished(true)));
+        put.join().unwrap().unwrap();
+    });
 }

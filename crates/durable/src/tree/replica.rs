@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use mneme_journal::Identity;
+use mneme_log::ValueKind;
 use mneme_log::feed::{COLLECTIONS, Entry, Item, bound, entries};
-use mneme_log::{Expiry, ValueKind, collection_of, element_key};
 use mneme_sys::fault::without;
 use mneme_tree::{Batch, Store, StoreError, Tree};
 
@@ -242,8 +242,10 @@ impl Replica {
         }
     }
 
-    /// Gives an element of the value under `key` a value, or removes it. A key that is absent, or
-    /// has a value of another kind, is newer than this entry: a later one says what it has.
+    /// Gives an element of the packed value under `key` a value, or removes it. A key that is
+    /// absent, or has a value of another kind, is newer than this entry: a later one says what it
+    /// has. So is a key with a large value: the entry that made it large says all its elements, and
+    /// one that another key's large value was moved to never had this element.
     fn edit(
         &mut self,
         position: u64,
@@ -259,12 +261,6 @@ impl Replica {
         let Some((found, expiry, old)) = layout::decode(&record) else {
             return Ok(());
         };
-        if found == of.large().number()
-            && let Some(id) = collection_of(old)
-        {
-            let record = value.map(|value| layout::encode(kind, Expiry::Never, value));
-            return self.set(COLLECTIONS, &element_key(id, element), record);
-        }
         if found != kind {
             return Ok(());
         }

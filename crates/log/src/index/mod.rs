@@ -47,7 +47,7 @@ use mneme_sync::Slot;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use crate::error::WriteError;
-use crate::inner::collection_of;
+use crate::inner::{MAINS_LOST, collection_of};
 use crate::log::Log;
 use crate::region::record::Record;
 use crate::session::Wait;
@@ -121,7 +121,7 @@ impl Index {
         }
         // SYNC: pairs with the Acquire exchange in `Store::sweep_collections`: a sweep that sees
         // the note sees that the main is gone.
-        self.tables.header().lost_mains.store(1, Release);
+        (self.tables.header().lost_mains).store(MAINS_LOST, Release);
     }
 
     /// One round of waiting for the holder of the bucket whose word is `word`, see

@@ -15,6 +15,7 @@ use mneme_sync::{Epoch, Holding, Progress, Slot, SlotId, Stalled};
 use mneme_sys::NodeId;
 
 use crate::error::{Corrupt, WriteError};
+use crate::inner::SWEPT;
 use crate::log::head::{END_SHARE, Leave, SPACE_TIMEOUT};
 use crate::log::segment::{State, StateWord};
 use crate::reclaim::Reclaim;
@@ -568,7 +569,10 @@ impl Reclaim {
     /// Whether something is under way that will free space, or let it be compacted.
     fn awaits_space(&self) -> bool {
         let segment = self.segment_bytes();
-        self.tables.header().sweeps_due()
+        let header = self.tables.header();
+        let is_swept = header.lost_mains.load(Relaxed) == SWEPT;
+        header.sweeps_due()
+            || (is_swept && !self.spares_collections.load(Relaxed))
             || self.segments().any(|(_, info, word, state)| match state {
                 State::Condemned | State::Compacting => true,
                 State::Closed if word.bulk() => info.is_suspect() || !self.grace_over(info),

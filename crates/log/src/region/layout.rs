@@ -154,7 +154,7 @@ pub(crate) struct LogHeader {
     spare: [AtomicU64; 20],
     /// The last id of a collection given out; ids are never reused.
     pub next_collection: AtomicU64,
-    /// Not zero: the anchor of a collection may have lost its main, see `crate::inner::sweep`.
+    /// [`MAINS_LOST`](crate::inner::MAINS_LOST), [`SWEPT`](crate::inner::SWEPT) or 0.
     pub lost_mains: AtomicU64,
     /// The locations of the index roots of the hidden keyspaces; 0: none yet.
     pub hidden_roots: [AtomicU64; KEYSPACES - DATABASES],

@@ -12,7 +12,7 @@
 //!
 //! [`Index::note_main_gone`]: crate::index::Index::note_main_gone
 
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use mneme_sync::Slot;
 
@@ -20,7 +20,7 @@ use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::lookup::Lookup;
 use crate::index::root::Root;
 use crate::index::walk::HashOrder;
-use crate::inner::{Anchor, InnerNumbers, MainPlace, main_of, numbers_of};
+use crate::inner::{Anchor, InnerNumbers, MAINS_LOST, MainPlace, SWEPT, main_of, numbers_of};
 use crate::records::scan::Cursor;
 use crate::region::space::KeyspaceId;
 use crate::store::LogStore;
@@ -72,9 +72,10 @@ impl Store {
         if freed || !is_thorough {
             return Ok(freed);
         }
-        // SYNC: pairs with the Release store in `Index::lose_main`. It is cleared before the first
+        // SYNC: pairs with the Release store in `Index::lose_main`. It is changed before the first
         // anchor is looked at: a main that goes later is noted again.
-        if header.lost_mains.swap(0, AcqRel) == 0 {
+        let taken = (header.lost_mains).compare_exchange(MAINS_LOST, SWEPT, AcqRel, Acquire);
+        if taken == Err(0) {
             return Ok(false);
         }
         mneme_sys::fault!("sweep.collections.begun");
@@ -82,8 +83,12 @@ impl Store {
         let swept = self.sweep_dead(slot, stopped);
         let now = self.clock.now_ns();
         *rests_until = now.saturating_add(now.saturating_sub(began).saturating_mul(REST));
-        if !matches!(swept, Ok((_, true))) {
-            self.lose_main(None);
+        match swept {
+            // Relaxed: nothing is read by it. It fails where a main has been lost since.
+            Ok((_, true)) => {
+                let _ = (header.lost_mains).compare_exchange(SWEPT, 0, Relaxed, Relaxed);
+            }
+            _ => self.lose_main(None),
         }
         Ok(swept?.0)
     }
@@ -98,8 +103,11 @@ impl Store {
         let mut failed = None;
         loop {
             let mut dead = Vec::new();
-            let is_over = self.anchors_from(slot, &mut at, |id, anchor| {
-                if !self.has_main(id, anchor.owner)? {
+            let is_over = self.anchors_from(slot, &mut at, |found| {
+                // A damaged one keeps no other from being freed. A check reports it.
+                if let Ok((id, anchor)) = found
+                    && !self.has_main(id, anchor.owner)?
+                {
                     dead.push((id, anchor));
                 }
                 Ok(())
@@ -127,7 +135,7 @@ impl Store {
         &self,
         slot: &Slot<'_>,
         at: &mut HashOrder,
-        mut visit: impl FnMut(u64, Anchor) -> Result<(), ReadError>,
+        mut visit: impl FnMut(Result<(u64, Anchor), Corrupt>) -> Result<(), ReadError>,
     ) -> Result<bool, ReadError> {
         let _pin = self.enter_all(slot).map_err(WriteError::while_reading)?;
         let Some(root) = self.root(KeyspaceId::ANCHORS)? else {
@@ -143,13 +151,13 @@ impl Store {
                 let record = self.mem.record(entry.loc())?;
                 let id = record.key().try_into().map(u64::from_be_bytes);
                 // No thread overwrites the record of an anchor.
-                match (id, Anchor::decode(record.value())) {
-                    (Ok(id), Some(anchor)) => visit(id, anchor)?,
+                visit(match (id, Anchor::decode(record.value())) {
+                    (Ok(id), Some(anchor)) => Ok((id, anchor)),
                     _ => {
                         let what = "the record of an anchor that is none";
-                        return Err(Corrupt::at(entry.loc().byte(), what).into());
+                        Err(Corrupt::at(entry.loc().byte(), what))
                     }
-                }
+                })?;
             }
         }
         Ok(false)
@@ -227,8 +235,8 @@ impl Store {
         let (mut at, mut visited) = (cursor.place(), 0);
         loop {
             let mut found = Vec::new();
-            let is_over = self.anchors_from(&slot, &mut at, |id, anchor| {
-                found.push((id, anchor));
+            let is_over = self.anchors_from(&slot, &mut at, |anchor| {
+                found.push(anchor?);
                 Ok(())
             })?;
             visited += found.len();

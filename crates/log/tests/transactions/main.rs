@@ -478,3 +478,42 @@ fn a_transaction_does_not_see_a_record_that_it_stores_expired() {
     assert!(!removed.unwrap());
     assert!(store.get(b"k").unwrap().is_none());
 }
+
+#[test]
+fn a_body_that_fails_by_what_others_have_changed_meanwhile_runs_again() {
+    let store = open();
+    let set_both = |value: &[u8]| {
+        store.put(b"one", value).unwrap();
+        store.put(b"two", value).unwrap();
+    };
+    set_both(b"old");
+    let torn = || WriteError::Reap("the values differ".into());
+    for writes in [false, true] {
+        set_both(b"old");
+        let mut attempts = 0;
+        let read = store.transaction(|t| {
+            attempts += 1;
+            let one = t.get(b"one")?;
+            if writes {
+                t.put(b"three", b"written")?;
+            }
+            if attempts == 1 {
+                std::thread::scope(|scope| drop(scope.spawn(|| set_both(b"new"))));
+            }
+            match one == t.get(b"two")? {
+                true => Ok(one),
+                false => Err(torn()),
+            }
+        });
+        assert_eq!(read.unwrap().as_deref(), Some(&b"new"[..]));
+        assert_eq!(attempts, 2);
+    }
+    // Its own errors are returned at once.
+    let mut attempts = 0;
+    let failed = store.transaction(|t| {
+        attempts += 1;
+        t.get(b"one").and_then(|_| Err::<(), _>(torn()))
+    });
+    assert!(failed.is_err());
+    assert_eq!(attempts, 1);
+}

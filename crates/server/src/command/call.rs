@@ -7,7 +7,7 @@ use crate::client::{Awaits, Client, Purpose, Topic};
 use crate::counters::Counters;
 use crate::keyspace::{Keyspace, RecordOperations};
 use crate::long_double;
-use crate::notify::EventNotes;
+use crate::notify::{EventClass, EventNotes};
 use crate::resp::{Arguments, Reply, parse_i64};
 use crate::settings::Key;
 use crate::shared::Shared;
@@ -226,7 +226,7 @@ impl<'a> Call<'a> {
         self.keyspace.count(found);
         if !found {
             // As in Redis, which looks it up before it changes it.
-            self.keyspace.notify_miss(key, noted);
+            (self.keyspace).notify_at(noted, EventClass::KeyMiss, "keymiss", key);
         }
         Ok(found)
     }

@@ -520,10 +520,10 @@ impl<'a> Keyspace<'a> {
         self.events.map_or(0, |events| events.noted().len())
     }
 
-    /// Notes that `key` was looked up and is absent, before all but the first `place` events.
-    pub fn notify_miss(&self, key: &[u8], place: usize) {
+    /// As [`notify`](Self::notify), before all but the first `place` events.
+    pub fn notify_at(&self, place: usize, class: EventClass, name: &'static str, key: &[u8]) {
         if let Some(events) = self.events {
-            events.note_at(place, EventClass::KeyMiss, "keymiss", self.database, key);
+            events.note_at(place, class, name, self.database, key);
         }
     }
 

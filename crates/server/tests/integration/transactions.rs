@@ -374,3 +374,19 @@ fn a_transaction_that_finds_no_space_says_how_full_the_store_is() {
     assert!(text.contains(" of 67108864 bytes are in use."), "{text}");
     assert_eq!(client.line("DBSIZE"), Reply::Integer(0));
 }
+
+#[test]
+fn a_command_on_two_sets_that_fails_within_a_transaction_changes_neither() {
+    let (_running, address) = start(server());
+    let mut client = Client::connect(address);
+    client.line("SADD set member other");
+    client.line("MULTI");
+    client.line(&format!("SMOVE set {} member", "k".repeat(70_000)));
+    client.line("SET after 1");
+    let replies = client.line("EXEC");
+    let [Reply::Error(_), Reply::Simple(_)] = replies.items() else {
+        panic!("{replies:?}")
+    };
+    assert_eq!(client.line("SISMEMBER set member"), Reply::Integer(1));
+    assert_eq!(client.line("DBSIZE"), Reply::Integer(2));
+}

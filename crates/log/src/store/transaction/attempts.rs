@@ -16,6 +16,10 @@ use super::commit::CommitOutcome;
 use super::index_growth::{Growing, Growth};
 use super::known_keys::KnownKeys;
 
+/// Attempts that may fail before an error is returned although others have changed what the last
+/// one read. Not more: the error may be that of a wait, which took its time.
+const MOST_ERRORS: u32 = 8;
+
 impl Store {
     /// Runs `body` until its changes are made at one instant, or it fails. `None`: a watched key
     /// has changed, so the transaction did not take place. The `keys` are locked before `body`
@@ -46,6 +50,7 @@ impl Store {
     ) -> Result<Option<T>, E> {
         let mut overtaken = KnownKeys::of(keys);
         let (mut growth, mut refusals) = (Growth::Unprepared, Refusals::new());
+        let mut errors = 0;
         loop {
             refusals.begin();
             let mut attempt = Transaction::new(self, slot, watch)?;
@@ -83,10 +88,18 @@ impl Store {
                 None => {
                     let value = match result {
                         Ok(value) => value,
-                        Err(error) => {
-                            drop(attempt);
-                            return Err(error);
-                        }
+                        // The error may come of what others have changed between two reads.
+                        Err(error) => match attempt.settle_what_was_read() {
+                            Ok(CommitOutcome::Conflict) if errors < MOST_ERRORS => {
+                                errors += 1;
+                                back_off(&mut overtaken.conflicts);
+                                continue;
+                            }
+                            _ => {
+                                drop(attempt);
+                                return Err(error);
+                            }
+                        },
                     };
                     let outcome = match attempt.commit() {
                         Err(WriteError::FeedFull) => {

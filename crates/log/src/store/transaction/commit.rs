@@ -112,11 +112,7 @@ impl<'a> Transaction<'a> {
         if self.writes.is_empty() {
             // A change is counted before it is visible: had a watched key changed before the moment
             // at which all of this was as it was read, the watch would report it now.
-            let settled = match self.settle_held()? {
-                Some(settled) => settled,
-                None => self.settle_reads()?,
-            };
-            return Ok(match settled {
+            return Ok(match self.settle_what_was_read()? {
                 CommitOutcome::Committed if !self.is_as_watched() => CommitOutcome::Changed,
                 other => other,
             });
@@ -136,10 +132,22 @@ impl<'a> Transaction<'a> {
             if self.writes.iter().any(expiring) {
                 self.store.expect_expiries();
             }
+            // Nobody else has seen these mains. If this thread dies before, its reaper notes it.
+            for id in self.unowned.drain(..) {
+                self.store.lose_main(Some(id));
+            }
             self.writes.clear();
             self.may_be_committed = false;
         }
         outcome
+    }
+
+    /// Whether all that the transaction has read was there at one instant.
+    pub(super) fn settle_what_was_read(&mut self) -> Result<CommitOutcome, WriteError> {
+        match self.settle_held()? {
+            Some(settled) => Ok(settled),
+            None => self.settle_reads(),
+        }
     }
 
     /// Whether all that is watched, if anything is, is as it was. The transaction is pinned.

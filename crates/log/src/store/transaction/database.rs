@@ -364,6 +364,7 @@ impl<'a> TransactionOn<'_, 'a> {
         let there = self.expiry(key)?.is_some();
         let t = &mut *self.transaction;
         if there && let Some(root) = t.root(self.database)? {
+            t.note_own_main(self.database, key)?;
             t.set(self.database, root, key, None, Expiry::Never);
         }
         Ok(there)

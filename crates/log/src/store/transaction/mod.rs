@@ -102,6 +102,8 @@ pub struct Transaction<'a> {
     said: Said,
     /// Keys whose collections it changes.
     touched: Vec<Touched>,
+    /// Collections whose mains it has stored, and replaced or removed again.
+    unowned: Vec<u64>,
     /// The attempt failed because it lacked so many bytes.
     wanting: Option<u64>,
     /// Whether the body could not go on because the change feed was full.
@@ -135,6 +137,7 @@ impl<'a> Transaction<'a> {
             spare: Vec::new(),
             said: Said::default(),
             touched: Vec::new(),
+            unowned: Vec::new(),
             wanting: None,
             awaits_feed: false,
             sent_ahead: false,

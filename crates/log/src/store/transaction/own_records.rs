@@ -15,6 +15,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::error::{Corrupt, WriteError};
+use crate::inner::collection_of;
 use crate::records::expiry::Expiry;
 use crate::records::patch::Write as PartWrite;
 use crate::region::kind::ValueKind;
@@ -62,6 +63,19 @@ impl Transaction<'_> {
         };
         let record = self.store.mem.record(loc)?;
         Ok((!self.has_passed(record.expires())).then_some((at, record)))
+    }
+
+    /// Notes the collection that the transaction's own record of a key leads to, if it is a main,
+    /// before it is replaced or removed: nobody else sees it go.
+    pub(super) fn note_own_main(&mut self, database: u8, key: &[u8]) -> Result<(), WriteError> {
+        let written = self.number_of_write(database, key);
+        if let Some((loc, _)) = written.and_then(|at| self.writes[at].new) {
+            let record = self.store.mem.record(loc)?;
+            if record.header().kind().is_large() {
+                self.unowned.extend(collection_of(record.value()));
+            }
+        }
+        Ok(())
     }
 
     /// Space for a record with the header `fresh`, or with a similar one, for a value of `len`
@@ -134,6 +148,7 @@ impl Transaction<'_> {
         let Some(root) = self.root_or_create(database)? else {
             return Err(self.no_space(exact.size()));
         };
+        self.note_own_main(database, key)?;
         let written = self.number_of_write(database, key);
         let old = written.and_then(|at| self.writes[at].new);
         // A record that is outgrown is likely to be so again.

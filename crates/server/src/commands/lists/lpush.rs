@@ -61,14 +61,13 @@ pub(super) fn pushed(end: End) -> &'static str {
 }
 
 fn push(call: &mut Call<'_>, end: End, absent: Absent) -> Outcome {
-    let (key, items) = (call.args.at(1), call.args.from(2));
+    let key = call.args.at(1);
+    let items: Vec<&[u8]> = call.args.from(2).iter().collect();
     let (len, _) = update(&mut call.keyspace, key, |list| {
         if absent == Absent::Left && list.is_empty()? {
             return Ok((0, false));
         }
-        for item in items.iter() {
-            list.push(end, item)?;
-        }
+        list.push_many(end, &items)?;
         Ok((list.len()?, true))
     })?;
     if len > 0 {

@@ -4,7 +4,7 @@ use super::sismember::MEMBER;
 use crate::command::*;
 use crate::keyspace::Keyspace;
 use crate::settings::Key;
-use mneme_collections::{EditError, MAX_ELEMENT, SET, SetChange, SetType};
+use mneme_collections::{SET, SetChange, SetType};
 use mneme_log::Updated;
 
 pub(super) static SMOVE: Command = Command {
@@ -41,25 +41,14 @@ fn run(call: &mut Call<'_>) -> Outcome {
             let (found, _) = keyspace.update_collection::<SetType, _>(source, (), contains)?;
             return Ok(found);
         }
-        // Before it is taken out of the source, which within a transaction would stand.
-        if member.len() > MAX_ELEMENT
-            && keyspace
-                .with_large::<SetType, _>(target, |_| Ok(()))?
-                .is_some()
-        {
-            return Err(EditError::TooLong(member.len()).into());
-        }
-        let (removed, updated) = keyspace.update_collection::<SetType, _>(source, (), |set| {
-            let removed = set.remove(member)?;
-            Ok((removed, removed))
-        })?;
-        if !removed {
+        let contains = |set: &mut SetChange<'_>| Ok((set.contains(member)?, false));
+        let (found, _) = keyspace.update_collection::<SetType, _>(source, (), contains)?;
+        if !found {
             return Ok(false);
         }
-        keyspace.notify(EventClass::Set, "srem", source);
-        if updated == Updated::Removed {
-            keyspace.notify(EventClass::Generic, "del", source);
-        }
+        // First, because only this can fail: a transaction goes on after an error, and would
+        // keep the removal.
+        let noted = keyspace.noted_events();
         let (added, _) = keyspace.update_collection::<SetType, _>(target, (), |set| {
             let added = set.add(member)?;
             if added {
@@ -67,6 +56,15 @@ fn run(call: &mut Call<'_>) -> Outcome {
             }
             Ok((added, added))
         })?;
+        let (_, updated) = keyspace.update_collection::<SetType, _>(source, (), |set| {
+            let removed = set.remove(member)?;
+            Ok((removed, removed))
+        })?;
+        // As in Redis, which removes it first.
+        if updated == Updated::Removed {
+            keyspace.notify_at(noted, EventClass::Generic, "del", source);
+        }
+        keyspace.notify_at(noted, EventClass::Set, "srem", source);
         if added {
             keyspace.notify(EventClass::Set, "sadd", target);
         }
