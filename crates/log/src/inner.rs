@@ -390,6 +390,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "millions of steps of plain arithmetic")]
     fn every_hash_belongs_to_one_leaf_and_a_split_moves_those_of_one_leaf_alone() {
         for leaves in 1..300 {
             let numbers: Vec<u64> = leaf_numbers(leaves).collect();
