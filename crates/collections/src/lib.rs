@@ -33,6 +33,7 @@ mod elements;
 mod error;
 mod hash;
 mod hash_type;
+mod in_place;
 mod keyed;
 mod leaves;
 mod list;
@@ -63,7 +64,8 @@ pub use elements::{
 pub use error::{CollectionError, Damage, EditError};
 pub use hash::{Hash, OwnedPair};
 pub use hash_type::HashType;
-pub use keyed::{Form, MAX_PACKED, anchor_of, decide_packed, edit, put, with_large};
+pub use in_place::set_in_place;
+pub use keyed::{Form, MAX_PACKED, anchor_of, decide_packed, edit, look_at_large, put, with_large};
 pub use leaves::{LargeHash, LargeSet, Leaves, MAX_ELEMENT};
 pub use list::List;
 pub use list_edit::ListEdit;

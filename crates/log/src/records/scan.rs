@@ -408,7 +408,9 @@ impl Records {
         let begin = bytes.len();
         record.append_key(bytes)?;
         let value = bytes.len();
-        let there = if expired || self.overwrites() || record.header().is_patchable() {
+        let header = record.header();
+        let changes = header.is_patchable() || header.capacity().is_some();
+        let there = if expired || self.overwrites() || changes {
             let key = bytes[begin..].to_vec();
             let place = self.place(&key);
             let segment = self.mem.index_segment(root, place)?;

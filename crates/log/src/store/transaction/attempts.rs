@@ -84,7 +84,12 @@ impl Store {
                     let value = match result {
                         Ok(value) => value,
                         Err(error) => {
+                            let is_overtaken = attempt.is_overtaken();
                             drop(attempt);
+                            if is_overtaken {
+                                back_off(&mut overtaken.conflicts);
+                                continue;
+                            }
                             return Err(error);
                         }
                     };

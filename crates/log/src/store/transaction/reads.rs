@@ -50,6 +50,16 @@ impl Transaction<'_> {
         Ok(CommitOutcome::Conflict)
     }
 
+    /// Whether what was read has changed, so that an error of the body may come of values that were
+    /// never there together.
+    pub(super) fn is_overtaken(&mut self) -> bool {
+        let settled = match self.settle_held() {
+            Ok(None) => self.settle_reads().map(Some),
+            settled => settled,
+        };
+        matches!(settled, Ok(Some(CommitOutcome::Conflict)))
+    }
+
     /// The home of a key that is as it was read, if it has a home. `None`: the key is not as it was
     /// read.
     fn look_again(
