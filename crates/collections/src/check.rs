@@ -7,6 +7,7 @@ use crate::error::CollectionError;
 use crate::hash_type::HashType;
 use crate::keyed::with_large;
 use crate::leaves::Leaves;
+use crate::list_type::ListType;
 use crate::packed::Packed;
 use crate::packed_list::PackedList;
 use crate::packed_sorted_set::PackedSortedSet;
@@ -83,11 +84,18 @@ fn check_list(
     database: &Database<'_>,
     key: &[u8],
 ) -> Result<Result<(), CollectionError>, ReadError> {
+    let none: [(usize, &[u8]); 0] = [];
+    let at = (database.number(), key);
     match database.get_kind(key, LIST) {
         Ok(Some(value)) => Ok(PackedList::read(&value)
             .and_then(|list| list.check())
             .map_err(CollectionError::from)),
-        Ok(None) | Err(ReadError::WrongKind(_)) => Ok(Ok(())),
+        Ok(None) => Ok(Ok(())),
+        Err(ReadError::WrongKind(_)) => Ok(database
+            .transaction_on(&none, |t| {
+                with_large::<ListType, _, _>(t, at, |mut list| list.check())
+            })
+            .map(drop)),
         Err(error) => Err(error),
     }
 }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use mneme_log::{LogStore, ValueKind};
 
 use crate::error::{CollectionError, Damage, EditError};
+use crate::large_list::LargeList;
 use crate::leaves::Leaves;
 use crate::packed::Packed;
 use crate::packed_edit::{HashEdit, SetEdit};
@@ -79,6 +80,11 @@ pub fn replay(
         match kind {
             HASH => change::<2>(t, (id, kind), element, value),
             SET => change::<1>(t, (id, kind), element, value),
+            LIST => {
+                let mut list = LargeList::replay(t, id)?;
+                list.replay_item(element, value)?;
+                list.finish().map(drop)
+            }
             _ => Err(no_elements().into()),
         }
     })
@@ -117,6 +123,7 @@ pub fn scan_collection(
             (None, _) => (Vec::new(), 0),
             (_, HASH) => Leaves::<2>::open_kind(t, id, kind)?.scan(cursor, count)?,
             (_, SET) => Leaves::<1>::open_kind(t, id, kind)?.scan(cursor, count)?,
+            (_, LIST) => LargeList::open(t, id)?.scan(cursor, count)?,
             _ => return Err(CollectionError::from(no_elements())),
         };
         Ok((kind, pairs, next))
@@ -137,6 +144,7 @@ pub fn element_of_collection(
     store.transaction(|t| match t.anchor(id)?.map(|anchor| anchor.kind) {
         Some(kind @ HASH) => Leaves::<2>::open_kind(t, id, kind)?.get(element),
         Some(kind @ SET) => Leaves::<1>::open_kind(t, id, kind)?.get(element),
+        Some(LIST) => LargeList::open(t, id)?.element(element),
         Some(_) => Err(no_elements().into()),
         None => Ok(None),
     })
@@ -151,6 +159,7 @@ pub fn copy_collection(records: &mut dyn StoreRecords, id: u64) -> Result<u64, C
     match records.anchor(id)?.map(|anchor| anchor.kind) {
         Some(kind @ HASH) => Leaves::<2>::open_kind(records, id, kind)?.copy_to(to)?,
         Some(kind @ SET) => Leaves::<1>::open_kind(records, id, kind)?.copy_to(to)?,
+        Some(LIST) => LargeList::open(records, id)?.copy_to(to)?,
         _ => return Err(no_elements().into()),
     }
     Ok(to)

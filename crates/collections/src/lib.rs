@@ -34,6 +34,7 @@ mod error;
 mod hash;
 mod hash_type;
 mod keyed;
+mod large_list;
 mod leaves;
 mod list;
 mod list_edit;
@@ -64,10 +65,11 @@ pub use error::{CollectionError, Damage, EditError};
 pub use hash::{Hash, OwnedPair};
 pub use hash_type::HashType;
 pub use keyed::{Form, MAX_PACKED, anchor_of, decide_packed, edit, put, with_large};
+pub use large_list::LargeList;
 pub use leaves::{LargeHash, LargeSet, Leaves, MAX_ELEMENT};
 pub use list::List;
 pub use list_edit::ListEdit;
-pub use list_type::ListType;
+pub use list_type::{ListChange, ListType};
 pub use lot::Lot;
 pub use packed::{Packed, PackedHash, PackedSet, Pair, Pairs, Step};
 pub use packed_edit::{HashEdit, Limits, MAX_INTSET, PackedEdit, SetEdit};
@@ -95,6 +97,8 @@ pub const SORTED_SET: ValueKind = kind(3);
 
 /// The kind of a record whose value is a list.
 pub const LIST: ValueKind = kind(4);
+/// The kind of a large list's main.
+pub const LARGE_LIST: ValueKind = LIST.large();
 
 const fn kind(number: u8) -> ValueKind {
     match ValueKind::new(number) {

@@ -208,6 +208,42 @@ fn clients_that_wait_get_what_they_get_from_redis() {
     ]);
 }
 
+/// One that waits for a list and one that waits for a sorted set are not in each other's way.
+#[test]
+fn clients_that_wait_for_sorted_sets_get_what_they_get_from_redis() {
+    compare(&[
+        (0, "BZPOPMIN a b 0", 1),
+        (1, "BLPOP a 0", 2),
+        (2, "BZMPOP 0 2 b a MAX COUNT 2", 3),
+        (3, "ZADD b 1.5 x", 2),
+        (3, "ZADD a 1 x 2 y 3 z", 1),
+        (3, "ZRANGE a 0 -1 WITHSCORES", 1),
+        (3, "DEL a", 1),
+        (3, "RPUSH a item", 0),
+        (0, "HELLO 3", 0),
+        (0, "BZPOPMAX a b 0", 1),
+        (2, "BZPOPMAX a 0", 2),
+        (3, "ZADD c 1 one 2.25 two", 2),
+        (3, "ZUNIONSTORE a 1 c", 0),
+        (0, "BZPOPMIN a 0", 1),
+        (3, "ZINCRBY a inf x", 0),
+        (0, "BZPOPMIN a 0", 1),
+        (3, "ZRANGESTORE a c 0 0", 0),
+        (0, "BZPOPMIN a 0", 1),
+        (3, "RENAME c a", 0),
+        (3, "DEL a", 0),
+        (0, "BZPOPMIN a 0.01", 0),
+        (0, "BZMPOP 0.01 1 a MIN", 0),
+        (0, "MULTI", 0),
+        (0, "BZPOPMIN a 0", 0),
+        (0, "BZMPOP 0 1 a MIN", 0),
+        (0, "EXEC", 0),
+        (0, "BZPOPMIN a x", 0),
+        (0, "BZMPOP -1 1 a MIN", 0),
+        (0, "BZMPOP x 0 a MIN", 0),
+    ]);
+}
+
 #[test]
 fn a_key_that_comes_from_elsewhere_is_as_good_as_one_that_is_pushed_to() {
     compare(&[
