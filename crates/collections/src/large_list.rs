@@ -12,7 +12,7 @@ use std::ops::Range;
 use mneme_log::Anchor;
 
 use crate::LIST;
-use crate::counted_tree::{CountedTree, Seek, ElementShape};
+use crate::counted_tree::{CountedTree, ElementShape, Seek};
 use crate::error::{CollectionError, Damage};
 use crate::list_edit::ListEdit;
 use crate::listpack::Element;
@@ -562,5 +562,185 @@ impl<'r> LargeList<'r> {
                 Err(Damage { at: 0, what }.into())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::VecDeque;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::Model;
+
+    #[derive(Clone, Debug)]
+    enum Change {
+        Push(End, Vec<u8>),
+        Pop(End, usize),
+        Set(prop::sample::Index, Vec<u8>),
+        Insert(Vec<u8>, bool, Vec<u8>),
+        Remove(End, usize, Vec<u8>),
+        Trim(usize, usize),
+    }
+
+    fn item() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            6 => "[a-h]".prop_map(String::into_bytes),
+            2 => any::<i16>().prop_map(|number| number.to_string().into_bytes()),
+            2 => (0..200usize).prop_map(|len| vec![b'x'; len]),
+            1 => (1000..5000usize).prop_map(|len| vec![b'y'; len]),
+        ]
+    }
+
+    fn end() -> impl Strategy<Value = End> {
+        prop_oneof![Just(End::Front), Just(End::Back)]
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        prop_oneof![
+            10 => (end(), item()).prop_map(|(end, item)| Change::Push(end, item)),
+            4 => (end(), 0..4usize).prop_map(|(end, count)| Change::Pop(end, count)),
+            4 => (any::<prop::sample::Index>(), item()).prop_map(|(at, item)| Change::Set(at, item)),
+            // Often before the same item, so that positions run out.
+            12 => (item(), any::<bool>(), item()).prop_map(|(p, b, item)| Change::Insert(p, b, item)),
+            2 => (end(), 0..4usize, item()).prop_map(|(end, n, item)| Change::Remove(end, n, item)),
+            1 => (0..4usize, 100..400usize).prop_map(|(start, end)| Change::Trim(start, end)),
+        ]
+    }
+
+    fn make(change: &Change, list: &mut LargeList<'_>, model: &mut VecDeque<Vec<u8>>) {
+        match change {
+            Change::Push(end, item) => {
+                match end {
+                    End::Front => model.push_front(item.clone()),
+                    End::Back => model.push_back(item.clone()),
+                }
+                list.push(*end, item).unwrap();
+            }
+            Change::Pop(end, count) => {
+                let pop = || match end {
+                    End::Front => model.pop_front(),
+                    End::Back => model.pop_back(),
+                };
+                let expected: Vec<_> = std::iter::from_fn(pop).take(*count).collect();
+                let mut popped = Vec::new();
+                list.pop(*end, *count, |item| popped.push(item.to_vec()))
+                    .unwrap();
+                assert_eq!(popped, expected);
+            }
+            Change::Set(index, item) => {
+                let index = index.index(model.len() + 1);
+                let is_there = index < model.len();
+                if is_there {
+                    model[index] = item.clone();
+                }
+                assert_eq!(list.set(index, item).unwrap(), is_there);
+            }
+            Change::Insert(pivot, is_before, item) => {
+                let at = model.iter().position(|item| item == pivot);
+                let at = at.map(|at| at + usize::from(!is_before));
+                if let Some(at) = at {
+                    model.insert(at, item.clone());
+                }
+                assert_eq!(list.insert(pivot, *is_before, item).unwrap(), at);
+            }
+            Change::Remove(from, count, value) => {
+                let mut gone: Vec<_> = (0..model.len()).filter(|at| model[*at] == *value).collect();
+                if *from == End::Back {
+                    gone.reverse();
+                }
+                if *count > 0 {
+                    gone.truncate(*count);
+                }
+                assert_eq!(list.remove(*from, *count, value).unwrap(), gone.len());
+                gone.sort_unstable();
+                gone.iter().rev().for_each(|at| drop(model.remove(*at)));
+            }
+            Change::Trim(start, end) => {
+                list.trim(*start..*end).unwrap();
+                model.truncate(*end);
+                model.drain(..*start.min(&model.len()));
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_large_list_holds_what_a_deque_holds(
+            first in vec(item(), 1..120), changes in vec(change(), 1..120),
+        ) {
+            let mut packed = ListEdit::new();
+            first.iter().for_each(|item| packed.push(End::Back, item).unwrap());
+            let (mut store, mut model) = (Model::default(), VecDeque::from(first));
+            LargeList::build(&mut store, 1, &packed.into_image()).unwrap();
+            for change in &changes {
+                if store.anchor.is_none() {
+                    break;
+                }
+                let mut list = LargeList::open(&mut store, 1).unwrap();
+                make(change, &mut list, &mut model);
+                prop_assert_eq!(list.len(), model.len() as u64);
+                list.check().unwrap();
+                prop_assert_eq!(list.finish().unwrap(), !model.is_empty());
+            }
+            prop_assert_eq!(store.anchor.is_none(), model.is_empty());
+            prop_assert_eq!(store.inner.is_empty(), model.is_empty());
+            // What was said is the list, in the order of the positions.
+            prop_assert!(store.said.values().eq(&model));
+            if model.is_empty() {
+                return Ok(());
+            }
+            let said = store.said.clone();
+            let mut list = LargeList::open(&mut store, 1).unwrap();
+            prop_assert!(list.range(0..model.len()).unwrap().iter().eq(&model));
+            let (mut scanned, mut cursor) = (Vec::new(), 0);
+            loop {
+                let (elements, next) = list.scan(cursor, 7).unwrap();
+                scanned.extend(elements);
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+            prop_assert!(scanned.iter().map(|(at, item)| (at, item)).eq(&said));
+            for (index, item) in model.iter().enumerate().step_by(11) {
+                let found = list.get(index).unwrap();
+                prop_assert_eq!(found.as_ref(), Some(item));
+            }
+            // In whatever order they are replayed, and twice.
+            let mut copy = Model::default();
+            for (element, item) in said.iter().rev().chain(&said) {
+                let mut list = LargeList::replay(&mut copy, 1).unwrap();
+                list.replay_item(element, Some(item)).unwrap();
+                list.finish().unwrap();
+            }
+            let mut list = LargeList::open(&mut copy, 1).unwrap();
+            list.check().unwrap();
+            prop_assert!(list.range(0..model.len()).unwrap().iter().eq(&model));
+        }
+    }
+
+    #[test]
+    fn items_that_are_pushed_in_order_fill_their_records() {
+        let mut store = Model::default();
+        LargeList::build(&mut store, 1, &{
+            let mut packed = ListEdit::new();
+            packed.push(End::Back, b"0").unwrap();
+            packed.into_image()
+        })
+        .unwrap();
+        let mut list = LargeList::open(&mut store, 1).unwrap();
+        for number in 1..20_000u32 {
+            list.push(End::Back, format!("item-{number}").as_bytes())
+                .unwrap();
+        }
+        list.finish().unwrap();
+        let bytes: usize = store.inner.values().map(Vec::len).sum();
+        assert!(bytes < 20_000 * 24, "{bytes}");
     }
 }
