@@ -345,7 +345,10 @@ fn commands_on_large_lists_have_the_replies_of_redis() {
             3 => format!("LINSERT l{list} BEFORE {item} {item}"),
             4 => format!("LINSERT l{list} AFTER {item} {item}-{long}"),
             5 => format!("LREM l{list} {} {item}", below(3) as i64 - 1),
-            6 => format!("LPOS l{list} {item} RANK {} COUNT 0", 1 - 2 * below(2) as i64),
+            6 => format!(
+                "LPOS l{list} {item} RANK {} COUNT 0",
+                1 - 2 * below(2) as i64
+            ),
             7 => format!("LMOVE l{list} l{other} LEFT RIGHT"),
             8 => format!("RPOPLPUSH l{list} l{other}"),
             9 => format!("LMPOP 2 none l{list} RIGHT COUNT 2"),
