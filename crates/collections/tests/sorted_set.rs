@@ -35,6 +35,8 @@ fn member() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => (0..40u8).prop_map(|i| format!("m{i}").into_bytes()),
         1 => (60..70usize).prop_map(|len| vec![b'l'; len]),
+        // With some of these the set is a large one.
+        2 => (0..60u8).prop_map(|i| format!("{i}{}", "x".repeat(90)).into_bytes()),
     ]
 }
 
