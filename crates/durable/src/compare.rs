@@ -153,3 +153,37 @@ fn has_element(store: &LogStore, key: &[u8], value: &[u8]) -> Result<bool, Write
         Err(_) => Ok(false),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use mneme_collections::HASH;
+    use mneme_log::{Expiry, main_of};
+
+    use super::*;
+
+    fn store(elements: &[&[u8]]) -> LogStore {
+        let store = LogStore::builder()
+            .capacity(64 << 20)
+            .open_private()
+            .unwrap();
+        for element in elements {
+            mneme_collections::replay(&store, 1, element, Some((HASH, b"v"))).unwrap();
+        }
+        store
+            .transaction(|t| {
+                let mut of = t.database(0)?;
+                of.put_kind(b"h", &main_of(1), HASH.large(), Expiry::Never)
+            })
+            .unwrap();
+        store
+    }
+
+    /// Files that lack the removal of a field differ from the store.
+    #[test]
+    fn files_with_an_element_that_the_store_has_not_differ() {
+        let (home, copy) = (store(&[b"a"]), store(&[b"a", b"b"]));
+        assert!(compare(&home, &copy, &|| Ok(())).is_err());
+    }
+}

@@ -562,4 +562,64 @@ mod tests {
         }
         assert_eq!(store.records(), DATABASES as u64);
     }
+
+    /// A base file has the newer life of a key, as a large hash. The journal begins in its former
+    /// life, as a small one.
+    #[test]
+    fn a_change_of_a_former_life_leaves_the_large_hash_of_a_newer_one_as_it_is() {
+        use mneme_collections::{HASH, Hash};
+        use mneme_log::feed::RemovalCause;
+        use mneme_log::main_of;
+        let store = LogStore::builder()
+            .capacity(64 << 20)
+            .open_private()
+            .unwrap();
+        let mut replay = Replay::new(&store, HashSet::new(), false);
+        let main = main_of(7);
+        let field = element_key(7, b"field");
+        let put_main = Item::Put {
+            root: 1,
+            key: b"h",
+            kind: HASH.large().number(),
+            expiry: Expiry::Never,
+            bytes: &main,
+        };
+        let put_field = Item::Put {
+            root: COLLECTIONS,
+            key: &field,
+            kind: HASH.number(),
+            expiry: Expiry::Never,
+            bytes: b"new",
+        };
+        let databases = &[binding(0, 1)];
+        let bind = Item::Bind {
+            databases,
+            dead: &[],
+        };
+        let mut base = Vec::new();
+        append_change(&[bind], 0, &mut base);
+        append_change(&[put_main], 0, &mut base);
+        append_change(&[put_field], 0, &mut base);
+        replay.records(&base).unwrap();
+        let mut stream = Vec::new();
+        let edit = Item::Edit {
+            root: 1,
+            key: b"h",
+            kind: HASH.number(),
+            element: b"old",
+            value: b"of the former life",
+        };
+        append_change(&[edit], 0, &mut stream);
+        let remove = Item::Remove {
+            root: 1,
+            key: b"h",
+            cause: RemovalCause::Asked,
+        };
+        append_change(&[remove], 0, &mut stream);
+        append_change(&[put_main, put_field], 0, &mut stream);
+        replay.bytes(0, &stream).unwrap();
+        replay.finish().unwrap();
+        let pairs = Hash::of(&store, b"h").unwrap().pairs().unwrap();
+        assert_eq!(pairs, [(b"field".to_vec(), b"new".to_vec())]);
+    }
 }

@@ -451,3 +451,34 @@ fn a_large_value_that_is_no_id_is_refused() {
     assert_eq!(store.len(), 0);
     sound(&store, "after values that are no ids");
 }
+
+/// While one thread sweeps, others are not told that the store is full.
+#[test]
+fn a_store_that_is_being_swept_refuses_no_write() {
+    use mneme_sys::fault::{Action, Outcome, run};
+    use std::sync::{Arc, Mutex};
+    let (_memory, one, other, _) = two_of(LogStore::builder().maintainer(false));
+    let one = Arc::new(one);
+    let mut stored = 0u32;
+    while one
+        .transaction(|t| set(t, 0, &stored.to_le_bytes(), (1, Expiry::Never)))
+        .is_ok()
+    {
+        stored += 1;
+    }
+    // Another process removes all: this one knows none of the ids.
+    (0..stored).for_each(|i| assert!(other.remove(&i.to_le_bytes()).unwrap()));
+    let put = Arc::new(Mutex::new(None));
+    let (writer, result) = (Arc::clone(&one), Arc::clone(&put));
+    let write = move || {
+        let writer = Arc::clone(&writer);
+        let put = std::thread::spawn(move || writer.put(b"key", &[1; 100_000]));
+        *result.lock().unwrap() = Some(put.join().unwrap());
+    };
+    let sweeper = Arc::clone(&one);
+    let sweep = move || sweeper.sweep_collections().unwrap();
+    let outcome = run("sweep.collections.begun", Action::Call(Arc::new(write)), 1, sweep);
+    assert!(matches!(outcome, Outcome::Finished(true)));
+    let put = put.lock().unwrap().take().unwrap();
+    assert!(put.is_ok(), "{} keys, and {put:?}", one.records());
+}
