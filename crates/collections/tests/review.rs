@@ -252,3 +252,133 @@ fn damage_of_an_anchors_number_of_leaves_is_an_error() {
     let over = done.load(Relaxed);
     if !over { eprintln!("endless"); std::process::exit(7); }
 }
+
+/// The sweep of a dropped database goes on, however many large values are removed meanwhile.
+#[test]
+fn what_a_clearing_leaves_is_freed_beside_other_removals() {
+    let store = LogStore::builder()
+        .capacity(256 << 20)
+        .open_private()
+        .unwrap();
+    let image = image(600);
+    let make = |database: usize, key: &[u8]| {
+        store
+            .transaction(|t| {
+                put::<HashType>(t, (database, key), &image, Expiry::Never).unwrap();
+                Ok::<_, mneme_log::WriteError>(())
+            })
+            .unwrap()
+    };
+    for i in 0..100u32 {
+        make(1, &i.to_le_bytes());
+    }
+    store.database(1).unwrap().clear().unwrap();
+    let began = Instant::now();
+    let mut rounds = 0;
+    while began.elapsed() < Duration::from_secs(5) {
+        make(0, b"h");
+        store.remove(b"h").unwrap();
+        rounds += 1;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let beside = anchors(&store).len();
+    std::thread::sleep(Duration::from_secs(2));
+    let after = anchors(&store).len();
+    eprintln!("{rounds} removals; {beside} collections beside them, {after} two seconds after them");
+    assert!(beside < 50, "{beside} dead collections beside removals, {after} after them");
+}
+
+/// Runs `writer` again and again beside `reader`, which says what went wrong.
+fn beside(mut writer: impl FnMut() + Send, mut reader: impl FnMut() -> Option<String>) {
+    let stop = AtomicBool::new(false);
+    let (mut wrong, mut reads) = (Vec::new(), 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                writer();
+            }
+        });
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(5) {
+            reads += 1;
+            wrong.extend(reader());
+        }
+        stop.store(true, Relaxed);
+    });
+    wrong.sort();
+    let all = wrong.len();
+    wrong.dedup();
+    assert!(wrong.is_empty(), "{all} of {reads}: {wrong:?}");
+}
+
+#[test]
+fn a_large_hash_that_becomes_empty_is_read_without_an_error() {
+    let store = store(64 << 20);
+    let names: Vec<_> = (0..40).map(|i| format!("field:{i}")).collect();
+    let pairs: Vec<(&[u8], &[u8])> = names.iter().map(|n| (n.as_bytes(), &[7u8; 100][..])).collect();
+    let fields: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+    let hash = Hash::of(&store, b"h").unwrap();
+    beside(
+        || {
+            hash.set_many(&pairs).unwrap();
+            hash.remove_many(&fields).unwrap();
+        },
+        || hash.get(b"field:1").err().map(|error| error.to_string()),
+    );
+}
+
+#[test]
+fn a_large_hash_that_is_removed_and_swept_is_read_without_an_error() {
+    let store = store(64 << 20);
+    let names: Vec<_> = (0..40).map(|i| format!("field:{i}")).collect();
+    let pairs: Vec<(&[u8], &[u8])> = names.iter().map(|n| (n.as_bytes(), &[7u8; 100][..])).collect();
+    let hash = Hash::of(&store, b"h").unwrap();
+    beside(
+        || {
+            hash.set_many(&pairs).unwrap();
+            store.remove(b"h").unwrap();
+            store.sweep_collections().unwrap();
+        },
+        || hash.get(b"field:1").err().map(|error| error.to_string()),
+    );
+}
+
+#[test]
+fn a_check_beside_a_writer_finds_nothing() {
+    let store = store(64 << 20);
+    let names: Vec<_> = (0..2000).map(|i| format!("field:{i}")).collect();
+    let pairs: Vec<(&[u8], &[u8])> = names.iter().map(|n| (n.as_bytes(), &[7u8; 100][..])).collect();
+    let hash = Hash::of(&store, b"h").unwrap();
+    hash.set_many(&pairs).unwrap();
+    let mut i = 0;
+    beside(
+        || {
+            i += 1;
+            hash.set(format!("more:{}", i % 3000).as_bytes(), &[1; 100][..i % 100]).unwrap();
+            if i % 3 == 0 {
+                hash.remove(format!("more:{}", (i * 7) % 3000).as_bytes()).unwrap();
+            }
+        },
+        || check_while(&store, &|| true).unwrap().pop(),
+    );
+}
+
+#[test]
+fn a_scan_of_collections_beside_a_writer_has_no_error() {
+    let store = store(64 << 20);
+    let names: Vec<_> = (0..40).map(|i| format!("field:{i}")).collect();
+    let pairs: Vec<(&[u8], &[u8])> = names.iter().map(|n| (n.as_bytes(), &[7u8; 100][..])).collect();
+    let fields: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+    let hash = Hash::of(&store, b"h").unwrap();
+    beside(
+        || {
+            hash.set_many(&pairs).unwrap();
+            hash.remove_many(&fields).unwrap();
+        },
+        || {
+            let (id, _) = anchors(&store).pop()?;
+            let scanned = mneme_collections::scan_collection(&store, id, 0, 64, |_, _, _| {});
+            scanned.err().map(|error| error.to_string())
+        },
+    );
+}

@@ -106,3 +106,88 @@ fn files_that_lack_a_change_are_found() {
     };
     assert!(is_found, "{compared:?}");
 }
+
+/// A large value that is gone is freed in slices. Between two of them the files are as the store.
+#[test]
+fn files_are_compared_while_a_large_value_is_freed() {
+    use mneme_collections::Hash;
+    use mneme_sys::fault::{Action, arm};
+    use std::sync::Mutex;
+
+    for mode in BOTH {
+        let dir = TestDir::new("durable-compared-swept");
+        let store = Arc::new(options(&dir).mode(mode).open_private(builder()).unwrap());
+        let names: Vec<_> = (0..2000).map(|i| format!("field:{i}")).collect();
+        let pairs: Vec<_> = names.iter().map(|n| (n.as_bytes(), &[7; 100][..])).collect();
+        Hash::of(&store, b"h").unwrap().set_many(&pairs).unwrap();
+        assert_eq!(store.durability().compare_files().unwrap(), 1);
+        store.remove(b"h").unwrap();
+        let (seen, of) = (Arc::new(Mutex::new(None)), Arc::clone(&store));
+        let noted = Arc::clone(&seen);
+        let compare = move || {
+            let of = Arc::clone(&of);
+            let compared = std::thread::spawn(move || of.durability().compare_files());
+            *noted.lock().unwrap() = Some(compared.join().unwrap());
+        };
+        arm("sweep.collections.slice", Action::Call(Arc::new(compare)), 1);
+        assert!(store.sweep_collections().unwrap());
+        let compared = seen.lock().unwrap().take().unwrap();
+        assert!(compared.is_ok(), "{mode:?}: {compared:?}");
+    }
+}
+
+/// The same, end to end, as the unit test of the replay: while a base file is written, large hashes
+/// are renamed to keys of small ones that were changed before.
+#[test]
+fn nothing_of_a_small_hash_is_in_the_large_one_that_took_its_key_beside_a_base_file() {
+    use mneme_collections::Hash;
+    use mneme_log::{Stored, WriteError};
+
+    let dir = TestDir::new("durable-base-renamed");
+    let store = options(&dir)
+        .checkpoint_rate(4 << 20)
+        .open_private(builder())
+        .unwrap();
+    let names: Vec<_> = (0..600).map(|i| format!("field:{i}")).collect();
+    let pairs: Vec<_> = names.iter().map(|n| (n.as_bytes(), &[7; 100][..])).collect();
+    const KEYS: usize = 10;
+    let (large, small) = (|i| format!("large:{i}"), |i| format!("small:{i}"));
+    for i in 0..KEYS {
+        let many: [(&[u8], &[u8]); 3] = [(b"a", b"1"), (b"b", &[2; 50]), (b"c", &[3; 50])];
+        (Hash::of(&store, large(i).as_bytes()).unwrap().set_many(&pairs)).unwrap();
+        (Hash::of(&store, small(i).as_bytes()).unwrap().set_many(&many)).unwrap();
+    }
+    for i in 0..200u32 {
+        store.put(&i.to_le_bytes(), &[5; 50_000]).unwrap();
+    }
+    store.durability().checkpoint().unwrap();
+    for i in 0..KEYS {
+        let (large, small) = (large(i), small(i));
+        let (large, small) = (large.as_bytes(), small.as_bytes());
+        Hash::of(&store, small).unwrap().set(b"old", b"v").unwrap();
+        store
+            .transaction(|t| {
+                let copy = |s: Stored<'_>| (s.value.to_vec(), s.kind, s.expiry);
+                let (value, kind, expiry) = t.read(large, |s| s.map(copy))?.unwrap();
+                t.remove(large)?;
+                t.database(0)?.put_kind(small, &value, kind, expiry)?;
+                Ok::<_, WriteError>(())
+            })
+            .unwrap();
+    }
+    let running = store.durability().stats().checkpoints.running.is_some();
+    crate::wait_until("the checkpoint", || {
+        store.durability().stats().checkpoints.running.is_none()
+    });
+    let lens = |store: &mneme_log::LogStore| -> Vec<usize> {
+        (0..KEYS)
+            .map(|i| Hash::of(store, small(i).as_bytes()).unwrap().len().unwrap())
+            .collect()
+    };
+    let before = lens(&store);
+    let compared = store.durability().compare_files();
+    eprintln!("running {running}; compared: {compared:?}");
+    drop(store);
+    let store = open(&dir);
+    assert_eq!(lens(&store), before);
+}
