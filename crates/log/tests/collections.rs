@@ -482,3 +482,20 @@ fn a_store_that_is_being_swept_refuses_no_write() {
     let put = put.lock().unwrap().take().unwrap();
     assert!(put.is_ok(), "{} keys, and {put:?}", one.records());
 }
+
+/// What no key leads to, and no sweep finds, is reported.
+#[test]
+fn a_check_reports_inner_records_and_collections_that_nothing_leads_to() {
+    let builder = LogStore::builder().capacity(CAPACITY as u64);
+    let store = builder.maintainer(false).open_private().unwrap();
+    put(&store, 0, b"key", 1);
+    // An inner record without an anchor.
+    store.transaction(|t| t.put_inner(999, 1, &[1; 300])).unwrap();
+    // A leaf that the anchor does not know.
+    let main = store.transaction(|t| t.read(b"key", |s| s.unwrap().value.to_vec()));
+    let id = collection_of(&main.unwrap()).unwrap();
+    store.transaction(|t| t.put_inner(id, 77, &[1; 300])).unwrap();
+    // A second main of the same collection.
+    let problems = store.check().unwrap().problems;
+    assert_eq!(problems.len(), 2, "{problems:?}");
+}

@@ -253,6 +253,49 @@ fn entries_change_what_is_committed_and_what_is_not() {
     }
 }
 
+/// A tree that is made of a store that others change has a newer state than the entries behind.
+#[test]
+fn a_change_of_a_former_life_leaves_the_large_hash_of_a_newer_one_as_it_is() {
+    use mneme_collections::HASH;
+    use mneme_log::feed::COLLECTIONS;
+    use mneme_log::{element_key, main_of};
+    let mut fed = Fed::new();
+    let (main, field) = (main_of(7), element_key(7, b"field"));
+    let put_main = Item::Put {
+        root: 1,
+        key: b"h",
+        kind: HASH.large().number(),
+        expiry: Expiry::Never,
+        bytes: &main,
+    };
+    let put_field = Item::Put {
+        root: COLLECTIONS,
+        key: &field,
+        kind: HASH.number(),
+        expiry: Expiry::Never,
+        bytes: b"new",
+    };
+    // As a scan finds them.
+    fed.enter(&[put_main]);
+    fed.enter(&[put_field]);
+    // What is in the feed.
+    fed.enter(&[Item::Edit {
+        root: 1,
+        key: b"h",
+        kind: HASH.number(),
+        element: b"old",
+        value: b"of the former life",
+    }]);
+    fed.enter(&[Item::Remove {
+        root: 1,
+        key: b"h",
+        cause: RemovalCause::Asked,
+    }]);
+    fed.enter(&[put_main, put_field]);
+    let keys: Vec<_> = fed.records().into_iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, [b"h".to_vec(), field.clone()]);
+}
+
 /// The tests notice each step that is left out.
 #[test]
 fn every_step_is_needed() {

@@ -176,7 +176,7 @@ fn nothing_of_a_small_hash_is_in_the_large_one_that_took_its_key_beside_a_base_f
             .unwrap();
     }
     let running = store.durability().stats().checkpoints.running.is_some();
-    crate::wait_until("the checkpoint", || {
+    mneme_testkit::wait_until("the checkpoint", || {
         store.durability().stats().checkpoints.running.is_none()
     });
     let lens = |store: &mneme_log::LogStore| -> Vec<usize> {
