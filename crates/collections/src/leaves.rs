@@ -668,80 +668,11 @@ mod tests {
 
     use std::collections::{BTreeMap, BTreeSet};
 
-    use mneme_log::{Expiry, Stored, WriteError};
-
     use proptest::prelude::*;
 
     use super::*;
+    use crate::model::Model;
     use crate::packed_edit::HashEdit;
-
-    #[derive(Default)]
-    struct Model {
-        anchor: Option<Anchor>,
-        leaves: BTreeMap<u64, Vec<u8>>,
-        said: BTreeMap<Vec<u8>, Vec<u8>>,
-    }
-
-    impl StoreRecords for Model {
-        fn read(
-            &mut self,
-            _: usize,
-            _: &[u8],
-            _: &mut dyn FnMut(Option<Stored<'_>>),
-        ) -> Result<(), WriteError> {
-            unreachable!("there are no keys")
-        }
-
-        fn put(
-            &mut self,
-            _: usize,
-            _: &[u8],
-            _: &[u8],
-            _: (ValueKind, Expiry),
-        ) -> Result<(), WriteError> {
-            unreachable!("there are no keys")
-        }
-
-        fn remove(&mut self, _: usize, _: &[u8]) -> Result<bool, WriteError> {
-            unreachable!("there are no keys")
-        }
-
-        fn touch(&mut self, _: usize, _: &[u8]) -> Result<(), WriteError> {
-            unreachable!("there are no keys")
-        }
-
-        fn new_collection(&mut self) -> u64 {
-            1
-        }
-
-        fn anchor(&mut self, _: u64) -> Result<Option<Anchor>, WriteError> {
-            Ok(self.anchor)
-        }
-
-        fn set_anchor(&mut self, _: u64, anchor: Option<&Anchor>) -> Result<(), WriteError> {
-            self.anchor = anchor.copied();
-            Ok(())
-        }
-
-        fn inner(&mut self, _: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
-            Ok(self.leaves.get(&number).cloned())
-        }
-
-        fn set_inner(&mut self, _: u64, n: u64, image: Option<&[u8]>) -> Result<(), WriteError> {
-            match image {
-                Some(image) => drop(self.leaves.insert(n, image.to_vec())),
-                None => assert!(self.leaves.remove(&n).is_some(), "removed twice"),
-            }
-            Ok(())
-        }
-
-        fn say(&mut self, _: u64, _: ValueKind, field: &[u8], value: Option<&[u8]>) {
-            match value {
-                Some(value) => drop(self.said.insert(field.to_vec(), value.to_vec())),
-                None => drop(self.said.remove(field)),
-            }
-        }
-    }
 
     #[derive(Clone, Debug)]
     enum Op {
@@ -853,7 +784,7 @@ mod tests {
                 hash.finish().unwrap();
                 prop_assert_eq!(&model.said, &map);
                 prop_assert_eq!(model.anchor.is_none(), map.is_empty());
-                prop_assert_eq!(model.leaves.is_empty(), map.is_empty());
+                prop_assert_eq!(model.inner.is_empty(), map.is_empty());
             }
         }
     }
@@ -911,7 +842,7 @@ mod tests {
         assert!(hash.anchor.leaves <= 8, "{:?}", hash.anchor);
         hash.check().unwrap();
         hash.finish().unwrap();
-        let longest = model.leaves.values().map(Vec::len).max();
+        let longest = model.inner.values().map(Vec::len).max();
         assert!(longest.unwrap() < 100, "{longest:?}");
     }
 }

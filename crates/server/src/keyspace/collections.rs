@@ -86,7 +86,7 @@ impl Keyspace<'_> {
     }
 
     /// Stores a value of this image under `key`, replacing what is there and its expiry.
-    pub fn put_collection<T: CollectionType>(
+    fn put_collection<T: CollectionType>(
         &mut self,
         key: &[u8],
         image: &[u8],
@@ -190,13 +190,27 @@ impl Keyspace<'_> {
         event: &'static str,
     ) -> Result<u64, Failure> {
         let len = set.read()?.len()?;
-        if len > 0 {
-            self.put_collection::<SortedSetType>(key, &set.into_image(), Expiry::Never)?;
-            self.notify(EventClass::SortedSet, event, key);
+        let image = (len > 0).then(|| set.into_image());
+        let event = (EventClass::SortedSet, event);
+        self.store_result::<SortedSetType>(key, image.as_deref(), event)?;
+        Ok(len)
+    }
+
+    /// Stores a value of this image under `key`, whatever is there, and notes the event; `None`, an
+    /// empty value: removes the key.
+    pub fn store_result<T: CollectionType>(
+        &mut self,
+        key: &[u8],
+        image: Option<&[u8]>,
+        (class, event): (EventClass, &'static str),
+    ) -> Result<(), Failure> {
+        if let Some(image) = image {
+            self.put_collection::<T>(key, image, Expiry::Never)?;
+            self.notify(class, event, key);
         } else if self.remove(key)? {
             self.notify(EventClass::Generic, "del", key);
         }
-        Ok(len)
+        Ok(())
     }
 
     /// Makes `to`, a database and a key there, a copy of the large value under `key`, whose main is

@@ -508,6 +508,15 @@ impl<'a> Keyspace<'a> {
         }
     }
 
+    /// Notes that elements of the value of `key` were taken out, and with the last one the key if
+    /// it is gone.
+    pub fn notify_taken(&self, class: EventClass, name: &'static str, key: &[u8], is_gone: bool) {
+        self.notify(class, name, key);
+        if is_gone {
+            self.notify(EventClass::Generic, "del", key);
+        }
+    }
+
     /// Forgets what was noted by an attempt that has failed.
     pub fn forget_events(&self) {
         if let Some(events) = self.events {

@@ -15,6 +15,17 @@ pub(super) fn place(longitude: &[u8], latitude: &[u8]) -> Result<GeoPlace, Failu
     })
 }
 
+/// A unit of distances.
+pub(super) const UNIT: Argument = Argument::one_of(
+    "unit",
+    &[
+        Argument::word("m", "M"),
+        Argument::word("km", "KM"),
+        Argument::word("ft", "FT"),
+        Argument::word("mi", "MI"),
+    ],
+);
+
 /// The meters of a unit.
 pub(super) fn unit(text: &[u8]) -> Result<f64, Failure> {
     let is = |name: &str| text.eq_ignore_ascii_case(name.as_bytes());

@@ -1,6 +1,6 @@
 //! `GEOPOS`, `GEOHASH key [member ...]`, `GEODIST key member member [unit]`: where members are.
 
-use super::arguments::{coordinates, distance, unit};
+use super::arguments::{UNIT, coordinates, distance, unit};
 use super::geohash::GeoPlace;
 use crate::command::*;
 
@@ -48,16 +48,7 @@ pub(super) static GEODIST: Command = Command {
         Argument::key("key"),
         Argument::new("member1", Kind::String),
         Argument::new("member2", Kind::String),
-        Argument::one_of(
-            "unit",
-            &[
-                Argument::word("m", "M"),
-                Argument::word("km", "KM"),
-                Argument::word("ft", "FT"),
-                Argument::word("mi", "MI"),
-            ],
-        )
-        .optional(),
+        UNIT.optional(),
     ],
     run: between,
     ..Command::GEO

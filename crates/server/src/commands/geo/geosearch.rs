@@ -1,7 +1,7 @@
 //! `GEOSEARCH`, `GEOSEARCHSTORE` and the commands that they have replaced, `GEORADIUS`,
 //! `GEORADIUSBYMEMBER` and their forms for replicas: the members near a place.
 
-use super::arguments::{coordinates, distance, place, unit};
+use super::arguments::{UNIT, coordinates, distance, place, unit};
 use super::geohash::{GeoPlace, SearchArea};
 use crate::command::*;
 use crate::resp::{Arguments, parse_f64, parse_i64};
@@ -11,78 +11,19 @@ pub(super) static GEOSEARCH: Command = Command {
     name: "geosearch",
     summary: "Returns the members in a circle or a box around a place or a member",
     since: "6.2.0",
-    complexity: "O(N + log M) where N is the number of members in the cells around the shape and M that of all; a small set is looked through",
+    complexity: COMPLEXITY,
     arity: -7,
     flags: &[Flag::Readonly],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
         Argument::key("key"),
-        Argument::one_of(
-            "from",
-            &[
-                Argument::new("member", Kind::String).after("FROMMEMBER"),
-                Argument::block(
-                    "longitude_latitude",
-                    &[
-                        Argument::new("longitude", Kind::Double),
-                        Argument::new("latitude", Kind::Double),
-                    ],
-                )
-                .after("FROMLONLAT"),
-            ],
-        ),
-        Argument::one_of(
-            "by",
-            &[
-                Argument::block(
-                    "circle",
-                    &[
-                        Argument::new("radius", Kind::Double).after("BYRADIUS"),
-                        Argument::one_of(
-                            "unit",
-                            &[
-                                Argument::word("m", "M"),
-                                Argument::word("km", "KM"),
-                                Argument::word("ft", "FT"),
-                                Argument::word("mi", "MI"),
-                            ],
-                        ),
-                    ],
-                ),
-                Argument::block(
-                    "box",
-                    &[
-                        Argument::new("width", Kind::Double).after("BYBOX"),
-                        Argument::new("height", Kind::Double),
-                        Argument::one_of(
-                            "unit",
-                            &[
-                                Argument::word("m", "M"),
-                                Argument::word("km", "KM"),
-                                Argument::word("ft", "FT"),
-                                Argument::word("mi", "MI"),
-                            ],
-                        ),
-                    ],
-                ),
-            ],
-        ),
-        Argument::one_of(
-            "order",
-            &[Argument::word("asc", "ASC"), Argument::word("desc", "DESC")],
-        )
-        .optional(),
-        Argument::block(
-            "count",
-            &[
-                Argument::new("count", Kind::Integer).after("COUNT"),
-                Argument::word("any", "ANY").optional(),
-            ],
-        )
-        .optional(),
-        Argument::word("withcoord", "WITHCOORD").optional(),
-        Argument::word("withdist", "WITHDIST").optional(),
-        Argument::word("withhash", "WITHHASH").optional(),
+        FROM,
+        BY,
+        ORDER,
+        COUNT,
+        WITHCOORD,
+        WITHDIST,
+        WITHHASH,
     ],
     run: |call| search(call, Takes::Search),
     ..Command::GEO
@@ -92,7 +33,7 @@ pub(super) static GEOSEARCHSTORE: Command = Command {
     name: "geosearchstore",
     summary: "Stores the members in a circle or a box around a place or a member",
     since: "6.2.0",
-    complexity: "O(N + log M) where N is the number of members in the cells around the shape and M that of all; a small set is looked through",
+    complexity: COMPLEXITY,
     arity: -8,
     flags: &[Flag::Write, Flag::DenyOom],
     keys: &[
@@ -102,69 +43,10 @@ pub(super) static GEOSEARCHSTORE: Command = Command {
     arguments: &[
         Argument::key("destination"),
         Argument::key_of("source", 1),
-        Argument::one_of(
-            "from",
-            &[
-                Argument::new("member", Kind::String).after("FROMMEMBER"),
-                Argument::block(
-                    "longitude_latitude",
-                    &[
-                        Argument::new("longitude", Kind::Double),
-                        Argument::new("latitude", Kind::Double),
-                    ],
-                )
-                .after("FROMLONLAT"),
-            ],
-        ),
-        Argument::one_of(
-            "by",
-            &[
-                Argument::block(
-                    "circle",
-                    &[
-                        Argument::new("radius", Kind::Double).after("BYRADIUS"),
-                        Argument::one_of(
-                            "unit",
-                            &[
-                                Argument::word("m", "M"),
-                                Argument::word("km", "KM"),
-                                Argument::word("ft", "FT"),
-                                Argument::word("mi", "MI"),
-                            ],
-                        ),
-                    ],
-                ),
-                Argument::block(
-                    "box",
-                    &[
-                        Argument::new("width", Kind::Double).after("BYBOX"),
-                        Argument::new("height", Kind::Double),
-                        Argument::one_of(
-                            "unit",
-                            &[
-                                Argument::word("m", "M"),
-                                Argument::word("km", "KM"),
-                                Argument::word("ft", "FT"),
-                                Argument::word("mi", "MI"),
-                            ],
-                        ),
-                    ],
-                ),
-            ],
-        ),
-        Argument::one_of(
-            "order",
-            &[Argument::word("asc", "ASC"), Argument::word("desc", "DESC")],
-        )
-        .optional(),
-        Argument::block(
-            "count",
-            &[
-                Argument::new("count", Kind::Integer).after("COUNT"),
-                Argument::word("any", "ANY").optional(),
-            ],
-        )
-        .optional(),
+        FROM,
+        BY,
+        ORDER,
+        COUNT,
         Argument::word("storedist", "STOREDIST").optional(),
     ],
     run: |call| search(call, Takes::SearchAndStore),
@@ -175,7 +57,7 @@ pub(super) static GEORADIUS: Command = Command {
     name: "georadius",
     summary: "Returns or stores the members in a circle around a place",
     since: "3.2.0",
-    complexity: "O(N + log M) where N is the number of members in the cells around the shape and M that of all; a small set is looked through",
+    complexity: COMPLEXITY,
     arity: -6,
     flags: &[Flag::Write, Flag::DenyOom, Flag::MovableKeys],
     keys: &[
@@ -194,31 +76,12 @@ pub(super) static GEORADIUS: Command = Command {
         Argument::new("longitude", Kind::Double),
         Argument::new("latitude", Kind::Double),
         Argument::new("radius", Kind::Double),
-        Argument::one_of(
-            "unit",
-            &[
-                Argument::word("m", "M"),
-                Argument::word("km", "KM"),
-                Argument::word("ft", "FT"),
-                Argument::word("mi", "MI"),
-            ],
-        ),
-        Argument::word("withcoord", "WITHCOORD").optional(),
-        Argument::word("withdist", "WITHDIST").optional(),
-        Argument::word("withhash", "WITHHASH").optional(),
-        Argument::block(
-            "count",
-            &[
-                Argument::new("count", Kind::Integer).after("COUNT"),
-                Argument::word("any", "ANY").since("6.2.0").optional(),
-            ],
-        )
-        .optional(),
-        Argument::one_of(
-            "order",
-            &[Argument::word("asc", "ASC"), Argument::word("desc", "DESC")],
-        )
-        .optional(),
+        UNIT,
+        WITHCOORD,
+        WITHDIST,
+        WITHHASH,
+        COUNT_SINCE_ANY,
+        ORDER,
         Argument::key_of("key", 1).after("STORE").optional(),
         Argument::key_of("key", 2).after("STOREDIST").optional(),
     ],
@@ -230,7 +93,7 @@ pub(super) static GEORADIUS_RO: Command = Command {
     name: "georadius_ro",
     summary: "Returns the members in a circle around a place",
     since: "3.2.10",
-    complexity: "O(N + log M) where N is the number of members in the cells around the shape and M that of all; a small set is looked through",
+    complexity: COMPLEXITY,
     arity: -6,
     flags: &[Flag::Readonly],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
@@ -239,31 +102,12 @@ pub(super) static GEORADIUS_RO: Command = Command {
         Argument::new("longitude", Kind::Double),
         Argument::new("latitude", Kind::Double),
         Argument::new("radius", Kind::Double),
-        Argument::one_of(
-            "unit",
-            &[
-                Argument::word("m", "M"),
-                Argument::word("km", "KM"),
-                Argument::word("ft", "FT"),
-                Argument::word("mi", "MI"),
-            ],
-        ),
-        Argument::word("withcoord", "WITHCOORD").optional(),
-        Argument::word("withdist", "WITHDIST").optional(),
-        Argument::word("withhash", "WITHHASH").optional(),
-        Argument::block(
-            "count",
-            &[
-                Argument::new("count", Kind::Integer).after("COUNT"),
-                Argument::word("any", "ANY").since("6.2.0").optional(),
-            ],
-        )
-        .optional(),
-        Argument::one_of(
-            "order",
-            &[Argument::word("asc", "ASC"), Argument::word("desc", "DESC")],
-        )
-        .optional(),
+        UNIT,
+        WITHCOORD,
+        WITHDIST,
+        WITHHASH,
+        COUNT_SINCE_ANY,
+        ORDER,
     ],
     run: |call| search(call, Takes::Radius(false)),
     ..Command::GEO
@@ -273,7 +117,7 @@ pub(super) static GEORADIUSBYMEMBER: Command = Command {
     name: "georadiusbymember",
     summary: "Returns or stores the members in a circle around a member",
     since: "3.2.0",
-    complexity: "O(N + log M) where N is the number of members in the cells around the shape and M that of all; a small set is looked through",
+    complexity: COMPLEXITY,
     arity: -5,
     flags: &[Flag::Write, Flag::DenyOom, Flag::MovableKeys],
     keys: &[
@@ -291,31 +135,12 @@ pub(super) static GEORADIUSBYMEMBER: Command = Command {
         Argument::key("key"),
         Argument::new("member", Kind::String),
         Argument::new("radius", Kind::Double),
-        Argument::one_of(
-            "unit",
-            &[
-                Argument::word("m", "M"),
-                Argument::word("km", "KM"),
-                Argument::word("ft", "FT"),
-                Argument::word("mi", "MI"),
-            ],
-        ),
-        Argument::word("withcoord", "WITHCOORD").optional(),
-        Argument::word("withdist", "WITHDIST").optional(),
-        Argument::word("withhash", "WITHHASH").optional(),
-        Argument::block(
-            "count",
-            &[
-                Argument::new("count", Kind::Integer).after("COUNT"),
-                Argument::word("any", "ANY").optional(),
-            ],
-        )
-        .optional(),
-        Argument::one_of(
-            "order",
-            &[Argument::word("asc", "ASC"), Argument::word("desc", "DESC")],
-        )
-        .optional(),
+        UNIT,
+        WITHCOORD,
+        WITHDIST,
+        WITHHASH,
+        COUNT,
+        ORDER,
         Argument::key_of("key", 1).after("STORE").optional(),
         Argument::key_of("key", 2).after("STOREDIST").optional(),
     ],
@@ -327,7 +152,7 @@ pub(super) static GEORADIUSBYMEMBER_RO: Command = Command {
     name: "georadiusbymember_ro",
     summary: "Returns the members in a circle around a member",
     since: "3.2.10",
-    complexity: "O(N + log M) where N is the number of members in the cells around the shape and M that of all; a small set is looked through",
+    complexity: COMPLEXITY,
     arity: -5,
     flags: &[Flag::Readonly],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
@@ -335,35 +160,77 @@ pub(super) static GEORADIUSBYMEMBER_RO: Command = Command {
         Argument::key("key"),
         Argument::new("member", Kind::String),
         Argument::new("radius", Kind::Double),
-        Argument::one_of(
-            "unit",
-            &[
-                Argument::word("m", "M"),
-                Argument::word("km", "KM"),
-                Argument::word("ft", "FT"),
-                Argument::word("mi", "MI"),
-            ],
-        ),
-        Argument::word("withcoord", "WITHCOORD").optional(),
-        Argument::word("withdist", "WITHDIST").optional(),
-        Argument::word("withhash", "WITHHASH").optional(),
-        Argument::block(
-            "count",
-            &[
-                Argument::new("count", Kind::Integer).after("COUNT"),
-                Argument::word("any", "ANY").optional(),
-            ],
-        )
-        .optional(),
-        Argument::one_of(
-            "order",
-            &[Argument::word("asc", "ASC"), Argument::word("desc", "DESC")],
-        )
-        .optional(),
+        UNIT,
+        WITHCOORD,
+        WITHDIST,
+        WITHHASH,
+        COUNT,
+        ORDER,
     ],
     run: |call| search(call, Takes::RadiusOfMember(false)),
     ..Command::GEO
 };
+
+const COMPLEXITY: &str = "O(N + log M) where N is the number of members in the cells around the shape and M that of all; a small set is looked through";
+const FROM: Argument = Argument::one_of(
+    "from",
+    &[
+        Argument::new("member", Kind::String).after("FROMMEMBER"),
+        Argument::block(
+            "longitude_latitude",
+            &[
+                Argument::new("longitude", Kind::Double),
+                Argument::new("latitude", Kind::Double),
+            ],
+        )
+        .after("FROMLONLAT"),
+    ],
+);
+const BY: Argument = Argument::one_of(
+    "by",
+    &[
+        Argument::block(
+            "circle",
+            &[
+                Argument::new("radius", Kind::Double).after("BYRADIUS"),
+                UNIT,
+            ],
+        ),
+        Argument::block(
+            "box",
+            &[
+                Argument::new("width", Kind::Double).after("BYBOX"),
+                Argument::new("height", Kind::Double),
+                UNIT,
+            ],
+        ),
+    ],
+);
+const ORDER: Argument = Argument::one_of(
+    "order",
+    &[Argument::word("asc", "ASC"), Argument::word("desc", "DESC")],
+)
+.optional();
+const COUNT: Argument = Argument::block(
+    "count",
+    &[
+        Argument::new("count", Kind::Integer).after("COUNT"),
+        Argument::word("any", "ANY").optional(),
+    ],
+)
+.optional();
+/// As [`COUNT`], of commands that are older than `ANY`.
+const COUNT_SINCE_ANY: Argument = Argument::block(
+    "count",
+    &[
+        Argument::new("count", Kind::Integer).after("COUNT"),
+        Argument::word("any", "ANY").since("6.2.0").optional(),
+    ],
+)
+.optional();
+const WITHCOORD: Argument = Argument::word("withcoord", "WITHCOORD").optional();
+const WITHDIST: Argument = Argument::word("withdist", "WITHDIST").optional();
+const WITHHASH: Argument = Argument::word("withhash", "WITHHASH").optional();
 
 /// The arguments that a command takes.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -28,12 +28,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
             Ok((removed, removed > 0))
         })?;
     if removed > 0 {
-        call.keyspace
-            .notify(EventClass::Hash, "hdel", call.args.at(1));
-        if updated == Updated::Removed {
-            call.keyspace
-                .notify(EventClass::Generic, "del", call.args.at(1));
-        }
+        let (key, is_gone) = (call.args.at(1), updated == Updated::Removed);
+        (call.keyspace).notify_taken(EventClass::Hash, "hdel", key, is_gone);
     }
     call.reply.integer(removed as i64);
     Ok(())

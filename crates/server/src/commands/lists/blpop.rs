@@ -1,7 +1,7 @@
 //! `BLPOP`, `BRPOP key [key ...] timeout`, `BLMPOP timeout numkeys key [key ...] <LEFT | RIGHT>
 //! [COUNT count]`: as `LPOP`, `RPOP` and `LMPOP`, but they wait until a list has items.
 
-use super::lmpop::{self, COUNT, KEYS, NUMBER, NUMBERED, POPPED, Popped, WHERE};
+use super::lmpop::{self, COUNT, KEYS, NUMBER, POPPED, Popped, WHERE};
 use crate::command::*;
 use mneme_collections::{End, LIST};
 
@@ -43,11 +43,7 @@ pub(super) static BLMPOP: Command = Command {
     complexity: "O(N+M) where N is the number of keys and M the number of items returned",
     arity: -5,
     flags: &[Flag::Write, Flag::Blocking, Flag::MovableKeys],
-    keys: &[KeySpec {
-        begin: Begin::Index(2),
-        find: NUMBERED,
-        ..KeySpec::first(POPPED)
-    }],
+    keys: &[KeySpec::counted(2, POPPED)],
     arguments: &[TIMEOUT, NUMBER, KEYS, WHERE, COUNT],
     run: |call| {
         let popped = lmpop::parse(call, 2)?;

@@ -121,10 +121,8 @@ fn lrem(call: &mut Call<'_>) -> Outcome {
         Ok((removed, removed > 0))
     })?;
     if removed > 0 {
-        call.keyspace.notify(EventClass::List, "lrem", key);
-    }
-    if updated == Updated::Removed {
-        call.keyspace.notify(EventClass::Generic, "del", key);
+        let is_gone = updated == Updated::Removed;
+        (call.keyspace).notify_taken(EventClass::List, "lrem", key, is_gone);
     }
     call.reply.integer(removed as i64);
     Ok(())
@@ -145,10 +143,8 @@ fn ltrim(call: &mut Call<'_>) -> Outcome {
         Ok((true, true))
     })?;
     if is_there {
-        call.keyspace.notify(EventClass::List, "ltrim", key);
-    }
-    if updated == Updated::Removed {
-        call.keyspace.notify(EventClass::Generic, "del", key);
+        let is_gone = updated == Updated::Removed;
+        (call.keyspace).notify_taken(EventClass::List, "ltrim", key, is_gone);
     }
     call.reply.ok();
     Ok(())

@@ -15,22 +15,13 @@ pub(super) static LMPOP: Command = Command {
     complexity: "O(N+M) where N is the number of keys and M the number of items returned",
     arity: -4,
     flags: &[Flag::Write, Flag::MovableKeys],
-    keys: &[KeySpec {
-        begin: Begin::Index(1),
-        find: NUMBERED,
-        ..KeySpec::first(POPPED)
-    }],
+    keys: &[KeySpec::counted(1, POPPED)],
     arguments: &[NUMBER, KEYS, WHERE, COUNT],
     run,
     ..Command::LIST
 };
 
 pub(super) const POPPED: &[KeyFlag] = &[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Delete];
-pub(super) const NUMBERED: Find = Find::Count {
-    count: 0,
-    first: 1,
-    step: 1,
-};
 pub(super) const NUMBER: Argument = Argument::new("numkeys", Kind::Integer);
 pub(super) const KEYS: Argument = Argument::key("key").multiple();
 pub(super) const WHERE: Argument = Argument::one_of("where", LEFT_OR_RIGHT);

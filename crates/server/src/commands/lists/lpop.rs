@@ -96,8 +96,5 @@ pub(super) fn popped(keyspace: &Keyspace<'_>, key: &[u8], end: End, updated: Upd
         End::Front => "lpop",
         End::Back => "rpop",
     };
-    keyspace.notify(EventClass::List, name, key);
-    if updated == Updated::Removed {
-        keyspace.notify(EventClass::Generic, "del", key);
-    }
+    keyspace.notify_taken(EventClass::List, name, key, updated == Updated::Removed);
 }

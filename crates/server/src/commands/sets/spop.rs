@@ -44,7 +44,8 @@ fn one(call: &mut Call<'_>) -> Outcome {
             Ok((popped, is_changed))
         })?;
     if popped.is_some() {
-        report(call, updated == Updated::Removed);
+        let is_gone = updated == Updated::Removed;
+        (call.keyspace).notify_taken(EventClass::Set, "spop", key, is_gone);
     }
     call.reply.value(popped.as_deref());
     Ok(())
@@ -75,19 +76,10 @@ fn several(call: &mut Call<'_>) -> Outcome {
         Ok((popped, updated != Updated::Absent && count > 0, is_gone))
     })?;
     if is_there {
-        report(call, is_gone);
+        (call.keyspace).notify_taken(EventClass::Set, "spop", key, is_gone);
     }
     let reply = &mut call.reply;
     reply.set(popped.len());
     popped.iter().for_each(|member| reply.bulk(member));
     Ok(())
-}
-
-/// Notes that members were taken out.
-fn report(call: &Call<'_>, is_gone: bool) {
-    let key = call.args.at(1);
-    call.keyspace.notify(EventClass::Set, "spop", key);
-    if is_gone {
-        call.keyspace.notify(EventClass::Generic, "del", key);
-    }
 }

@@ -26,10 +26,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
             Ok((removed, removed > 0))
         })?;
     if removed > 0 {
-        call.keyspace.notify(EventClass::Set, "srem", key);
-        if updated == Updated::Removed {
-            call.keyspace.notify(EventClass::Generic, "del", key);
-        }
+        let is_gone = updated == Updated::Removed;
+        (call.keyspace).notify_taken(EventClass::Set, "srem", key, is_gone);
     }
     call.reply.integer(removed as i64);
     Ok(())

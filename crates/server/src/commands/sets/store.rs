@@ -4,7 +4,6 @@ use super::combine::{SetOperation, combine};
 use crate::command::*;
 use crate::settings::Key;
 use mneme_collections::{SetEdit, SetType};
-use mneme_log::Expiry;
 
 pub(super) static SINTERSTORE: Command = Command {
     name: "sinterstore",
@@ -56,18 +55,12 @@ fn store(call: &mut Call<'_>, operation: SetOperation, event: &'static str) -> O
     let keys: Vec<_> = keys.map(|key| (database, key)).collect();
     let count = call.keyspace.atomically_on(&keys, |keyspace| {
         let combined = combine(keyspace, operation, &sources, usize::MAX, most)?;
-        if combined.members.is_empty() {
-            if keyspace.remove(target)? {
-                keyspace.notify(EventClass::Generic, "del", target);
-            }
-            return Ok(0);
-        }
         let members: Vec<&[u8]> = combined.members.iter().map(Vec::as_slice).collect();
         let mut set = SetEdit::new();
         set.add_many(&members)?;
         set.convert(if combined.is_table { 0 } else { most })?;
-        keyspace.put_collection::<SetType>(target, &set.into_image(), Expiry::Never)?;
-        keyspace.notify(EventClass::Set, event, target);
+        let image = (!members.is_empty()).then(|| set.into_image());
+        keyspace.store_result::<SetType>(target, image.as_deref(), (EventClass::Set, event))?;
         Ok(members.len())
     })?;
     call.reply.integer(count as i64);

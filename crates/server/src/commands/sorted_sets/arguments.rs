@@ -6,6 +6,9 @@ use crate::command::*;
 use crate::resp::{Protocol, Reply, parse_bound, parse_f64, parse_i64};
 use mneme_collections::SortedRange;
 
+/// Whether the members come with their scores.
+pub(super) const WITHSCORES: Argument = Argument::word("withscores", "WITHSCORES").optional();
+
 /// What a range is of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RangeOrder {

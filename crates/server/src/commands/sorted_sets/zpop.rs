@@ -11,26 +11,18 @@ use mneme_log::Updated;
 pub(super) static ZPOPMIN: Command = Command {
     name: "zpopmin",
     summary: "Removes the members of a sorted set with the lowest scores and returns them",
-    since: "5.0.0",
-    complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
-    arity: -2,
-    flags: &[Flag::Write, Flag::Fast],
-    keys: &[KeySpec::first(&[
-        KeyFlag::ReadWrite,
-        KeyFlag::Access,
-        KeyFlag::Delete,
-    ])],
-    arguments: &[
-        Argument::key("key"),
-        Argument::new("count", Kind::Integer).optional(),
-    ],
     run: |call| pop_one(call, false),
-    ..Command::SORTED_SET
+    ..POP
 };
 
 pub(super) static ZPOPMAX: Command = Command {
     name: "zpopmax",
     summary: "Removes the members of a sorted set with the highest scores and returns them",
+    run: |call| pop_one(call, true),
+    ..POP
+};
+
+const POP: Command = Command {
     since: "5.0.0",
     complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
     arity: -2,
@@ -44,7 +36,6 @@ pub(super) static ZPOPMAX: Command = Command {
         Argument::key("key"),
         Argument::new("count", Kind::Integer).optional(),
     ],
-    run: |call| pop_one(call, true),
     ..Command::SORTED_SET
 };
 
@@ -55,15 +46,10 @@ pub(super) static ZMPOP: Command = Command {
     complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
     arity: -4,
     flags: &[Flag::Write, Flag::MovableKeys],
-    keys: &[KeySpec {
-        begin: Begin::Index(1),
-        find: Find::Count {
-            count: 0,
-            first: 1,
-            step: 1,
-        },
-        ..KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Delete])
-    }],
+    keys: &[KeySpec::counted(
+        1,
+        &[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Delete],
+    )],
     arguments: &[
         Argument::new("numkeys", Kind::Integer),
         Argument::key("key").multiple(),
@@ -94,10 +80,8 @@ pub(crate) fn pop(
     })?;
     if !members.is_empty() {
         let event = if is_max { "zpopmax" } else { "zpopmin" };
-        keyspace.notify(EventClass::SortedSet, event, key);
-        if updated == Updated::Removed {
-            keyspace.notify(EventClass::Generic, "del", key);
-        }
+        let is_gone = updated == Updated::Removed;
+        keyspace.notify_taken(EventClass::SortedSet, event, key, is_gone);
     }
     Ok((updated != Updated::Absent).then_some(members))
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::arguments::{RangeOrder, header, member, range as range_of};
+use super::arguments::{RangeOrder, WITHSCORES, header, member, range as range_of};
 use crate::command::*;
 use mneme_collections::{CollectionError, SortedRange, SortedSetEdit, SortedSetView};
 
@@ -11,38 +11,17 @@ pub(super) static ZRANGE: Command = Command {
     name: "zrange",
     summary: "Returns the members of a sorted set in a range of positions, scores or texts",
     since: "1.2.0",
-    complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
-    arity: -4,
-    flags: &[Flag::Readonly],
-    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
         Argument::key("key"),
         Argument::new("start", Kind::String),
         Argument::new("stop", Kind::String),
-        Argument::one_of(
-            "sortby",
-            &[
-                Argument::word("byscore", "BYSCORE"),
-                Argument::word("bylex", "BYLEX"),
-            ],
-        )
-        .since("6.2.0")
-        .optional(),
+        SORTBY.since("6.2.0").optional(),
         Argument::word("rev", "REV").since("6.2.0").optional(),
-        Argument::block(
-            "offset_count",
-            &[
-                Argument::new("offset", Kind::Integer),
-                Argument::new("count", Kind::Integer),
-            ],
-        )
-        .after("LIMIT")
-        .since("6.2.0")
-        .optional(),
-        Argument::word("withscores", "WITHSCORES").optional(),
+        LIMIT.since("6.2.0").optional(),
+        WITHSCORES,
     ],
     run: |call| range(call, None, None),
-    ..Command::SORTED_SET
+    ..READ
 };
 
 pub(super) static ZRANGESTORE: Command = Command {
@@ -61,24 +40,9 @@ pub(super) static ZRANGESTORE: Command = Command {
         Argument::key_of("src", 1),
         Argument::new("min", Kind::String),
         Argument::new("max", Kind::String),
-        Argument::one_of(
-            "sortby",
-            &[
-                Argument::word("byscore", "BYSCORE"),
-                Argument::word("bylex", "BYLEX"),
-            ],
-        )
-        .optional(),
+        SORTBY.optional(),
         Argument::word("rev", "REV").optional(),
-        Argument::block(
-            "offset_count",
-            &[
-                Argument::new("offset", Kind::Integer),
-                Argument::new("count", Kind::Integer),
-            ],
-        )
-        .after("LIMIT")
-        .optional(),
+        LIMIT.optional(),
     ],
     run: store,
     ..Command::SORTED_SET
@@ -88,10 +52,6 @@ pub(super) static ZRANGEBYSCORE: Command = Command {
     name: "zrangebyscore",
     summary: "Returns the members of a sorted set between two scores",
     since: "1.0.5",
-    complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
-    arity: -4,
-    flags: &[Flag::Readonly],
-    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
         Argument::key("key"),
         Argument::new("min", Kind::Double),
@@ -99,116 +59,93 @@ pub(super) static ZRANGEBYSCORE: Command = Command {
         Argument::word("withscores", "WITHSCORES")
             .since("2.0.0")
             .optional(),
-        Argument::block(
-            "offset_count",
-            &[
-                Argument::new("offset", Kind::Integer),
-                Argument::new("count", Kind::Integer),
-            ],
-        )
-        .after("LIMIT")
-        .optional(),
+        LIMIT.optional(),
     ],
     run: |call| range(call, Some(RangeOrder::Score), Some(false)),
-    ..Command::SORTED_SET
+    ..READ
 };
 
 pub(super) static ZREVRANGEBYSCORE: Command = Command {
     name: "zrevrangebyscore",
     summary: "Returns the members of a sorted set between two scores, the last one first",
     since: "2.2.0",
-    complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
-    arity: -4,
-    flags: &[Flag::Readonly],
-    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
         Argument::key("key"),
         Argument::new("max", Kind::Double),
         Argument::new("min", Kind::Double),
-        Argument::word("withscores", "WITHSCORES").optional(),
-        Argument::block(
-            "offset_count",
-            &[
-                Argument::new("offset", Kind::Integer),
-                Argument::new("count", Kind::Integer),
-            ],
-        )
-        .after("LIMIT")
-        .optional(),
+        WITHSCORES,
+        LIMIT.optional(),
     ],
     run: |call| range(call, Some(RangeOrder::Score), Some(true)),
-    ..Command::SORTED_SET
+    ..READ
 };
 
 pub(super) static ZRANGEBYLEX: Command = Command {
     name: "zrangebylex",
     summary: "Returns the members of a sorted set between two texts, if all have the same score",
     since: "2.8.9",
-    complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
-    arity: -4,
-    flags: &[Flag::Readonly],
-    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
         Argument::key("key"),
         Argument::new("min", Kind::String),
         Argument::new("max", Kind::String),
-        Argument::block(
-            "offset_count",
-            &[
-                Argument::new("offset", Kind::Integer),
-                Argument::new("count", Kind::Integer),
-            ],
-        )
-        .after("LIMIT")
-        .optional(),
+        LIMIT.optional(),
     ],
     run: |call| range(call, Some(RangeOrder::Member), Some(false)),
-    ..Command::SORTED_SET
+    ..READ
 };
 
 pub(super) static ZREVRANGEBYLEX: Command = Command {
     name: "zrevrangebylex",
     summary: "Returns the members of a sorted set between two texts, the last one first, if all have the same score",
     since: "2.8.9",
-    complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
-    arity: -4,
-    flags: &[Flag::Readonly],
-    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
         Argument::key("key"),
         Argument::new("max", Kind::String),
         Argument::new("min", Kind::String),
-        Argument::block(
-            "offset_count",
-            &[
-                Argument::new("offset", Kind::Integer),
-                Argument::new("count", Kind::Integer),
-            ],
-        )
-        .after("LIMIT")
-        .optional(),
+        LIMIT.optional(),
     ],
     run: |call| range(call, Some(RangeOrder::Member), Some(true)),
-    ..Command::SORTED_SET
+    ..READ
 };
 
 pub(super) static ZREVRANGE: Command = Command {
     name: "zrevrange",
     summary: "Returns the members of a sorted set between two positions, counted from the last one",
     since: "1.2.0",
-    complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
-    arity: -4,
-    flags: &[Flag::Readonly],
-    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
         Argument::key("key"),
         Argument::new("start", Kind::Integer),
         Argument::new("stop", Kind::Integer),
-        Argument::word("withscores", "WITHSCORES").optional(),
+        WITHSCORES,
     ],
     run: |call| range(call, Some(RangeOrder::Rank), Some(true)),
+    ..READ
+};
+
+/// What the commands that return members have in common.
+const READ: Command = Command {
+    complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
+    arity: -4,
+    flags: &[Flag::Readonly],
+    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     ..Command::SORTED_SET
 };
+
+const SORTBY: Argument = Argument::one_of(
+    "sortby",
+    &[
+        Argument::word("byscore", "BYSCORE"),
+        Argument::word("bylex", "BYLEX"),
+    ],
+);
+const LIMIT: Argument = Argument::block(
+    "offset_count",
+    &[
+        Argument::new("offset", Kind::Integer),
+        Argument::new("count", Kind::Integer),
+    ],
+)
+.after("LIMIT");
 
 /// The members that a call wants.
 struct Query<'a> {

@@ -25,50 +25,47 @@ pub(super) static ZREMRANGEBYRANK: Command = Command {
     name: "zremrangebyrank",
     summary: "Removes the members of a sorted set between two positions",
     since: "2.0.0",
-    complexity: "O(log N + M) where N is the number of members and M of those that are removed; a small set is looked through",
-    arity: 4,
-    flags: &[Flag::Write],
-    keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Delete])],
     arguments: &[
         Argument::key("key"),
         Argument::new("start", Kind::Integer),
         Argument::new("stop", Kind::Integer),
     ],
     run: |call| remove_range(call, RangeOrder::Rank, "zremrangebyrank"),
-    ..Command::SORTED_SET
+    ..RANGE
 };
 
 pub(super) static ZREMRANGEBYSCORE: Command = Command {
     name: "zremrangebyscore",
     summary: "Removes the members of a sorted set between two scores",
     since: "1.2.0",
-    complexity: "O(log N + M) where N is the number of members and M of those that are removed; a small set is looked through",
-    arity: 4,
-    flags: &[Flag::Write],
-    keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Delete])],
     arguments: &[
         Argument::key("key"),
         Argument::new("min", Kind::Double),
         Argument::new("max", Kind::Double),
     ],
     run: |call| remove_range(call, RangeOrder::Score, "zremrangebyscore"),
-    ..Command::SORTED_SET
+    ..RANGE
 };
 
 pub(super) static ZREMRANGEBYLEX: Command = Command {
     name: "zremrangebylex",
     summary: "Removes the members of a sorted set between two texts, if all have the same score",
     since: "2.8.9",
-    complexity: "O(log N + M) where N is the number of members and M of those that are removed; a small set is looked through",
-    arity: 4,
-    flags: &[Flag::Write],
-    keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Delete])],
     arguments: &[
         Argument::key("key"),
         Argument::new("min", Kind::String),
         Argument::new("max", Kind::String),
     ],
     run: |call| remove_range(call, RangeOrder::Member, "zremrangebylex"),
+    ..RANGE
+};
+
+/// What the commands that remove a range have in common.
+const RANGE: Command = Command {
+    complexity: "O(log N + M) where N is the number of members and M of those that are removed; a small set is looked through",
+    arity: 4,
+    flags: &[Flag::Write],
+    keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Delete])],
     ..Command::SORTED_SET
 };
 
@@ -97,10 +94,8 @@ fn remove_range(call: &mut Call<'_>, order: RangeOrder, event: &'static str) -> 
 fn finish(call: &mut Call<'_>, (removed, updated): (u64, Updated), event: &'static str) -> Outcome {
     let key = call.args.at(1);
     if removed > 0 {
-        call.keyspace.notify(EventClass::SortedSet, event, key);
-        if updated == Updated::Removed {
-            call.keyspace.notify(EventClass::Generic, "del", key);
-        }
+        let is_gone = updated == Updated::Removed;
+        (call.keyspace).notify_taken(EventClass::SortedSet, event, key, is_gone);
     }
     call.reply.integer(removed as i64);
     Ok(())

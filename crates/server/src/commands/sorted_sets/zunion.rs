@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::arguments::{header, member};
+use super::arguments::{WITHSCORES, header, member};
 use crate::command::*;
 use crate::keyspace::Keyspace;
 use crate::resp::{parse_f64, parse_i64};
@@ -14,180 +14,38 @@ pub(super) static ZUNION: Command = Command {
     name: "zunion",
     summary: "Returns the members that any of several sorted sets or sets has",
     since: "6.2.0",
-    complexity: "O(N log N) where N is the number of members of all sets",
-    arity: -3,
-    flags: &[Flag::Readonly, Flag::MovableKeys],
-    keys: &[KeySpec {
-        begin: Begin::Index(1),
-        find: Find::Count {
-            count: 0,
-            first: 1,
-            step: 1,
-        },
-        ..KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])
-    }],
-    arguments: &[
-        Argument::new("numkeys", Kind::Integer),
-        Argument::key("key").multiple(),
-        Argument::new("weight", Kind::Integer)
-            .after("WEIGHTS")
-            .multiple()
-            .optional(),
-        Argument::one_of(
-            "aggregate",
-            &[
-                Argument::word("sum", "SUM"),
-                Argument::word("min", "MIN"),
-                Argument::word("max", "MAX"),
-            ],
-        )
-        .after("AGGREGATE")
-        .optional(),
-        Argument::word("withscores", "WITHSCORES").optional(),
-    ],
     run: |call| reply(call, Operation::Union),
-    ..Command::SORTED_SET
+    ..READ
 };
 
 pub(super) static ZUNIONSTORE: Command = Command {
     name: "zunionstore",
     summary: "Stores the members that any of several sorted sets or sets has",
     since: "2.0.0",
-    complexity: "O(N log N) where N is the number of members of all sets",
-    arity: -4,
-    flags: &[Flag::Write, Flag::DenyOom, Flag::MovableKeys],
-    keys: &[
-        KeySpec::first(&[KeyFlag::Overwrite, KeyFlag::Update]),
-        KeySpec {
-            begin: Begin::Index(2),
-            find: Find::Count {
-                count: 0,
-                first: 1,
-                step: 1,
-            },
-            ..KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])
-        },
-    ],
-    arguments: &[
-        Argument::key("destination"),
-        Argument::new("numkeys", Kind::Integer),
-        Argument::key_of("key", 1).multiple(),
-        Argument::new("weight", Kind::Integer)
-            .after("WEIGHTS")
-            .multiple()
-            .optional(),
-        Argument::one_of(
-            "aggregate",
-            &[
-                Argument::word("sum", "SUM"),
-                Argument::word("min", "MIN"),
-                Argument::word("max", "MAX"),
-            ],
-        )
-        .after("AGGREGATE")
-        .optional(),
-    ],
     run: |call| store(call, Operation::Union, "zunionstore"),
-    ..Command::SORTED_SET
+    ..STORE
 };
 
 pub(super) static ZINTER: Command = Command {
     name: "zinter",
     summary: "Returns the members that each of several sorted sets or sets has",
     since: "6.2.0",
-    complexity: "O(N log N) where N is the number of members of all sets",
-    arity: -3,
-    flags: &[Flag::Readonly, Flag::MovableKeys],
-    keys: &[KeySpec {
-        begin: Begin::Index(1),
-        find: Find::Count {
-            count: 0,
-            first: 1,
-            step: 1,
-        },
-        ..KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])
-    }],
-    arguments: &[
-        Argument::new("numkeys", Kind::Integer),
-        Argument::key("key").multiple(),
-        Argument::new("weight", Kind::Integer)
-            .after("WEIGHTS")
-            .multiple()
-            .optional(),
-        Argument::one_of(
-            "aggregate",
-            &[
-                Argument::word("sum", "SUM"),
-                Argument::word("min", "MIN"),
-                Argument::word("max", "MAX"),
-            ],
-        )
-        .after("AGGREGATE")
-        .optional(),
-        Argument::word("withscores", "WITHSCORES").optional(),
-    ],
     run: |call| reply(call, Operation::Intersection),
-    ..Command::SORTED_SET
+    ..READ
 };
 
 pub(super) static ZINTERSTORE: Command = Command {
     name: "zinterstore",
     summary: "Stores the members that each of several sorted sets or sets has",
     since: "2.0.0",
-    complexity: "O(N log N) where N is the number of members of all sets",
-    arity: -4,
-    flags: &[Flag::Write, Flag::DenyOom, Flag::MovableKeys],
-    keys: &[
-        KeySpec::first(&[KeyFlag::Overwrite, KeyFlag::Update]),
-        KeySpec {
-            begin: Begin::Index(2),
-            find: Find::Count {
-                count: 0,
-                first: 1,
-                step: 1,
-            },
-            ..KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])
-        },
-    ],
-    arguments: &[
-        Argument::key("destination"),
-        Argument::new("numkeys", Kind::Integer),
-        Argument::key_of("key", 1).multiple(),
-        Argument::new("weight", Kind::Integer)
-            .after("WEIGHTS")
-            .multiple()
-            .optional(),
-        Argument::one_of(
-            "aggregate",
-            &[
-                Argument::word("sum", "SUM"),
-                Argument::word("min", "MIN"),
-                Argument::word("max", "MAX"),
-            ],
-        )
-        .after("AGGREGATE")
-        .optional(),
-    ],
     run: |call| store(call, Operation::Intersection, "zinterstore"),
-    ..Command::SORTED_SET
+    ..STORE
 };
 
 pub(super) static ZINTERCARD: Command = Command {
     name: "zintercard",
     summary: "Returns the number of members that each of several sorted sets or sets has",
     since: "7.0.0",
-    complexity: "O(N log N) where N is the number of members of all sets",
-    arity: -3,
-    flags: &[Flag::Readonly, Flag::MovableKeys],
-    keys: &[KeySpec {
-        begin: Begin::Index(1),
-        find: Find::Count {
-            count: 0,
-            first: 1,
-            step: 1,
-        },
-        ..KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])
-    }],
     arguments: &[
         Argument::new("numkeys", Kind::Integer),
         Argument::key("key").multiple(),
@@ -196,61 +54,84 @@ pub(super) static ZINTERCARD: Command = Command {
             .optional(),
     ],
     run: cardinality,
-    ..Command::SORTED_SET
+    ..READ
 };
 
 pub(super) static ZDIFF: Command = Command {
     name: "zdiff",
     summary: "Returns the members of the first of several sorted sets or sets that no other has",
     since: "6.2.0",
-    complexity: "O(N log N) where N is the number of members of all sets",
-    arity: -3,
-    flags: &[Flag::Readonly, Flag::MovableKeys],
-    keys: &[KeySpec {
-        begin: Begin::Index(1),
-        find: Find::Count {
-            count: 0,
-            first: 1,
-            step: 1,
-        },
-        ..KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])
-    }],
     arguments: &[
         Argument::new("numkeys", Kind::Integer),
         Argument::key("key").multiple(),
-        Argument::word("withscores", "WITHSCORES").optional(),
+        WITHSCORES,
     ],
     run: |call| reply(call, Operation::Difference),
-    ..Command::SORTED_SET
+    ..READ
 };
 
 pub(super) static ZDIFFSTORE: Command = Command {
     name: "zdiffstore",
     summary: "Stores the members of the first of several sorted sets or sets that no other has",
     since: "6.2.0",
-    complexity: "O(N log N) where N is the number of members of all sets",
-    arity: -4,
-    flags: &[Flag::Write, Flag::DenyOom, Flag::MovableKeys],
-    keys: &[
-        KeySpec::first(&[KeyFlag::Overwrite, KeyFlag::Update]),
-        KeySpec {
-            begin: Begin::Index(2),
-            find: Find::Count {
-                count: 0,
-                first: 1,
-                step: 1,
-            },
-            ..KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])
-        },
-    ],
     arguments: &[
         Argument::key("destination"),
         Argument::new("numkeys", Kind::Integer),
         Argument::key_of("key", 1).multiple(),
     ],
     run: |call| store(call, Operation::Difference, "zdiffstore"),
+    ..STORE
+};
+
+/// What the commands that return members have in common.
+const READ: Command = Command {
+    complexity: "O(N log N) where N is the number of members of all sets",
+    arity: -3,
+    flags: &[Flag::Readonly, Flag::MovableKeys],
+    keys: &[KeySpec::counted(1, &[KeyFlag::ReadOnly, KeyFlag::Access])],
+    arguments: &[
+        Argument::new("numkeys", Kind::Integer),
+        Argument::key("key").multiple(),
+        WEIGHTS,
+        AGGREGATE,
+        WITHSCORES,
+    ],
     ..Command::SORTED_SET
 };
+
+/// What the commands that store the result have in common.
+const STORE: Command = Command {
+    complexity: "O(N log N) where N is the number of members of all sets",
+    arity: -4,
+    flags: &[Flag::Write, Flag::DenyOom, Flag::MovableKeys],
+    keys: &[
+        KeySpec::first(&[KeyFlag::Overwrite, KeyFlag::Update]),
+        KeySpec::counted(2, &[KeyFlag::ReadOnly, KeyFlag::Access]),
+    ],
+    arguments: &[
+        Argument::key("destination"),
+        Argument::new("numkeys", Kind::Integer),
+        Argument::key_of("key", 1).multiple(),
+        WEIGHTS,
+        AGGREGATE,
+    ],
+    ..Command::SORTED_SET
+};
+
+const WEIGHTS: Argument = Argument::new("weight", Kind::Integer)
+    .after("WEIGHTS")
+    .multiple()
+    .optional();
+const AGGREGATE: Argument = Argument::one_of(
+    "aggregate",
+    &[
+        Argument::word("sum", "SUM"),
+        Argument::word("min", "MIN"),
+        Argument::word("max", "MAX"),
+    ],
+)
+.after("AGGREGATE")
+.optional();
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
