@@ -351,6 +351,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "safe code that takes minutes")]
     fn each_inner_record_comes_once_and_before_what_leads_to_it() {
         let branch = |numbers: &[u64]| {
             let mut image = vec![BRANCH, 0];
