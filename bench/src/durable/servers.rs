@@ -422,6 +422,7 @@ mod tests {
 
     #[test]
     fn a_tree_leaves_no_control_region_behind() {
+        crate::processes::act_in_test("processes::tests::another_process");
         let place = Directory::in_memory("durable-region").unwrap();
         let server = Server::start(TREE_ALWAYS, place.path(), crate::machine::cpus(), 64 << 20);
         let server = server.unwrap();

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use super::StartError;
@@ -19,6 +19,7 @@ use mneme_log::{LogStore, PageReport};
 /// A running server. Dropping it stops it and waits until it has stopped.
 pub struct Running {
     shared: Arc<Shared>,
+    stopper: Stopper,
     threads: Vec<JoinHandle<io::Result<()>>>,
     unix_socket: Option<SocketFile>,
     origin: StoreOrigin,
@@ -52,7 +53,7 @@ pub enum ServeError {
 /// A handle that stops its server, and can be sent to another thread, such as one that waits for
 /// signals. It does not keep the server alive.
 #[derive(Clone)]
-pub struct Stopper(Weak<Shared>);
+pub struct Stopper(Arc<Mutex<Weak<Shared>>>);
 
 /// How a server ended.
 #[derive(Debug)]
@@ -71,6 +72,7 @@ impl Running {
         origin: StoreOrigin,
     ) -> Self {
         Self {
+            stopper: Stopper(Arc::new(Mutex::new(Arc::downgrade(&shared)))),
             shared,
             threads: Vec::new(),
             unix_socket,
@@ -222,7 +224,7 @@ impl Running {
 
     /// A handle that can stop it from another thread.
     pub fn stopper(&self) -> Stopper {
-        Stopper::of(&self.shared)
+        self.stopper.clone()
     }
 
     /// Waits until the server has stopped, because of [`shutdown`](Self::shutdown), a [`Stopper`]
@@ -272,39 +274,45 @@ impl Running {
 }
 
 impl Stopper {
-    pub(super) fn of(shared: &Arc<Shared>) -> Self {
-        Self(Arc::downgrade(shared))
-    }
-
     /// As [`Running::shutdown`].
     pub fn stop(&self) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.stop();
-        }
+        self.tell(|shared| shared.stop());
     }
 
     /// Stops the server, but keeps its sockets listening for a successor: [`Running::join`] returns
     /// them.
     pub fn retire(&self) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.retire();
-        }
+        self.tell(|shared| shared.retire());
     }
 
     /// Reads the TLS files again, for new connections. If a file cannot be read, nothing changes,
     /// and the error is logged.
     pub fn reload(&self) {
-        if let Some(shared) = self.0.upgrade() {
-            configure::reload_tls(&shared);
-        }
+        self.tell(|shared| configure::reload_tls(shared));
     }
 
     /// Duplicated handles of the listening sockets; none if the server has ended.
     pub(crate) fn listeners(&self) -> io::Result<Listeners> {
-        match self.0.upgrade() {
-            Some(shared) => shared.listeners(),
-            None => Ok(Listeners::default()),
-        }
+        self.tell(|shared| shared.listeners())
+            .unwrap_or_else(|| Ok(Listeners::default()))
+    }
+
+    /// Calls `tell` unless the server has ended. A server that ends waits for the call, so that
+    /// its store is closed by the thread that joins it, before the program ends.
+    fn tell<T>(&self, tell: impl FnOnce(&Shared) -> T) -> Option<T> {
+        let server = self.server();
+        let shared = server.upgrade();
+        // Dropped before `server` is unlocked.
+        shared.as_deref().map(tell)
+    }
+
+    /// Waits for calls in progress; later ones do nothing.
+    fn forget(&self) {
+        *self.server() = Weak::new();
+    }
+
+    fn server(&self) -> MutexGuard<'_, Weak<Shared>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -328,5 +336,6 @@ impl Drop for Running {
         if let Err(error) = self.wait() {
             tracing::error!(%error, "a server ended badly");
         }
+        self.stopper.forget();
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use mio::{Poll, Waker};
 use mneme_sys::{SysfsTopology, Topology};
 
-use super::{Running, Server, StartError, Stopper, number};
+use super::{Running, Server, StartError, number};
 use crate::backing::{LateStore, ServedStore, StoreOrigin, Wanted};
 use crate::commands::TABLE;
 use crate::durable::Kept;
@@ -126,7 +126,7 @@ impl Server {
             running.spawn("mneme-metrics", |shared| endpoint.serve(shared))?;
         }
         if let Some(starting) = starting {
-            starting(&Stopper::of(&shared));
+            starting(&running.stopper());
         }
         if let Some(kept) = late {
             let origin = kept.open(&shared)?;
