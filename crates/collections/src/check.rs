@@ -11,6 +11,7 @@ use crate::packed::Packed;
 use crate::packed_list::PackedList;
 use crate::packed_sorted_set::PackedSortedSet;
 use crate::set_type::SetType;
+use crate::sorted_set_type::SortedSetType;
 use crate::{HASH, LIST, SET, SORTED_SET};
 
 /// Keys that are looked at between two questions whether to go on.
@@ -97,11 +98,18 @@ fn check_sorted_set(
     database: &Database<'_>,
     key: &[u8],
 ) -> Result<Result<(), CollectionError>, ReadError> {
+    let none: [(usize, &[u8]); 0] = [];
+    let at = (database.number(), key);
     match database.get_kind(key, SORTED_SET) {
         Ok(Some(value)) => Ok(PackedSortedSet::read(&value)
             .and_then(|packed| packed.check())
             .map_err(CollectionError::from)),
-        Ok(None) | Err(ReadError::WrongKind(_)) => Ok(Ok(())),
+        Ok(None) => Ok(Ok(())),
+        Err(ReadError::WrongKind(_)) => Ok(database
+            .transaction_on(&none, |t| {
+                with_large::<SortedSetType, _, _>(t, at, |mut of| of.check())
+            })
+            .map(drop)),
         Err(error) => Err(error),
     }
 }

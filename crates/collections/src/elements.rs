@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use mneme_log::{LogStore, ValueKind};
 
 use crate::error::{CollectionError, Damage, EditError};
+use crate::large_sorted_set::LargeSortedSet;
 use crate::leaves::Leaves;
 use crate::packed::Packed;
 use crate::packed_edit::{HashEdit, SetEdit};
@@ -79,6 +80,14 @@ pub fn replay(
         match kind {
             HASH => change::<2>(t, (id, kind), element, value),
             SET => change::<1>(t, (id, kind), element, value),
+            SORTED_SET => {
+                let mut set = LargeSortedSet::replay(t, id)?;
+                match value {
+                    Some(score) => set.set(element, score_in(score)?)?,
+                    None => set.remove(element)?,
+                };
+                set.finish()
+            }
             _ => Err(no_elements().into()),
         }
     })
@@ -115,7 +124,7 @@ pub fn scan_collection(
         let kind = t.anchor(id)?.map_or(HASH, |anchor| anchor.kind);
         let (pairs, next) = match (t.anchor(id)?, kind) {
             (None, _) => (Vec::new(), 0),
-            (_, HASH) => Leaves::<2>::open_kind(t, id, kind)?.scan(cursor, count)?,
+            (_, HASH | SORTED_SET) => Leaves::<2>::open_kind(t, id, kind)?.scan(cursor, count)?,
             (_, SET) => Leaves::<1>::open_kind(t, id, kind)?.scan(cursor, count)?,
             _ => return Err(CollectionError::from(no_elements())),
         };
@@ -135,7 +144,7 @@ pub fn element_of_collection(
     element: &[u8],
 ) -> Result<Option<Vec<u8>>, CollectionError> {
     store.transaction(|t| match t.anchor(id)?.map(|anchor| anchor.kind) {
-        Some(kind @ HASH) => Leaves::<2>::open_kind(t, id, kind)?.get(element),
+        Some(kind @ (HASH | SORTED_SET)) => Leaves::<2>::open_kind(t, id, kind)?.get(element),
         Some(kind @ SET) => Leaves::<1>::open_kind(t, id, kind)?.get(element),
         Some(_) => Err(no_elements().into()),
         None => Ok(None),
@@ -151,6 +160,7 @@ pub fn copy_collection(records: &mut dyn StoreRecords, id: u64) -> Result<u64, C
     match records.anchor(id)?.map(|anchor| anchor.kind) {
         Some(kind @ HASH) => Leaves::<2>::open_kind(records, id, kind)?.copy_to(to)?,
         Some(kind @ SET) => Leaves::<1>::open_kind(records, id, kind)?.copy_to(to)?,
+        Some(SORTED_SET) => LargeSortedSet::open(records, id)?.copy_to(to)?,
         _ => return Err(no_elements().into()),
     }
     Ok(to)

@@ -13,6 +13,7 @@ use mneme_log::{
 };
 
 use crate::collection_type::LargeEdit;
+use crate::counted_tree::{CountedTree, ElementShape};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
 use crate::lot::Lot;
@@ -201,6 +202,22 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     #[must_use]
     pub fn count(&self) -> u64 {
         self.anchor.count
+    }
+
+    /// Borrows the collection, to be read: what a change of the borrowed one does to the anchor is
+    /// lost.
+    pub(crate) fn reborrow(&mut self) -> Leaves<'_, ENTRIES> {
+        Leaves {
+            records: &mut *self.records,
+            id: self.id,
+            anchor: self.anchor,
+            says: self.says,
+        }
+    }
+
+    /// The tree that keeps its elements in order.
+    pub(crate) fn tree(&mut self, shape: ElementShape) -> CountedTree<'_> {
+        CountedTree::new(&mut *self.records, self.id, &mut self.anchor.tree, shape)
     }
 
     fn leaf_of(&self, field: &[u8]) -> u64 {

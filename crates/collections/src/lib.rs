@@ -34,6 +34,7 @@ mod error;
 mod hash;
 mod hash_type;
 mod keyed;
+mod large_sorted_set;
 mod leaves;
 mod list;
 mod list_edit;
@@ -64,6 +65,7 @@ pub use error::{CollectionError, Damage, EditError};
 pub use hash::{Hash, OwnedPair};
 pub use hash_type::HashType;
 pub use keyed::{Form, MAX_PACKED, anchor_of, decide_packed, edit, put, with_large};
+pub use large_sorted_set::LargeSortedSet;
 pub use leaves::{LargeHash, LargeSet, Leaves, MAX_ELEMENT};
 pub use list::List;
 pub use list_edit::ListEdit;
@@ -92,6 +94,8 @@ pub const SET: ValueKind = kind(2);
 pub const LARGE_SET: ValueKind = SET.large();
 /// The kind of a record whose value is a sorted set.
 pub const SORTED_SET: ValueKind = kind(3);
+/// The kind of a large sorted set's main.
+pub const LARGE_SORTED_SET: ValueKind = SORTED_SET.large();
 
 /// The kind of a record whose value is a list.
 pub const LIST: ValueKind = kind(4);

@@ -1,5 +1,7 @@
 //! A sorted set of a store: **each operation is atomic, and one that fails has changed nothing.**
 
+use std::cell::RefCell;
+
 use mneme_log::{Database, LogStore};
 
 use crate::error::{CollectionError, EditError};
@@ -73,13 +75,15 @@ impl<'s, 'k> SortedSet<'s, 'k> {
     /// `visit` returns.
     pub fn read<R>(
         &self,
-        mut visit: impl FnMut(Option<&mut SortedSetView<'_>>) -> Result<R, CollectionError>,
+        visit: impl FnMut(Option<&mut SortedSetView<'_>>) -> Result<R, CollectionError>,
     ) -> Result<R, CollectionError> {
+        let visit = RefCell::new(visit);
         self.at.read(
-            |large| match large {},
-            |set: Option<Form<_, ()>>| match set {
-                Some(Form::Packed(set)) => visit(Some(&mut set.into())),
-                _ => visit(None),
+            |large| (visit.borrow_mut())(Some(&mut large.into())),
+            |set| match set {
+                Some(Form::Packed(set)) => (visit.borrow_mut())(Some(&mut set.into())),
+                Some(Form::Large(result)) => Ok(result),
+                None => (visit.borrow_mut())(None),
             },
         )
     }

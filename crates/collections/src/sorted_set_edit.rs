@@ -39,7 +39,6 @@ pub struct SortedSetEdit {
     changes: Option<Vec<(Vec<u8>, Option<f64>)>>,
     /// The set has become another one, too.
     is_whole: bool,
-    is_changed: bool,
 }
 
 impl Default for SortedSetEdit {
@@ -57,7 +56,6 @@ impl SortedSetEdit {
             longest: None,
             changes: None,
             is_whole: false,
-            is_changed: false,
         }
     }
 
@@ -110,7 +108,6 @@ impl SortedSetEdit {
         let mut set = SortedSetEdit {
             image,
             longest: Some(longest),
-            is_changed: true,
             ..SortedSetEdit::new()
         };
         set.finish(Some(2 * members.len()));
@@ -161,11 +158,6 @@ impl SortedSetEdit {
     /// The image is damaged.
     pub fn read(&self) -> Result<PackedSortedSet<'_>, Damage> {
         PackedSortedSet::read(&self.image)
-    }
-
-    /// Whether a member was added, moved or removed, if only for a time.
-    pub(crate) fn is_changed(&self) -> bool {
-        self.is_changed
     }
 
     /// The image. O(1).
@@ -276,7 +268,6 @@ impl SortedSetEdit {
     }
 
     fn note(&mut self, member: &[u8], score: Option<f64>) {
-        self.is_changed = true;
         if let Some(changes) = &mut self.changes {
             changes.push((member.to_vec(), score));
         }

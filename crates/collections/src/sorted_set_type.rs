@@ -1,25 +1,28 @@
 //! What makes a sorted set a type of collections.
 
-use std::convert::Infallible;
 use std::ops::Range;
 
 use mneme_log::{Decision, Elements, ValueKind};
 
 use crate::SORTED_SET;
 use crate::collection_type::{CollectionType, LargeEdit};
-use crate::error::{CollectionError, Damage};
+use crate::error::{CollectionError, Damage, EditError};
+use crate::keyed::MAX_PACKED;
+use crate::large_sorted_set::LargeSortedSet;
+use crate::leaves::MAX_ELEMENT;
 use crate::packed_sorted_set::{PackedSortedSet, Scored};
 use crate::records::StoreRecords;
+use crate::score::score_in;
 use crate::sorted_range::SortedRange;
 use crate::sorted_set_edit::{SortedSetEdit, SortedSetLimits};
 
-/// Sorted sets.
+/// Sorted sets. One that Redis would keep as a listpack stays packed.
 pub enum SortedSetType {}
 
 impl CollectionType for SortedSetType {
     const KIND: ValueKind = SORTED_SET;
     type Packed<'b> = PackedSortedSet<'b>;
-    type Large<'r> = Infallible;
+    type Large<'r> = LargeSortedSet<'r>;
     type Edit<'r> = SortedSetChange<'r>;
     /// Nothing: a change looks at whatever it wants.
     type Wanted<'w> = ();
@@ -28,8 +31,18 @@ impl CollectionType for SortedSetType {
         PackedSortedSet::read(image)
     }
 
-    fn outgrows(_: &[u8]) -> Result<bool, Damage> {
-        Ok(false)
+    fn outgrows(image: &[u8]) -> Result<bool, Damage> {
+        if image.len() <= MAX_PACKED {
+            return Ok(false);
+        }
+        let set = PackedSortedSet::read(image)?;
+        if !set.is_skiplist() {
+            return Ok(false);
+        }
+        // A member that is too long for a large set keeps it packed.
+        set.all().try_fold(true, |fits, scored| {
+            Ok(fits && scored?.member.string_len() <= MAX_ELEMENT)
+        })
     }
 
     fn decide<R, E: From<CollectionError>>(
@@ -37,41 +50,65 @@ impl CollectionType for SortedSetType {
         elements: Option<&mut Elements>,
         change: impl FnOnce(&mut SortedSetChange<'_>) -> Result<(R, bool), E>,
     ) -> Result<(R, Decision), E> {
-        SortedSetEdit::decide(old, elements, |set| change(&mut SortedSetChange { set }))
+        SortedSetEdit::decide(old, elements, |set| {
+            change(&mut SortedSetChange::new(ChangedForm::Packed(set)))
+        })
     }
 
-    fn open(_: &mut dyn StoreRecords, _: u64) -> Result<Infallible, CollectionError> {
-        Err(no_large().into())
+    fn open(
+        records: &mut dyn StoreRecords,
+        id: u64,
+    ) -> Result<LargeSortedSet<'_>, CollectionError> {
+        LargeSortedSet::open(records, id)
     }
 
-    fn build(_: &mut dyn StoreRecords, _: u64, _: &[u8]) -> Result<(), CollectionError> {
-        Err(no_large().into())
+    fn build(records: &mut dyn StoreRecords, id: u64, image: &[u8]) -> Result<(), CollectionError> {
+        LargeSortedSet::build(records, id, image)?.finish()
     }
 
     fn edit<R, E: From<CollectionError>>(
-        large: Infallible,
+        large: LargeSortedSet<'_>,
         (): (),
-        _: impl FnOnce(&mut SortedSetChange<'_>) -> Result<(R, bool), E>,
+        change: impl FnOnce(&mut SortedSetChange<'_>) -> Result<(R, bool), E>,
     ) -> Result<(R, LargeEdit), E> {
-        match large {}
-    }
-}
-
-fn no_large() -> Damage {
-    Damage {
-        at: 0,
-        what: "a large sorted set",
+        let mut set = SortedSetChange::new(ChangedForm::Large(large));
+        let (result, is_changed) = change(&mut set)?;
+        let edit = match set.form {
+            ChangedForm::Large(large) if is_changed => {
+                let edit = match large.count() {
+                    0 => LargeEdit::Emptied,
+                    _ => LargeEdit::Changed,
+                };
+                large.finish()?;
+                edit
+            }
+            _ => LargeEdit::Kept,
+        };
+        Ok((result, edit))
     }
 }
 
 /// A sorted set as it is at one instant, small or large.
 pub struct SortedSetView<'v> {
-    set: PackedSortedSet<'v>,
+    form: ViewedForm<'v>,
+}
+
+enum ViewedForm<'v> {
+    Packed(PackedSortedSet<'v>),
+    Large(LargeSortedSet<'v>),
 }
 
 impl<'v> From<PackedSortedSet<'v>> for SortedSetView<'v> {
     fn from(set: PackedSortedSet<'v>) -> Self {
-        SortedSetView { set }
+        let form = ViewedForm::Packed(set);
+        SortedSetView { form }
+    }
+}
+
+impl<'v> From<LargeSortedSet<'v>> for SortedSetView<'v> {
+    fn from(set: LargeSortedSet<'v>) -> Self {
+        let form = ViewedForm::Large(set);
+        SortedSetView { form }
     }
 }
 
@@ -81,7 +118,10 @@ impl SortedSetView<'_> {
     /// # Errors
     /// The set is damaged.
     pub fn len(&mut self) -> Result<u64, CollectionError> {
-        Ok(self.set.len()?)
+        match &mut self.form {
+            ViewedForm::Packed(set) => Ok(set.len()?),
+            ViewedForm::Large(set) => Ok(set.count()),
+        }
     }
 
     /// Whether it has no member: there is no such key.
@@ -89,13 +129,16 @@ impl SortedSetView<'_> {
     /// # Errors
     /// The set is damaged.
     pub fn is_empty(&mut self) -> Result<bool, CollectionError> {
-        Ok(self.set.is_empty())
+        Ok(self.len()? == 0)
     }
 
     /// Whether Redis would keep it as a skiplist, not as a listpack.
     #[must_use]
     pub fn is_skiplist(&self) -> bool {
-        self.set.is_skiplist()
+        match &self.form {
+            ViewedForm::Packed(set) => set.is_skiplist(),
+            ViewedForm::Large(_) => true,
+        }
     }
 
     /// The score of `member`. `None`: it is none.
@@ -103,7 +146,10 @@ impl SortedSetView<'_> {
     /// # Errors
     /// The set is damaged, or cannot be read.
     pub fn score(&mut self, member: &[u8]) -> Result<Option<f64>, CollectionError> {
-        Ok(self.set.score(member)?)
+        match &mut self.form {
+            ViewedForm::Packed(set) => Ok(set.score(member)?),
+            ViewedForm::Large(set) => set.score(member),
+        }
     }
 
     /// How many members lie before `member`, and its score. `None`: it is none.
@@ -111,7 +157,10 @@ impl SortedSetView<'_> {
     /// # Errors
     /// The set is damaged, or cannot be read.
     pub fn rank(&mut self, member: &[u8]) -> Result<Option<(u64, f64)>, CollectionError> {
-        Ok(self.set.rank(member)?)
+        match &mut self.form {
+            ViewedForm::Packed(set) => Ok(set.rank(member)?),
+            ViewedForm::Large(set) => set.rank(member),
+        }
     }
 
     /// The positions of the members in `range`.
@@ -119,7 +168,10 @@ impl SortedSetView<'_> {
     /// # Errors
     /// The set is damaged, or cannot be read.
     pub fn positions(&mut self, range: &SortedRange<'_>) -> Result<Range<u64>, CollectionError> {
-        Ok(self.set.positions(range)?)
+        match &mut self.form {
+            ViewedForm::Packed(set) => Ok(set.positions(range)?),
+            ViewedForm::Large(set) => set.positions(range),
+        }
     }
 
     /// Calls `visit` with the members at these positions, in order or in reverse, until it says
@@ -133,7 +185,10 @@ impl SortedSetView<'_> {
         is_reverse: bool,
         visit: &mut dyn FnMut(Scored<'_>) -> Result<bool, CollectionError>,
     ) -> Result<(), CollectionError> {
-        self.set.walk(positions, is_reverse, visit)
+        match &mut self.form {
+            ViewedForm::Packed(set) => set.walk(positions, is_reverse, visit),
+            ViewedForm::Large(set) => set.walk(positions, is_reverse, visit),
+        }
     }
 
     /// The members at these positions, in order or in reverse.
@@ -168,11 +223,23 @@ impl SortedSetView<'_> {
             let len = self.len()?;
             return Ok((self.members(0..len, false)?, 0));
         }
-        let (found, next) = self.set.scan(cursor, count)?;
         let mut members = ScoredMembers::default();
-        found
-            .iter()
-            .try_for_each(|scored| members.push_scored(scored))?;
+        let next = match &mut self.form {
+            ViewedForm::Packed(set) => {
+                let (found, next) = set.scan(cursor, count)?;
+                found
+                    .iter()
+                    .try_for_each(|scored| members.push_scored(scored))?;
+                next
+            }
+            ViewedForm::Large(set) => {
+                let (found, next) = set.scan(cursor, count)?;
+                for (member, score) in found {
+                    members.push(&member, score_in(&score)?);
+                }
+                next
+            }
+        };
         Ok((members, next))
     }
 }
@@ -234,22 +301,52 @@ impl ScoredMembers {
 
 /// A sorted set that is changed, small or large.
 pub struct SortedSetChange<'r> {
-    set: &'r mut SortedSetEdit,
+    form: ChangedForm<'r>,
+    is_changed: bool,
 }
 
-impl SortedSetChange<'_> {
+enum ChangedForm<'r> {
+    Packed(&'r mut SortedSetEdit),
+    Large(LargeSortedSet<'r>),
+}
+
+impl<'r> SortedSetChange<'r> {
+    fn new(form: ChangedForm<'r>) -> Self {
+        SortedSetChange {
+            form,
+            is_changed: false,
+        }
+    }
+
     /// The set as it is now.
     ///
     /// # Errors
     /// The set is damaged.
     pub fn view(&mut self) -> Result<SortedSetView<'_>, CollectionError> {
-        Ok(self.set.read()?.into())
+        match &mut self.form {
+            ChangedForm::Packed(set) => Ok(set.read()?.into()),
+            ChangedForm::Large(set) => Ok(set.reborrow().into()),
+        }
     }
 
     /// Whether a member was added, moved or removed, if only for a time.
     #[must_use]
     pub fn is_changed(&self) -> bool {
-        self.set.is_changed()
+        self.is_changed
+    }
+
+    /// Refuses a member that is too long for the set as it is, so that a change of several members
+    /// can ask before it begins.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub fn accepts(&self, member: &[u8]) -> Result<(), CollectionError> {
+        match &self.form {
+            ChangedForm::Large(_) if member.len() > MAX_ELEMENT => {
+                Err(EditError::TooLong(member.len()).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Gives `member` this score. Returns the one that it had.
@@ -257,7 +354,12 @@ impl SortedSetChange<'_> {
     /// # Errors
     /// The score is not a number, the member is too long, the set is damaged, or there is no space.
     pub fn set(&mut self, member: &[u8], score: f64) -> Result<Option<f64>, CollectionError> {
-        Ok(self.set.set(member, score)?)
+        let before = match &mut self.form {
+            ChangedForm::Packed(set) => set.set(member, score)?,
+            ChangedForm::Large(set) => set.set(member, score)?,
+        };
+        self.is_changed |= before != Some(score);
+        Ok(before)
     }
 
     /// Removes `member`. Returns the score that it had.
@@ -265,7 +367,12 @@ impl SortedSetChange<'_> {
     /// # Errors
     /// The set is damaged, or there is no space.
     pub fn remove(&mut self, member: &[u8]) -> Result<Option<f64>, CollectionError> {
-        Ok(self.set.remove(member)?)
+        let before = match &mut self.form {
+            ChangedForm::Packed(set) => set.remove(member)?,
+            ChangedForm::Large(set) => set.remove(member)?,
+        };
+        self.is_changed |= before.is_some();
+        Ok(before)
     }
 
     /// Removes the members at these positions. How many there were.
@@ -273,7 +380,12 @@ impl SortedSetChange<'_> {
     /// # Errors
     /// The set is damaged, or there is no space.
     pub fn remove_positions(&mut self, positions: Range<u64>) -> Result<u64, CollectionError> {
-        Ok(self.set.remove_positions(positions)?)
+        let removed = match &mut self.form {
+            ChangedForm::Packed(set) => set.remove_positions(positions)?,
+            ChangedForm::Large(set) => set.remove_positions(positions)?,
+        };
+        self.is_changed |= removed > 0;
+        Ok(removed)
     }
 
     /// Removes the first `count` members, or the last ones, and returns them from there on.
@@ -299,6 +411,9 @@ impl SortedSetChange<'_> {
     /// # Errors
     /// The set is damaged.
     pub fn convert(&mut self, limits: SortedSetLimits) -> Result<(), CollectionError> {
-        Ok(self.set.convert(limits)?)
+        match &mut self.form {
+            ChangedForm::Packed(set) => Ok(set.convert(limits)?),
+            ChangedForm::Large(_) => Ok(()),
+        }
     }
 }

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use mneme_collections::{
-    CollectionError, EditError, Hash, SORTED_SET, SortedRange, SortedSet, SortedSetLimits,
-    check_while,
+    CollectionError, EditError, Hash, LARGE_SORTED_SET, SORTED_SET, SortedRange, SortedSet,
+    SortedSetEdit, SortedSetLimits, SortedSetType, check_while, put,
 };
-use mneme_log::{LogStore, UpdatePolicy};
+use mneme_log::{Expiry, LogStore, Transaction, UpdatePolicy, collection_of};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -35,6 +35,8 @@ fn member() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => (0..40u8).prop_map(|i| format!("m{i}").into_bytes()),
         1 => (60..70usize).prop_map(|len| vec![b'l'; len]),
+        // With some of these the set is a large one.
+        2 => (0..60u8).prop_map(|i| format!("{i}{}", "x".repeat(90)).into_bytes()),
     ]
 }
 
@@ -194,19 +196,35 @@ fn a_change_that_fails_has_changed_nothing() {
     assert!(removed && !store.contains(b"set").unwrap());
 }
 
+/// Small ones, and large ones, which others look at meanwhile.
 #[test]
 fn changes_by_several_threads_are_atomic() {
-    for policy in POLICIES {
-        let store = store(policy);
+    for (policy, is_large) in [(0, false), (0, true), (1, false), (1, true)] {
+        let store = store(POLICIES[policy]);
+        let end = if is_large {
+            "m".repeat(70)
+        } else {
+            String::new()
+        };
         std::thread::scope(|scope| {
             for thread in 0..3 {
-                let store = &store;
+                let (store, end) = (&store, &end);
                 scope.spawn(move || {
                     let set = SortedSet::of(store, b"set").unwrap();
                     for i in 0..300 {
                         set.increment(b"sum", 1.0).unwrap();
-                        let member = format!("{thread}-{}", i % 50);
+                        let member = format!("{thread}-{}{end}", i % 50);
                         set.set(member.as_bytes(), f64::from(i)).unwrap();
+                        let (rank, members) = set
+                            .read(|set| {
+                                let set = set.unwrap();
+                                let rank = set.rank(member.as_bytes())?.unwrap().0;
+                                Ok((rank, set.members(rank..rank + 1, false)?))
+                            })
+                            .unwrap();
+                        assert_eq!(members.len(), 1, "{rank}");
+                        let found = members.get(0).unwrap();
+                        assert_eq!(found, (member.as_bytes(), f64::from(i)), "{rank}");
                     }
                 });
             }
@@ -214,8 +232,92 @@ fn changes_by_several_threads_are_atomic() {
         let set = SortedSet::of(&store, b"set").unwrap();
         assert_eq!(set.score(b"sum").unwrap(), Some(900.0));
         assert_eq!(set.len().unwrap(), 151);
+        let kind = store.kind(b"set").unwrap();
+        assert_eq!(kind == Some(LARGE_SORTED_SET), is_large);
         assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
+        assert!(store.check().unwrap().is_sound());
     }
+}
+
+/// Stores a large sorted set of 600 members.
+fn put_large(t: &mut Transaction<'_>, key: &[u8]) -> Result<(), CollectionError> {
+    let members = (0..600).map(|i| (format!("member {i}").into_bytes(), f64::from(i % 70)));
+    let set = SortedSetEdit::of_all(members, SortedSetLimits::default())?;
+    put::<SortedSetType>(t, (0, key), &set.into_image(), Expiry::Never)
+}
+
+#[test]
+fn a_large_sorted_set_that_its_own_transaction_removes_or_replaces_is_freed() {
+    let store = store(UpdatePolicy::Append);
+    for _ in 0..3 {
+        store
+            .transaction(|t| {
+                put_large(t, b"set")?;
+                put_large(t, b"set")?;
+                t.remove(b"set").map_err(CollectionError::from)
+            })
+            .unwrap();
+        store
+            .transaction(|t| put_large(t, b"set").and_then(|()| put_large(t, b"set")))
+            .unwrap();
+        store.sweep_collections().unwrap();
+        let found = store.check().unwrap();
+        assert!(found.is_sound());
+        assert_eq!(found.collections, 1);
+    }
+    assert!(store.remove(b"set").unwrap());
+    store.sweep_collections().unwrap();
+    assert_eq!(store.check().unwrap().inner_records, 0);
+}
+
+/// One that leads to nothing, and one that leads to itself.
+#[test]
+fn a_large_sorted_set_whose_tree_is_damaged_is_reported_and_freed() {
+    for leads_to_itself in [false, true] {
+        let store = store(UpdatePolicy::Append);
+        store
+            .transaction(|t| {
+                put_large(t, b"set")?;
+                let main = t.read(b"set", |stored| collection_of(stored.unwrap().value))?;
+                let id = main.unwrap();
+                let root = t.anchor(id)?.unwrap().tree.root;
+                let image = t.read_inner(id, root, |image| image.unwrap().to_vec())?;
+                let mut damaged = image.clone();
+                let first = if leads_to_itself { root } else { root + 1_000 };
+                damaged[4..12].copy_from_slice(&first.to_le_bytes());
+                t.put_inner(id, root, &damaged)?;
+                Ok::<_, CollectionError>(())
+            })
+            .unwrap();
+        let problems = check_while(&store, &|| true).unwrap();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        let set = SortedSet::of(&store, b"set").unwrap();
+        assert!(set.range(&SortedRange::Ranks(0, 0), false).is_err());
+        assert!(store.remove(b"set").unwrap());
+        store.sweep_collections().unwrap();
+        assert_eq!(store.check().unwrap().collections, 0);
+    }
+}
+
+#[test]
+fn a_large_sorted_set_that_has_shrunk_has_few_records() {
+    let store = store(UpdatePolicy::Append);
+    let set = SortedSet::of(&store, b"set").unwrap();
+    let members: Vec<_> = (0..2_000)
+        .map(|i| (format!("{i:01000}").into_bytes(), f64::from(i % 30)))
+        .collect();
+    let named: Vec<_> = members.iter().map(|(m, s)| (&m[..], *s)).collect();
+    set.set_many(&named).unwrap();
+    assert!(store.check().unwrap().inner_records > 2_000);
+    for (member, _) in &members[500..] {
+        assert!(set.remove(member).unwrap());
+    }
+    let ranks = SortedRange::Ranks(2, -1);
+    assert_eq!(set.remove_range(&ranks).unwrap(), 498);
+    let found = store.check().unwrap();
+    assert!(found.is_sound());
+    assert!(found.inner_records <= 5, "{}", found.inner_records);
+    assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
 }
 
 #[test]

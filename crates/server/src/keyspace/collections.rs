@@ -1,5 +1,7 @@
 //! Values of types, packed or large, as commands read and change them.
 
+use std::cell::RefCell;
+
 use mneme_collections::{
     CollectionError, CollectionType, Form, HashEdit, HashType, LargeHash, PackedHash,
     SortedSetChange, SortedSetEdit, SortedSetType, SortedSetView, StoreRecords,
@@ -159,14 +161,16 @@ impl Keyspace<'_> {
     pub fn read_sorted_set<R>(
         &mut self,
         key: &[u8],
-        mut visit: impl FnMut(&mut SortedSetView<'_>) -> Result<R, CollectionError>,
+        visit: impl FnMut(&mut SortedSetView<'_>) -> Result<R, CollectionError>,
     ) -> Result<Option<R>, Failure> {
-        self.read_collection::<SortedSetType, (), _>(
+        let visit = RefCell::new(visit);
+        self.read_collection::<SortedSetType, _, _>(
             key,
-            |large| match large {},
+            |large| (visit.borrow_mut())(&mut large.into()),
             |set| match set {
-                Some(Form::Packed(set)) => Ok(Some(visit(&mut set.into())?)),
-                _ => Ok(None),
+                Some(Form::Packed(set)) => Ok(Some((visit.borrow_mut())(&mut set.into())?)),
+                Some(Form::Large(result)) => Ok(Some(result)),
+                None => Ok(None),
             },
         )
     }
@@ -228,7 +232,7 @@ impl Keyspace<'_> {
     pub fn bytes_led_to(&mut self, key: &[u8]) -> Result<u64, Failure> {
         self.with_records(&[], |records, database| {
             let anchor = mneme_collections::anchor_of(records, (database, key))?;
-            Ok(anchor.map_or(0, |anchor| anchor.bytes))
+            Ok(anchor.map_or(0, |anchor| anchor.bytes.saturating_add(anchor.tree.bytes)))
         })
     }
 

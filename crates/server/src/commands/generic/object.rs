@@ -9,7 +9,8 @@ use crate::command::*;
 use crate::commands::help;
 use crate::resp::parse_i64;
 use mneme_collections::{
-    HASH, LARGE_HASH, LARGE_SET, LIST, PackedHash, PackedSet, PackedSortedSet, SET, SORTED_SET,
+    HASH, LARGE_HASH, LARGE_SET, LARGE_SORTED_SET, LIST, PackedHash, PackedSet, PackedSortedSet,
+    SET, SORTED_SET,
 };
 use mneme_log::Stored;
 
@@ -98,6 +99,7 @@ fn encoding(stored: Stored<'_>) -> Result<&'static str, Failure> {
     let value = stored.value;
     Ok(match stored.kind {
         LARGE_HASH | LARGE_SET => "hashtable",
+        LARGE_SORTED_SET => "skiplist",
         HASH if PackedHash::read(value)?.is_table() => "hashtable",
         HASH => "listpack",
         SET if PackedSet::read(value)?.is_table() => "hashtable",

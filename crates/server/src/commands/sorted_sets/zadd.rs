@@ -168,6 +168,10 @@ pub(crate) fn give(
     let key = call.args.at(1);
     let (done, _) = call.keyspace.update_sorted_set(key, |set| {
         let mut done = Done::default();
+        // Within EXEC a command that fails must have changed nothing.
+        for (_, member) in pairs {
+            set.accepts(member)?;
+        }
         for &(number, member) in pairs {
             let old = set.view()?.score(member)?;
             let score = match old {
