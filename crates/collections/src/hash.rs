@@ -5,8 +5,10 @@
 
 use mneme_log::{Database, LogStore};
 
+use crate::LARGE_HASH;
 use crate::error::CollectionError;
 use crate::hash_type::HashType;
+use crate::in_place::set_in_place;
 use crate::keyed::{Form, KeyedValue};
 use crate::packed::PackedHash;
 use crate::packed_edit::{HashEdit, Limits};
@@ -246,6 +248,13 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change); the hash would be too long.
     pub fn set(&self, field: &[u8], value: &[u8]) -> Result<bool, CollectionError> {
+        let (database, key) = (&self.at.database, self.at.key);
+        match set_in_place(database, key, (field, value), self.limits, false) {
+            Ok(Some(is_new)) => return Ok(is_new),
+            Ok(None) => {}
+            Err(CollectionError::WrongKind(wrong)) if wrong.found == LARGE_HASH => {}
+            Err(error) => return Err(error),
+        }
         self.edit(Some(&[field]), |hash| Ok(hash.set(field, value)?))
     }
 

@@ -36,6 +36,24 @@ pub fn with_large<T: CollectionType, R, E: From<CollectionError>>(
     }
 }
 
+/// Calls `work` with the large value that `key` leads to, as it is at one instant, outside of a
+/// transaction. `work` only reads, and may be called again: its last result counts. `None`: there
+/// is none of this type, or a transaction has to look.
+///
+/// # Errors
+/// The store cannot be read; those of `work`.
+pub fn look_at_large<T: CollectionType, R>(
+    database: &Database<'_>,
+    key: &[u8],
+    mut work: impl FnMut(T::Large<'_>) -> Result<R, CollectionError>,
+) -> Result<Option<R>, CollectionError> {
+    let looked = database.look(key, T::KIND.large(), |look| {
+        let id = look.id();
+        work(T::open(look, id)?)
+    });
+    looked.map_err(CollectionError::from)?.transpose()
+}
+
 /// The anchor of the collection that `key` leads to, of whatever type. `None`: it leads to none.
 ///
 /// # Errors
@@ -190,6 +208,9 @@ impl<'s, 'k, T: CollectionType> KeyedValue<'s, 'k, T> {
                     let packed = value.as_deref().map(T::read).transpose()?;
                     return visit(packed.map(Form::Packed));
                 }
+            }
+            if let Some(said) = look_at_large::<T, _>(&self.database, self.key, &mut of_large)? {
+                return visit(Some(Form::Large(said)));
             }
             // It may have become something else meanwhile.
             let said = (self.database)

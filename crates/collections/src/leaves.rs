@@ -38,6 +38,9 @@ pub struct Leaves<'r, const ENTRIES: usize> {
     records: &'r mut dyn StoreRecords,
     id: u64,
     anchor: Anchor,
+    /// The anchor as it is stored. `None`: it is to be stored even if it is the same, for there are
+    /// other leaves than before.
+    stored: Option<Anchor>,
     /// Whether changes are said: they are not where they are replayed.
     says: bool,
 }
@@ -127,6 +130,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         let anchor = anchor.filter(|anchor| anchor.kind == kind);
         Ok(Leaves {
             anchor: anchor.ok_or(no_anchor())?,
+            stored: anchor,
             records,
             id,
             says: true,
@@ -140,10 +144,12 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         id: u64,
         kind: ValueKind,
     ) -> Result<Self, CollectionError> {
-        let anchor = records.anchor(id)?.unwrap_or(Anchor::new(kind));
-        let anchor = Some(anchor).filter(|anchor| anchor.kind == kind);
+        let stored = records.anchor(id)?;
+        let anchor = Some(stored.unwrap_or(Anchor::new(kind)));
+        let anchor = anchor.filter(|anchor| anchor.kind == kind);
         Ok(Leaves {
             anchor: anchor.ok_or(no_anchor())?,
+            stored,
             records,
             id,
             says: false,
@@ -164,6 +170,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         let leaves = (image.len() as u64 / (SPLIT - SPLIT / 4)).min(packed.len()? as u64);
         let mut built = Leaves {
             anchor: Anchor::new(kind),
+            stored: None,
             records,
             id,
             says: true,
@@ -189,11 +196,15 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(built)
     }
 
-    /// Stores the anchor. A value without elements has none, unless it is being replayed.
+    /// Stores the anchor, if it is another. A value without elements has none, unless it is being
+    /// replayed.
     ///
     /// # Errors
     /// There is no space.
     pub fn finish(self) -> Result<(), CollectionError> {
+        if self.stored == Some(self.anchor) {
+            return Ok(());
+        }
         let anchor = Some(&self.anchor).filter(|anchor| anchor.count > 0 || !self.says);
         Ok(self.records.set_anchor(self.id, anchor)?)
     }
@@ -211,6 +222,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
             records: &mut *self.records,
             id: self.id,
             anchor: self.anchor,
+            stored: self.stored,
             says: self.says,
         }
     }
@@ -240,6 +252,9 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         let after = if is_empty { 0 } else { image.len() as u64 };
         let bytes = (self.anchor.bytes.wrapping_sub(before)).wrapping_add(after);
         self.anchor.bytes = bytes;
+        if (before == 0) != is_empty {
+            self.stored = None;
+        }
         match is_empty {
             true if before == 0 => Ok(()),
             true => Ok(self.records.set_inner(self.id, number, None)?),
@@ -340,8 +355,14 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
                 }
             }
         }
-        // None where nothing was changed: the anchor is not stored then.
-        for _ in 0..SPLITS.saturating_mul(changed) {
+        self.split_leaves(changed)?;
+        Ok(new)
+    }
+
+    /// Splits leaves, if there are too few, after so many changes: none where nothing was changed,
+    /// for the anchor is not stored then.
+    fn split_leaves(&mut self, changes: usize) -> Result<(), CollectionError> {
+        for _ in 0..SPLITS.saturating_mul(changes) {
             let Anchor {
                 bytes,
                 leaves,
@@ -353,7 +374,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
             }
             self.split()?;
         }
-        Ok(new)
+        Ok(())
     }
 
     /// Removes `field`. Whether it was there.
@@ -370,6 +391,12 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         if self.says {
             self.records.say(self.id, self.anchor.kind, field, None);
         }
+        self.join_leaves()?;
+        Ok(true)
+    }
+
+    /// Joins leaves, if there are too many.
+    fn join_leaves(&mut self) -> Result<(), CollectionError> {
         // A long element is gone with more bytes than one leaf less makes up for.
         for _ in 0..SPLITS {
             let Anchor {
@@ -384,7 +411,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
             }
             self.join()?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Splits the leaf whose turn it is.
@@ -507,6 +534,9 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         fields: Option<&[&[u8]]>,
         change: impl FnOnce(&mut PackedEdit<ENTRIES>) -> Result<(R, bool), E>,
     ) -> Result<(R, LargeEdit), E> {
+        if let Some([field]) = fields {
+            return self.edit_leaf(field, change);
+        }
         let view = PackedEdit::<ENTRIES>::of(&self.view(fields)?);
         let mut view = view.map_err(CollectionError::from)?;
         view.keep_changes();
@@ -515,12 +545,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
             return Ok((result, LargeEdit::Kept));
         }
         let changes: Vec<_> = view.changes().collect();
-        // Before anything is stored: a transaction may go on after an error.
-        let is_long =
-            |(field, value): &&(&[u8], Option<&[u8]>)| value.is_some() && field.len() > MAX_ELEMENT;
-        if let Some((long, _)) = changes.iter().find(is_long) {
-            return Err(CollectionError::from(EditError::TooLong(long.len())).into());
-        }
+        check_fields(&changes)?;
         for run in changes.chunk_by(|(_, one), (_, other)| one.is_some() && other.is_some()) {
             match run {
                 [(field, None)] => drop(self.remove(field)?),
@@ -532,12 +557,49 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
                 }
             }
         }
+        Ok((result, self.finish_edit()?))
+    }
+
+    /// As [`edit`](Self::edit), of one field: the leaf that it is in becomes what `change` makes of
+    /// it.
+    fn edit_leaf<R, E: From<CollectionError>>(
+        mut self,
+        field: &[u8],
+        change: impl FnOnce(&mut PackedEdit<ENTRIES>) -> Result<(R, bool), E>,
+    ) -> Result<(R, LargeEdit), E> {
+        let number = self.leaf_of(field);
+        let old = self.leaf(number)?;
+        let before = old.as_ref().map_or(0, Vec::len) as u64;
+        let leaf = old.map_or(Ok(PackedEdit::<ENTRIES>::table()), PackedEdit::owned);
+        let mut leaf = leaf.map_err(CollectionError::from)?;
+        let len = |leaf: &PackedEdit<ENTRIES>| leaf.read().and_then(|leaf| leaf.len());
+        let elements = len(&leaf).map_err(CollectionError::from)?;
+        leaf.keep_changes();
+        let (result, is_changed) = change(&mut leaf)?;
+        if !is_changed {
+            return Ok((result, LargeEdit::Kept));
+        }
+        check_fields(&leaf.changes().collect::<Vec<_>>())?;
+        if self.says {
+            for (field, value) in leaf.changes() {
+                self.records.say(self.id, self.anchor.kind, field, value);
+            }
+        }
+        let after = len(&leaf).map_err(CollectionError::from)?;
+        self.anchor.count = (self.anchor.count + after as u64).saturating_sub(elements as u64);
+        self.store(number, before, leaf)?;
+        self.split_leaves(1)?;
+        self.join_leaves()?;
+        Ok((result, self.finish_edit()?))
+    }
+
+    fn finish_edit(self) -> Result<LargeEdit, CollectionError> {
         let edit = match self.count() {
             0 => LargeEdit::Emptied,
             _ => LargeEdit::Changed,
         };
         self.finish()?;
-        Ok((result, edit))
+        Ok(edit)
     }
 
     /// Makes collection `to` a copy of it. It needs a main.
@@ -670,6 +732,16 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
 
 /// Tries of a draw that are to be expected, generously.
 const TRIES: usize = 16;
+
+/// Refuses a change that would set a field too long for a large value. It comes before anything is
+/// stored: a transaction may go on after an error.
+fn check_fields(changes: &[(&[u8], Option<&[u8]>)]) -> Result<(), CollectionError> {
+    let mut set = (changes.iter()).filter_map(|(field, value)| value.and(Some(*field)));
+    match set.find(|field| field.len() > MAX_ELEMENT) {
+        Some(long) => Err(EditError::TooLong(long.len()).into()),
+        None => Ok(()),
+    }
+}
 
 #[cold]
 fn no_anchor() -> Damage {

@@ -33,6 +33,7 @@ mod elements;
 mod error;
 mod hash;
 mod hash_type;
+mod in_place;
 mod keyed;
 mod large_sorted_set;
 mod leaves;
@@ -64,7 +65,8 @@ pub use elements::{
 pub use error::{CollectionError, Damage, EditError};
 pub use hash::{Hash, OwnedPair};
 pub use hash_type::HashType;
-pub use keyed::{Form, MAX_PACKED, anchor_of, decide_packed, edit, put, with_large};
+pub use in_place::set_in_place;
+pub use keyed::{Form, MAX_PACKED, anchor_of, decide_packed, edit, look_at_large, put, with_large};
 pub use large_sorted_set::LargeSortedSet;
 pub use leaves::{LargeHash, LargeSet, Leaves, MAX_ELEMENT};
 pub use list::List;

@@ -212,6 +212,27 @@ impl<'v> Encoded<'v> {
         }
     }
 
+    /// Whether an entry that begins with `head` may have this value. [`END`]: a longer string.
+    #[inline]
+    fn may_begin(&self, head: u8) -> bool {
+        head == self.head[0] || (head == END && matches!(self.head[0], 0xe0..=0xf0))
+    }
+
+    /// Whether the entry at `at`, which lies within `bytes`, has this value.
+    #[inline]
+    fn is_at(&self, bytes: &[u8], at: usize) -> bool {
+        let Some(body) = bytes.get(at..at + self.body_len()) else {
+            return false;
+        };
+        // Strings of one hash often begin alike, so that their ends are compared first.
+        if let (Some(end), Some(of)) = (body.last_chunk::<8>(), self.string.last_chunk::<8>())
+            && end != of
+        {
+            return false;
+        }
+        self.is(body)
+    }
+
     /// Whether an entry has this value, if both are in the shortest form.
     #[inline]
     fn is(&self, body: &[u8]) -> bool {
@@ -334,6 +355,38 @@ impl<'b> Listpack<'b> {
         }
     }
 
+    /// The first entry of a pair that has this value, and its second entry. O(bytes).
+    ///
+    /// Pairs are often as long as the ones before them. Then where the next one begins is known
+    /// before its lengths are read, which are only compared.
+    ///
+    /// # Errors
+    /// An entry is damaged, or the last one has no second.
+    #[inline]
+    pub(crate) fn find_pair(
+        &self,
+        sought: &Encoded<'_>,
+    ) -> Result<Option<(Entry<'b>, Entry<'b>)>, Damage> {
+        let (bytes, entries) = (self.bytes, self.entries());
+        // Without the last byte, which is the end.
+        let end = bytes.len() - 1;
+        let mut at = HEAD;
+        // What the entries of a pair begin with, and how long they are.
+        let (mut heads, mut lens) = ([END, END], [0, 0]);
+        while at < end {
+            if bytes[at] != heads[0] || bytes.get(at + lens[0]) != Some(&heads[1]) {
+                (heads, lens) = entries.measure_pair(at)?;
+            } else if at + lens[0] + lens[1] > end {
+                return Err(beyond(at));
+            }
+            if sought.may_begin(heads[0]) && sought.is_at(bytes, at) {
+                return Ok(Some((entries.entry(at)?, entries.entry(at + lens[0])?)));
+            }
+            at += lens[0] + lens[1];
+        }
+        Ok(None)
+    }
+
     /// Reads everything, and compares what the head and the entries say twice. O(entries).
     ///
     /// # Errors
@@ -412,10 +465,7 @@ impl<'b> Entries<'b> {
         let body = head_len + string;
         let len = body + back_len(body);
         if len > bytes.len() {
-            return Err(Damage {
-                at,
-                what: "an entry that goes beyond its listpack",
-            });
+            return Err(beyond(at));
         }
         Ok(Entry {
             body: &bytes[..body],
@@ -423,6 +473,37 @@ impl<'b> Entries<'b> {
             begin: at,
             end: at + len,
         })
+    }
+}
+
+impl Entries<'_> {
+    /// What the two entries from `at` on begin with, and their lengths. Only where the first byte
+    /// says how long an entry is, it is one that such an entry can begin with.
+    #[inline(never)]
+    fn measure_pair(&self, at: usize) -> Result<([u8; 2], [usize; 2]), Damage> {
+        let first = self.entry(at)?;
+        if first.end + 1 >= self.bytes.len() {
+            return Err(Damage {
+                at,
+                what: "a field without a value",
+            });
+        }
+        let second = self.entry(first.end)?;
+        let head = |entry: &Entry<'_>| match self.bytes[entry.begin] {
+            // The length of a longer string is in the bytes behind.
+            0xe0..=0xf0 => END,
+            head => head,
+        };
+        let lens = [first.end - first.begin, second.end - second.begin];
+        Ok(([head(&first), head(&second)], lens))
+    }
+}
+
+#[cold]
+fn beyond(at: usize) -> Damage {
+    Damage {
+        at,
+        what: "an entry that goes beyond its listpack",
     }
 }
 
@@ -501,10 +582,16 @@ impl<'b> Iterator for EntriesBack<'b> {
 /// Writes length and number of entries into the head of a listpack whose entries are complete.
 /// `count`: how many there are, if that is known.
 pub(crate) fn finish(listpack: &mut [u8], count: Option<usize>) {
-    let len = (listpack.len() as u32).to_le_bytes();
+    let head = head_of(listpack.len(), count);
+    listpack[..HEAD].copy_from_slice(&head);
+}
+
+/// The head of a listpack of so many bytes, with so many entries, if that is known.
+pub(crate) fn head_of(len: usize, count: Option<usize>) -> [u8; HEAD] {
+    let [a, b, c, d] = (len as u32).to_le_bytes();
     let count = count.map_or(MANY, |count| u16::try_from(count).unwrap_or(MANY));
-    listpack[..4].copy_from_slice(&len);
-    listpack[4..HEAD].copy_from_slice(&count.to_le_bytes());
+    let [e, f] = count.to_le_bytes();
+    [a, b, c, d, e, f]
 }
 
 /// A listpack of these values, in order. O(their bytes).

@@ -238,6 +238,13 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
     #[inline]
     pub(crate) fn find(&self, field: &[u8]) -> Result<Option<FoundElement<'b>>, Damage> {
         let sought = Encoded::of(field);
+        if ENTRIES == 2 {
+            let found = self.listpack.find_pair(&sought).map_err(in_image)?;
+            return Ok(found.map(|(field, value)| {
+                let value = Some(value);
+                FoundElement { field, value }
+            }));
+        }
         let mut entries = self.entries();
         while let Some(found) = entries.found::<ENTRIES>() {
             let found = found?;

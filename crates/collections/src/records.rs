@@ -1,6 +1,6 @@
 //! What collections need of a store.
 
-use mneme_log::{Anchor, Expiry, Stored, Transaction, ValueKind, WriteError};
+use mneme_log::{Anchor, Expiry, Look, Stored, Transaction, ValueKind, WriteError};
 
 /// The records that a transaction reads and writes: those of keys, and what collections are made
 /// of. A transaction of a store is that, and a map in tests.
@@ -120,4 +120,56 @@ impl StoreRecords for Transaction<'_> {
     fn say(&mut self, id: u64, kind: ValueKind, element: &[u8], value: Option<&[u8]>) {
         Transaction::say(self, id, kind, element, value);
     }
+}
+
+/// What a collection has can be read, and nothing else.
+impl StoreRecords for Look<'_> {
+    fn read(
+        &mut self,
+        _: usize,
+        _: &[u8],
+        _: &mut dyn FnMut(Option<Stored<'_>>),
+    ) -> Result<(), WriteError> {
+        Err(WriteError::ReadOnly)
+    }
+
+    fn put(
+        &mut self,
+        _: usize,
+        _: &[u8],
+        _: &[u8],
+        _: (ValueKind, Expiry),
+    ) -> Result<(), WriteError> {
+        Err(WriteError::ReadOnly)
+    }
+
+    fn remove(&mut self, _: usize, _: &[u8]) -> Result<bool, WriteError> {
+        Err(WriteError::ReadOnly)
+    }
+
+    fn touch(&mut self, _: usize, _: &[u8]) -> Result<(), WriteError> {
+        Err(WriteError::ReadOnly)
+    }
+
+    fn new_collection(&mut self) -> u64 {
+        self.id()
+    }
+
+    fn anchor(&mut self, _: u64) -> Result<Option<Anchor>, WriteError> {
+        Ok(Some(Look::anchor(self)))
+    }
+
+    fn set_anchor(&mut self, _: u64, _: Option<&Anchor>) -> Result<(), WriteError> {
+        Err(WriteError::ReadOnly)
+    }
+
+    fn inner(&mut self, _: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
+        Ok(Look::inner(self, number)?.map(<[u8]>::to_vec))
+    }
+
+    fn set_inner(&mut self, _: u64, _: u64, _: Option<&[u8]>) -> Result<(), WriteError> {
+        Err(WriteError::ReadOnly)
+    }
+
+    fn say(&mut self, _: u64, _: ValueKind, _: &[u8], _: Option<&[u8]>) {}
 }

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use mneme_collections::{
     CollectionError, EditError, HASH, Hash, HashEdit, HashType, LARGE_HASH, Limits, check_while,
@@ -430,4 +432,45 @@ fn a_damaged_anchor_keeps_no_other_collection_from_being_freed() {
     assert!(store.remove(b"last").unwrap());
     assert!(store.sweep_collections().unwrap());
     assert_eq!(store.check().unwrap().collections, 1);
+}
+
+/// Readers beside changes of several leaves, splits, and the end and new beginning of the hash.
+#[test]
+fn a_look_at_a_large_hash_sees_all_of_a_change_or_nothing() {
+    for policy in POLICIES {
+        let store = store(policy);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let (hash, mut seen) = (Hash::of(&store, b"k").unwrap(), 0);
+                    while seen < 100 || !is_over.load(Relaxed) {
+                        let both = hash.get_many(&[b"left", b"right"]).unwrap();
+                        assert_eq!(both[0], both[1]);
+                        let whole = hash.get(b"field 7").unwrap();
+                        assert!(whole.is_none_or(|value| value.len() == 70));
+                        seen += 1;
+                    }
+                });
+            }
+            let hash = Hash::of(&store, b"k").unwrap();
+            for round in 0..400u32 {
+                let mut pairs: Vec<_> = (0..100 + round % 50)
+                    .map(|i| (format!("field {i}"), vec![round as u8; 70]))
+                    .collect();
+                for name in ["left", "right"] {
+                    pairs.push((name.to_owned(), round.to_string().into_bytes()));
+                }
+                let of = |pair: &(String, Vec<u8>)| (pair.0.clone().into_bytes(), pair.1.clone());
+                let pairs: Vec<_> = pairs.iter().map(of).collect();
+                let each = pairs.iter().map(|(field, value)| (&field[..], &value[..]));
+                hash.set_many(&each.collect::<Vec<_>>()).unwrap();
+                assert_eq!(store.kind(b"k").unwrap(), Some(LARGE_HASH));
+                if round % 20 == 19 {
+                    assert!(store.remove(b"k").unwrap());
+                }
+            }
+            is_over.store(true, Relaxed);
+        });
+    }
 }

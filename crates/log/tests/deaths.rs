@@ -1078,3 +1078,76 @@ fn a_collection_of_the_dead_is_whole_or_gone() {
         }
     }
 }
+
+/// A change of two places of a value with elements, and of its length, where it lies.
+#[test]
+fn an_edit_of_the_dead_is_whole_or_has_not_begun() {
+    let typed = ValueKind::new(1).unwrap();
+    let work = move |store: &LogStore| {
+        let edited = store.edit_in_place(b"k", typed, move |value, edit| {
+            edit.set_len(value.len() - 100);
+            let written = edit.write(0, |to| to.extend([2; 100]));
+            (written && edit.write(1700, |to| to.extend([2; 200]))).then_some(true)
+        });
+        assert!(edited.unwrap().is_some());
+    };
+    let before = vec![1; 2000];
+    let mut after = vec![1; 1900];
+    after[..100].fill(2);
+    after[1700..].fill(2);
+    let filled = move |policy| {
+        let (memory, store) = Memory::with_policy(memory::CAPACITY, policy);
+        (store.put_kind(b"k", &vec![1; 2000], typed, Expiry::Never)).unwrap();
+        (memory, store)
+    };
+    for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
+        let passed = std::thread::spawn(move || {
+            let (_memory, store) = filled(policy);
+            let before: BTreeMap<_, _> = fault::passed().into_iter().collect();
+            work(&store);
+            let passed = fault::passed().into_iter();
+            let passed = passed.map(|(at, n)| (at, n - before.get(at).copied().unwrap_or(0)));
+            passed.filter(|(_, n)| *n > 0).collect::<BTreeMap<_, _>>()
+        });
+        let passed = passed.join().unwrap();
+        for place in [
+            "log.change.announced",
+            "log.change.half",
+            "log.change.stored",
+        ] {
+            assert!(
+                passed.contains_key(place),
+                "an edit does not lead through {place}"
+            );
+        }
+        for (place, times) in passed {
+            for nth in 1..=times {
+                let context = format!("{policy:?}, dead at {place}, passage {nth} of {times}");
+                let (memory, store) = filled(policy);
+                let outcome = fault::run("none", Action::Abandon, 1, move || {
+                    fault::arm(place, Action::Abandon, nth);
+                    work(&store);
+                });
+                assert_eq!(outcome, Outcome::Abandoned, "{context}");
+                memory.script.kill(1);
+                let store = memory.open(2);
+                store.reap().unwrap();
+                let found = store.get_kind(b"k", typed).unwrap().unwrap().to_vec();
+                assert!(found == before || found == after, "{context}");
+                let is_made = found == after;
+                let expected = match place {
+                    "log.intent" | "log.bucket.locked" => Some(false),
+                    _ if place.starts_with("log.change") => Some(true),
+                    _ => None,
+                };
+                assert!(expected.is_none_or(|made| made == is_made), "{context}");
+                sound(&store, &context);
+                if !is_made {
+                    work(&store);
+                    let found = store.get_kind(b"k", typed).unwrap().unwrap().to_vec();
+                    assert!(found == after, "{context}");
+                }
+            }
+        }
+    }
+}

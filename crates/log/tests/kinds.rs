@@ -6,6 +6,8 @@
 mod memory;
 
 use std::borrow::Cow;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use memory::{CAPACITY, Memory, NOW, POLICIES, sound, two_of};
 use mneme_log::feed::{Item, entries};
@@ -405,5 +407,154 @@ fn the_feed_says_the_elements_that_an_update_changes_instead_of_the_whole_value(
         let said = fed(&store, &mut feed);
         assert_eq!(said.last().map(String::as_str), Some("put 1 of 500"));
         sound(&store, "after updates of elements");
+    }
+}
+
+/// Sets the byte at `at` of the value of `key`, and the first one, where they lie.
+fn edit(store: &LogStore, key: &[u8], at: usize, byte: u8) -> Option<Updated> {
+    let edited = store.edit_in_place(key, typed(), |_, edit| {
+        let written = edit.write(0, |to| to.push(byte)) && edit.write(at, |to| to.push(byte));
+        edit.elements().set(b"at", &[byte]);
+        written.then_some(true)
+    });
+    edited.unwrap()
+}
+
+#[test]
+fn a_value_with_elements_is_edited_where_it_lies_under_both_policies() {
+    for policy in POLICIES {
+        let (_memory, store, other, _clock) = two_of(LogStore::builder().update_policy(policy));
+        drop(other);
+        let mut expected = vec![0; 3000];
+        let put = |value: &[u8], kind| store.put_kind(b"k", value, kind, Expiry::At(NOW + 1000));
+        put(&expected, typed()).unwrap();
+        let written = store.stats().written_bytes;
+        for round in 0..5000 {
+            let (at, byte) = (round * 7 % 3000, round as u8);
+            assert_eq!(edit(&store, b"k", at, byte), Some(Updated::Replaced));
+            (expected[0], expected[at]) = (byte, byte);
+        }
+        let expiry = Expiry::At(NOW + 1000);
+        assert!(is(&store, b"k", typed(), &expected, expiry));
+        assert_eq!(store.stats().written_bytes, written, "nothing is appended");
+        // As long as the record has space: one that an update has made longer has some.
+        let updated = store.update_kind(b"k", typed(), |stored| {
+            Decision::Replace([stored.unwrap().value, &[1][..]].concat())
+        });
+        assert_eq!(updated.unwrap(), Updated::Replaced);
+        let grow = |by: usize| {
+            let edited = store.edit_in_place(b"k", typed(), |value, edit| {
+                edit.set_len(value.len() + by);
+                edit.write(value.len(), |to| to.resize(to.len() + by, 9))
+                    .then_some(true)
+            });
+            edited.unwrap()
+        };
+        assert_eq!(grow(300), Some(Updated::Replaced));
+        expected.extend([1]);
+        expected.extend([9; 300]);
+        assert!(is(&store, b"k", typed(), &expected, expiry));
+        assert_eq!(grow(5000), None);
+        let kept = store.edit_in_place(b"k", typed(), |value, _| Some(value.is_empty()));
+        assert_eq!(kept.unwrap(), Some(Updated::Kept));
+        // What it is not for: behind the end, absent, of another kind, expired.
+        assert_eq!(edit(&store, b"k", expected.len(), 1), None);
+        assert_eq!(edit(&store, b"absent", 1, 1), None);
+        assert!(is(&store, b"k", typed(), &expected, expiry));
+        put(b"text", ValueKind::STRING).unwrap();
+        wrong_string(
+            store
+                .edit_in_place(b"k", typed(), |_, _| None)
+                .map(|_| Updated::Kept),
+        );
+        assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"text"[..]));
+        store
+            .put_kind(b"k", b"old", typed(), Expiry::At(1))
+            .unwrap();
+        assert_eq!(edit(&store, b"k", 1, 1), None);
+        // Within a transaction's body the thread has nowhere to write the change down.
+        put(b"value", typed()).unwrap();
+        let keys: [(usize, &[u8]); 1] = [(0, b"other")];
+        let within = store.transaction_on(&keys, |t| {
+            t.put(b"other", b"v")?;
+            Ok::<_, WriteError>(edit(&store, b"k", 1, 1))
+        });
+        assert_eq!(within.unwrap(), None);
+        assert!(is(&store, b"k", typed(), b"value", expiry));
+        sound(&store, "after edits");
+    }
+}
+
+#[test]
+fn the_feed_has_the_elements_of_an_edit() {
+    for policy in POLICIES {
+        let builder = LogStore::builder().update_policy(policy).change_feed(true);
+        let (_memory, store, other, _clock) = two_of(builder);
+        drop(other);
+        let mut feed = store.change_feed().unwrap();
+        let put = |len| store.put_kind(b"k", &vec![1; len], typed(), Expiry::Never);
+        put(500).unwrap();
+        assert_eq!(edit(&store, b"k", 77, b'x'), Some(Updated::Replaced));
+        assert_eq!(fed(&store, &mut feed), ["put 1 of 500", "edit 1 at=x"]);
+        // A short value is said whole, which an edit does not know.
+        put(5).unwrap();
+        assert_eq!(edit(&store, b"k", 1, b'x'), None);
+        assert_eq!(fed(&store, &mut feed), ["put 1 of 5"]);
+    }
+}
+
+/// Readers of every kind, and compaction, beside edits of two places that belong together.
+#[test]
+fn no_reader_sees_a_half_of_an_edit() {
+    for policy in POLICIES {
+        let (_memory, store) = Memory::with_policy(CAPACITY, policy);
+        let keys: Vec<_> = (0..20u32).map(u32::to_le_bytes).collect();
+        for key in &keys {
+            store
+                .put_kind(key, &[0; 2000], typed(), Expiry::Never)
+                .unwrap();
+        }
+        let root = store.roots().unwrap()[0];
+        let is_whole = |value: &[u8]| value.len() == 2000 && value[0] == value[1999];
+        let stop = AtomicBool::new(false);
+        let going = || !stop.load(Relaxed);
+        std::thread::scope(|scope| {
+            for first in 0..2u32 {
+                let (keys, store, going) = (&keys, &store, &going);
+                scope.spawn(move || {
+                    for n in (first..).step_by(2).take_while(|_| going()) {
+                        edit(store, &keys[n as usize % 20], 1999, n as u8);
+                        let other = u64::from(n % 250) << 40 | 1;
+                        store.put(&other.to_be_bytes(), &[0; 5_000]).unwrap();
+                    }
+                });
+            }
+            scope.spawn(|| {
+                while going() {
+                    store.compact().unwrap();
+                }
+            });
+            for round in 0..300 {
+                let key = &keys[round % 20];
+                assert!(is_whole(&store.get_kind(key, typed()).unwrap().unwrap()));
+                let read = store
+                    .transaction(|t| t.read(key, |stored| Ok(is_whole(stored.unwrap().value)))?);
+                assert!(read.unwrap_or_else(|error: WriteError| panic!("{error}")));
+                let updated = store.update_kind(key, typed(), |stored| {
+                    assert!(is_whole(stored.unwrap().value));
+                    Decision::Keep
+                });
+                updated.unwrap();
+                let mut cursor = Cursor::START;
+                while cursor != Cursor::END {
+                    let visit = |_: &[u8], stored: Stored<'_>| {
+                        assert!(stored.kind != typed() || is_whole(stored.value));
+                    };
+                    cursor = store.scan_root(root, cursor, 20, visit).unwrap().unwrap();
+                }
+            }
+            stop.store(true, Relaxed);
+        });
+        sound(&store, "after edits by several");
     }
 }

@@ -14,6 +14,10 @@
 //!
 //! A value that does not fit, and any value longer than the limit, is appended and published as in
 //! a store that always appends. After Nibble-2 (dissertation, ch. VI).
+//!
+//! Values with elements are overwritten under either policy: of one that changes often, most bytes
+//! stay as they are. So their records have slack, are never lent, and a change of an element writes
+//! only the bytes that differ ([`Records::edit_in_place`]).
 
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::atomic::fence;
@@ -23,7 +27,7 @@ use mneme_sync::Slot;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::feed::item::Item;
 use crate::feed::ring::Reserved;
-use crate::index::bucket::{Entry, Held, HomeWord};
+use crate::index::bucket::{Entry, Held, HomeWord, TryLock};
 use crate::index::counts::RecordCounts;
 use crate::index::intent::OPERATION_LANE;
 use crate::index::lookup::{FoundEntry, Lookup, Seen};
@@ -32,6 +36,7 @@ use crate::index::root::Root;
 use crate::index::shape::{Place, SegmentRef};
 use crate::records::Records;
 use crate::records::change_set::{ChangeSet, Counted, Piece, write_down};
+use crate::records::elements::Elements;
 use crate::records::expiry::{Expiry, Stored};
 use crate::records::patch::Overtaken;
 use crate::records::publish::{Expect, KeyChange, Published};
@@ -58,7 +63,201 @@ pub(crate) struct Copied {
     header: Header,
 }
 
+/// What is changed of a value where it lies: bytes at places, and what the change feed says of it.
+/// See [`Database::edit_in_place`](crate::Database::edit_in_place).
+pub struct ValueEdit {
+    /// Bytes of the value afterwards.
+    len: usize,
+    bytes: Vec<u8>,
+    /// Where the pieces of `bytes` go, and where they end there.
+    pieces: [(usize, usize); MOST_PIECES],
+    count: usize,
+    elements: Elements,
+}
+
+/// Writes into an edit what is to be changed of a value. `None`: that cannot be done so.
+type DecideEdit<'d> = dyn FnMut(&[u8], &mut ValueEdit) -> Option<bool> + 'd;
+
+/// Pieces of one edit.
+const MOST_PIECES: usize = 2;
+
+impl ValueEdit {
+    pub(crate) fn new(kind: ValueKind, is_fed: bool) -> ValueEdit {
+        ValueEdit {
+            len: 0,
+            bytes: Vec::new(),
+            pieces: [(0, 0); MOST_PIECES],
+            count: 0,
+            elements: Elements::new(kind, is_fed),
+        }
+    }
+
+    fn begin(&mut self, len: usize) {
+        self.len = len;
+        self.bytes.clear();
+        self.count = 0;
+        self.elements.clear();
+    }
+
+    /// What `append` appends goes to `at` in the value. Returns false if it is the third such
+    /// piece: an edit has two at most.
+    #[must_use]
+    pub fn write(&mut self, at: usize, append: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let Some(piece) = self.pieces.get_mut(self.count) else {
+            return false;
+        };
+        append(&mut self.bytes);
+        *piece = (at, self.bytes.len());
+        self.count += 1;
+        true
+    }
+
+    /// The value has so many bytes afterwards.
+    pub fn set_len(&mut self, len: usize) {
+        self.len = len;
+    }
+
+    /// What it changes, for the change feed.
+    pub fn elements(&mut self) -> &mut Elements {
+        &mut self.elements
+    }
+
+    /// Each piece's place in the value and its bytes.
+    fn pieces(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let mut begin = 0;
+        self.pieces[..self.count].iter().map(move |&(at, end)| {
+            let bytes = &self.bytes[begin..end];
+            begin = end;
+            (at, bytes)
+        })
+    }
+}
+
+impl std::fmt::Debug for ValueEdit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ValueEdit")
+            .field("len", &self.len)
+            .field("pieces", &self.count)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Records {
+    /// Changes parts of the value of `key`, which has elements and is of this kind, where it lies.
+    /// Returns whether anything was changed. `None`: it cannot be done so, because the key is
+    /// absent or busy, or what is asked for does not fit. Then nothing was changed.
+    ///
+    /// `decide` gets the value while the home is held, so that nothing is looked up twice or
+    /// copied. The caller is pinned.
+    pub(crate) fn edit_in_place(
+        &self,
+        slot: &Slot<'_>,
+        (root, place): (Root, Place),
+        (key, kind): (&[u8], ValueKind),
+        edit: &mut ValueEdit,
+        decide: &mut DecideEdit<'_>,
+    ) -> Result<Option<bool>, WriteError> {
+        let id = self.root_id(root)?;
+        let Some(segment) = self.mem.index_segment(root, place)? else {
+            return Ok(None);
+        };
+        let TryLock::Held(held) = self.try_lock_home(slot, segment, place)? else {
+            return Ok(None);
+        };
+        let edited = self.edit_held(
+            slot,
+            &held,
+            segment,
+            (root, id, place),
+            (key, kind),
+            (edit, decide),
+        );
+        match edited {
+            Ok(Some(true)) => held.unlock(),
+            _ => held.unlock_unchanged(),
+        }
+        mneme_sys::fault!("log.overwrite.unlocked");
+        slot.intent(OPERATION_LANE).clear();
+        if matches!(edited, Ok(Some(_))) {
+            self.note_access(root, place);
+        }
+        edited
+    }
+
+    /// The part of [`edit_in_place`](Self::edit_in_place) that holds the home.
+    fn edit_held(
+        &self,
+        slot: &Slot<'_>,
+        held: &Held<'_>,
+        segment: SegmentRef,
+        (root, id, place): (Root, u64, Place),
+        (key, kind): (&[u8], ValueKind),
+        (edit, decide): (&mut ValueEdit, &mut DecideEdit<'_>),
+    ) -> Result<Option<bool>, WriteError> {
+        let found = self.mem.find_from(held.bucket(), segment, place.tag, key)?;
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        let (record, header) = (found.record, found.record.header());
+        if !self.is_live_at(held, &found, found.entry.loc(), record.expires()) {
+            return Ok(None);
+        }
+        header.kind().expect(kind)?;
+        let Some(capacity) = header.capacity() else {
+            return Ok(None);
+        };
+        // No other thread changes it while the home is held.
+        let value = record.value();
+        edit.begin(value.len());
+        match decide(value, edit) {
+            Some(true) => {}
+            kept => return Ok(kept),
+        }
+        let fits = edit.len <= capacity
+            && edit
+                .pieces()
+                .all(|(at, bytes)| at.saturating_add(bytes.len()) <= edit.len);
+        let is_said = self.feed.kept().is_none() || edit.elements.are_shorter(key, value);
+        if !fits || !is_said {
+            return Ok(None);
+        }
+        let head = header.with_length(edit.len).0.to_le_bytes();
+        let piece = |offset, bytes| Piece {
+            loc: found.entry.loc(),
+            record,
+            offset,
+            bytes,
+        };
+        let mut pieces = [piece(0, &[]); MOST_PIECES + 1];
+        let values = edit
+            .pieces()
+            .map(|(at, bytes)| piece(header.value_offset() + at, bytes));
+        let head = (edit.len != value.len()).then(|| piece(0, &head[..]));
+        let mut count = 0;
+        for (place, piece) in pieces.iter_mut().zip(values.chain(head)) {
+            *place = piece;
+            count += 1;
+        }
+        let pieces = &pieces[..count];
+        if !write_down(slot, pieces) {
+            return Ok(None);
+        }
+        let fed = match self.feed.kept().is_some() {
+            true => self.enter_elements(slot, id, key, &edit.elements),
+            false => self.enter_change(slot, || Ok(Item::Touch { root: id, key })),
+        }?;
+        // Before the intent, by which a repairer makes the change.
+        self.note_change(root, place);
+        let set = ChangeSet {
+            pieces,
+            guard: None,
+            counted: None,
+        };
+        self.change_bytes(slot, held, &set);
+        self.complete_change(fed);
+        Ok(Some(true))
+    }
+
     /// Copies the value of `key` to `value`. The caller is pinned, and has seen `place` lead to
     /// `segment` since.
     pub(crate) fn copy_out(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::ReadError;
 use crate::records::Records;
-use crate::records::read::copying::Look;
+use crate::records::read::copying::Looked;
 
 /// What a database holds, as [`LogStore::keyspace`](crate::LogStore::keyspace) says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,7 +24,7 @@ impl Records {
     /// Records of `database`, as all threads that added and removed them have counted.
     pub(crate) fn len(&self, database: u8) -> Result<u64, ReadError> {
         self.look_copying(database, |_, space| {
-            Ok(Look::Seen(self.counted_in(space)?.0))
+            Ok(Looked::Seen(self.counted_in(space)?.0))
         })
     }
 
@@ -32,13 +32,13 @@ impl Records {
     pub(crate) fn keyspace(&self, database: u8) -> Result<KeyspaceInfo, ReadError> {
         self.look_copying(database, |_, space| {
             let Some(root) = self.root(space)? else {
-                return Ok(Look::Seen(KeyspaceInfo::default()));
+                return Ok(Looked::Seen(KeyspaceInfo::default()));
             };
             let (records, expiring) = self.counted_under(root)?;
             let [at, samples] = self.mem.words::<2>(root.expiries())?;
             let known = expiring != 0 && samples.load(Relaxed) != 0;
             let left = at.load(Relaxed).saturating_sub(self.clock.wall_ms());
-            Ok(Look::Seen(KeyspaceInfo {
+            Ok(Looked::Seen(KeyspaceInfo {
                 records,
                 expiring,
                 mean_ttl: known.then_some(Duration::from_millis(left)),

@@ -298,7 +298,7 @@ impl Records {
     /// Announces a change at the home bucket of `place`, and locks it if it is free. If it is not,
     /// nothing is announced any more.
     #[inline(always)]
-    fn try_lock_home(
+    pub(crate) fn try_lock_home(
         &self,
         slot: &Slot<'_>,
         segment: SegmentRef,

@@ -19,7 +19,7 @@ use crate::index::root::Root;
 use crate::index::walk::{HOME_ENTRIES, HashOrder, next_interval};
 use crate::records::Records;
 use crate::records::expiry::{Before, Expiry, Stored};
-use crate::records::read::copying::{Hold, Look, all, within};
+use crate::records::read::copying::{Hold, Looked, all, within};
 use crate::region::kind::ValueKind;
 use crate::region::mem::Memory;
 use crate::region::racing::{PIECE, Racing};
@@ -289,7 +289,7 @@ impl Records {
                     // It was swapped since: the next round finds it again.
                     _ => {
                         copies.records.clear();
-                        Ok(Look::Seen(Some(at)))
+                        Ok(Looked::Seen(Some(at)))
                     }
                 }
             })?;
@@ -345,16 +345,16 @@ impl Records {
         mut at: HashOrder,
         range: &impl Fn(usize) -> Range<usize>,
         copies: &mut Copies,
-    ) -> Result<Look<Option<HashOrder>>, ReadError> {
+    ) -> Result<Looked<Option<HashOrder>>, ReadError> {
         copies.bytes.clear();
         copies.records.clear();
         let Some(root) = self.root(space)? else {
-            return Ok(Look::Seen(None));
+            return Ok(Looked::Seen(None));
         };
         let place = at.place();
         let Some(segment) = self.mem.index_segment(root, place)? else {
             at.go_to(1 << TAG_BITS);
-            return Ok(Look::Seen(Some(at)));
+            return Ok(Looked::Seen(Some(at)));
         };
         let mut entries = [Entry(0); HOME_ENTRIES];
         let seen = self
@@ -364,7 +364,7 @@ impl Records {
             })?;
         let entries = match seen {
             BucketRead::Valid(count, _) => &mut entries[..count],
-            BucketRead::Retry(word) => return Ok(Look::Unsettled(word)),
+            BucketRead::Retry(word) => return Ok(Looked::Unsettled(word)),
         };
         entries.sort_unstable_by_key(|entry| entry.tag());
         let mut next = next_interval(place.tag, segment);
@@ -375,18 +375,18 @@ impl Records {
                 break;
             }
             match self.copy_entry(hold, root, *entry, range, copies)? {
-                Look::Seen(()) => {}
-                Look::Unsettled(_) if may_end => {
+                Looked::Seen(()) => {}
+                Looked::Unsettled(_) if may_end => {
                     next = u64::from(entry.tag());
                     break;
                 }
-                Look::Unsettled(word) => return Ok(Look::Unsettled(word)),
-                Look::Lost => return Ok(Look::Lost),
-                Look::Overtaken => return Ok(Look::Overtaken),
+                Looked::Unsettled(word) => return Ok(Looked::Unsettled(word)),
+                Looked::Lost => return Ok(Looked::Lost),
+                Looked::Overtaken => return Ok(Looked::Overtaken),
             }
         }
         at.go_to(next);
-        Ok(Look::Seen(Some(at)))
+        Ok(Looked::Seen(Some(at)))
     }
 
     /// Copies the record that `entry` names, unless it has expired.
@@ -397,7 +397,7 @@ impl Records {
         entry: Entry,
         range: &impl Fn(usize) -> Range<usize>,
         copies: &mut Copies,
-    ) -> Result<Look<()>, ReadError> {
+    ) -> Result<Looked<()>, ReadError> {
         let racing = Racing(&self.mem);
         let record = racing.record(entry.loc())?;
         // Since the entry was seen the key may have got another expiry: if it has expired, a look
@@ -408,7 +408,9 @@ impl Records {
         let begin = bytes.len();
         record.append_key(bytes)?;
         let value = bytes.len();
-        let there = if expired || self.overwrites() || record.header().is_patchable() {
+        let header = record.header();
+        let changes = header.is_patchable() || header.capacity().is_some();
+        let there = if expired || self.overwrites() || changes {
             let key = bytes[begin..].to_vec();
             let place = self.place(&key);
             let segment = self.mem.index_segment(root, place)?;
@@ -417,29 +419,29 @@ impl Records {
         } else if record.append_range(within(range, record.header().value_len()), bytes, || {
             hold.is_valid()
         })? {
-            Look::Seen(Some(record.header().kind()))
+            Looked::Seen(Some(record.header().kind()))
         } else {
-            Look::Lost
+            Looked::Lost
         };
         Ok(match there {
-            Look::Seen(Some(kind)) => {
+            Looked::Seen(Some(kind)) => {
                 records.push(CopiedRecord {
                     at: [begin, value, bytes.len()],
                     kind,
                     expires,
                 });
-                Look::Seen(())
+                Looked::Seen(())
             }
-            Look::Seen(None) => {
+            Looked::Seen(None) => {
                 bytes.truncate(begin);
-                Look::Seen(())
+                Looked::Seen(())
             }
-            Look::Unsettled(word) => {
+            Looked::Unsettled(word) => {
                 bytes.truncate(begin);
-                Look::Unsettled(word)
+                Looked::Unsettled(word)
             }
-            Look::Lost => Look::Lost,
-            Look::Overtaken => Look::Overtaken,
+            Looked::Lost => Looked::Lost,
+            Looked::Overtaken => Looked::Overtaken,
         })
     }
 }

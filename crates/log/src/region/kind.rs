@@ -42,6 +42,13 @@ impl ValueKind {
         ValueKind(number & (KINDS - 1))
     }
 
+    /// Whether a value of this kind has elements, and is all in one record. It is overwritten where
+    /// it lies under either policy: it is never lent.
+    #[inline]
+    pub(crate) const fn is_packed(self) -> bool {
+        self.0 != 0 && self.0 < TYPES
+    }
+
     /// Whether a value of this kind leads to a collection.
     #[inline]
     #[must_use]

@@ -8,12 +8,14 @@ use super::LogStore;
 use crate::error::{BatchError, ReadError, WriteError};
 use crate::records::elements::Elements;
 use crate::records::expiry::{Expiry, Stored};
+use crate::records::in_place::ValueEdit;
 use crate::records::keyspace::KeyspaceInfo;
 use crate::records::random::{Draw, Drawn};
 use crate::records::scan::Cursor;
 use crate::records::value::Value;
 use crate::region::kind::ValueKind;
 use crate::store::components::Store;
+use crate::store::look::Look;
 use crate::store::ops::{Decision, Takes, Updated};
 use crate::store::part::{Part, Patch};
 use crate::store::transaction::Transaction;
@@ -102,6 +104,40 @@ macro_rules! operations {
             pub fn get_into(&$self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, ReadError> {
                 let db = $db;
                 db.store.get_into(db.number, key, value)
+            }
+
+            /// As `get_into`, for a value of this kind.
+            ///
+            /// # Errors
+            /// As for `get_into`.
+            pub fn get_kind_into(
+                &$self,
+                key: &[u8],
+                kind: ValueKind,
+                value: &mut Vec<u8>,
+            ) -> Result<bool, ReadError> {
+                let db = $db;
+                match kind {
+                    ValueKind::STRING => db.store.get_into(db.number, key, value),
+                    _ => db.store.get_into_slowly(db.number, key, Some(kind), value),
+                }
+            }
+
+            /// Calls `visit` with the collection that `key` leads to, whose main is of this large
+            /// kind, as it is at one instant. `visit` may be called again, and only its last result
+            /// counts. It runs pinned. `None`: there is no such collection, this opening does not
+            /// lend, or others were faster too often; a [transaction](crate::Transaction) knows.
+            ///
+            /// # Errors
+            /// As for `get`.
+            pub fn look<R>(
+                &$self,
+                key: &[u8],
+                kind: ValueKind,
+                visit: impl FnMut(&mut Look<'_>) -> R,
+            ) -> Result<Option<R>, ReadError> {
+                let db = $db;
+                db.store.look_at_collection(db.number, key, kind, visit)
             }
 
             /// Calls `visit(i, value)` with a copy of the value of each of `keys`, in order. It is
@@ -323,6 +359,29 @@ macro_rules! operations {
                 };
                 let (takes, said) = (Takes::Only(kind), Some(&elements));
                 (db.store).with_feed(|| db.store.update(db.number, key, takes, said, &mut decide))
+            }
+
+            /// Changes parts of the value of `key`, which has elements and is of this kind, where
+            /// it lies: the cost does not depend on the length of the value. `decide` writes into
+            /// the edit what is to be changed, and says whether anything is. `None`, from it or
+            /// from this: it cannot be done so, and nothing was changed; `update_elements` does it.
+            ///
+            /// While `decide` runs, others wait to change the key: it must not use the store, nor
+            /// panic. It may be called again.
+            ///
+            /// # Errors
+            /// As for `put`; nothing was changed.
+            pub fn edit_in_place(
+                &$self,
+                key: &[u8],
+                kind: ValueKind,
+                mut decide: impl FnMut(&[u8], &mut ValueEdit) -> Option<bool>,
+            ) -> Result<Option<Updated>, WriteError> {
+                let db = $db;
+                let mut edit = ValueEdit::new(kind, db.store.feed.kept().is_some());
+                (db.store).with_feed(|| {
+                    db.store.edit_value(db.number, (key, kind), &mut edit, &mut decide)
+                })
             }
 
             /// As `update_stored`, for a value of any kind: what is stored is a string.

@@ -8,6 +8,7 @@ mod database;
 mod expiries;
 pub(crate) mod feed;
 pub(crate) mod listener;
+pub(crate) mod look;
 mod maintainer;
 pub(crate) mod ops;
 pub(crate) mod part;

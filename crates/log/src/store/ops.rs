@@ -18,6 +18,7 @@ use crate::reclaim::free_space::SpaceSearch;
 use crate::records::elements::Elements;
 use crate::records::expiry::{Before, Expiry, RecordLife, Stored};
 use crate::records::in_place::CopyOut;
+use crate::records::in_place::ValueEdit;
 use crate::records::publish::{Expect, KeyChange, Published};
 use crate::region::kind::{ValueKind, WrongKind};
 use crate::region::mem::Loc;
@@ -60,6 +61,9 @@ impl Takes {
         }
     }
 }
+
+/// Of a value with elements that grows, in a store that appends: one byte of slack for so many.
+const PACKED_SLACK: usize = 8;
 
 /// What an update looks for, what it takes, when it began, and where it says what it changes.
 type Sought<'a> = (
@@ -178,7 +182,8 @@ impl Store {
     #[cold]
     #[inline(never)]
     fn put_in_space(&self, slot: &Slot<'_>, put: Put<'_>) -> Result<(), WriteError> {
-        let header = self.header_for(put.key, put.value, put.expiry, KeyspaceId::new(0));
+        let kind_and_expiry = (put.kind, put.expiry);
+        let header = self.header_for(put.key, put.value, kind_and_expiry, KeyspaceId::new(0));
         let mut search = SpaceSearch::new(header.size());
         loop {
             self.make_space(slot, &mut search)?;
@@ -217,10 +222,7 @@ impl Store {
             return Ok(false);
         };
         let home = self.prefetch_bucket(root, place)?;
-        let mut header = self.header_for(key, value, expiry, space);
-        if kind != ValueKind::STRING {
-            header = header.with_kind(kind);
-        }
+        let header = self.header_for(key, value, (kind, expiry), space);
         let size = header.size();
         let Some(loc) = self.reserve_one(slot, header, size)? else {
             return Ok(false);
@@ -337,6 +339,30 @@ impl Store {
         }
     }
 
+    /// See [`Records::edit_in_place`]. `None`: it cannot be done so, and nothing was changed.
+    pub(crate) fn edit_value(
+        &self,
+        database: u8,
+        (key, kind): (&[u8], ValueKind),
+        edit: &mut ValueEdit,
+        mut decide: impl FnMut(&[u8], &mut ValueEdit) -> Option<bool>,
+    ) -> Result<Option<Updated>, WriteError> {
+        let slot = self.writer()?;
+        if key.len() > MAX_KEY {
+            return Ok(None);
+        }
+        let (_pin, space) = self.enter(&slot, database)?;
+        let Some(root) = self.root(space)? else {
+            return Ok(None);
+        };
+        let at = (root, self.place(key));
+        let edited = self.edit_in_place(&slot, at, (key, kind), edit, &mut decide)?;
+        Ok(edited.map(|is_changed| match is_changed {
+            true => Updated::Replaced,
+            false => Updated::Kept,
+        }))
+    }
+
     fn try_update(
         &self,
         slot: &Slot<'_>,
@@ -350,7 +376,12 @@ impl Store {
         let mut copy = Vec::new();
         let (decision, present, kept, kind, expect);
         let mut grows_from = None;
-        if self.overwrites() {
+        let seen = match self.overwrites() {
+            true => None,
+            false => self.find_whole(root, place, segment, key, &mut copy)?,
+        };
+        let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
+        if self.overwrites() || found.is_some_and(|f| f.record.header().capacity().is_some()) {
             let copied = match self.copy_out(root, place, segment, key, &mut copy)? {
                 CopyOut::Found(copied) => Some(copied),
                 CopyOut::Absent(_) => None,
@@ -367,8 +398,6 @@ impl Store {
             grows_from = stored.map(|stored| stored.value.len());
             expect = copied.map_or(Expect::Absent, |c| c.expect(&copy, present));
         } else {
-            let seen = self.find_whole(root, place, segment, key, &mut copy)?;
-            let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
             // Read once: the expiry may change where it lies.
             let there = found.map(|f| (f, f.record.expires()));
             let life = there.map(|(_, expires)| self.life(expires, before));
@@ -416,7 +445,7 @@ impl Store {
                 .as_deref()
                 .filter(|said| said.are_shorter(key, value.map_or(&[][..], Vec::as_slice))),
         };
-        if self.overwrites()
+        if (self.overwrites() || kind.is_packed())
             && let Some(value) = value
             && let Some(published) = self.overwrite(slot, &change, value, (kind, expiry))?
         {
@@ -425,8 +454,7 @@ impl Store {
         let new = match value {
             None => None,
             Some(value) => {
-                let header = self.header_of_update(root, key, value, grows_from, expiry)?;
-                let header = header.with_kind(kind);
+                let header = self.header_of_update(root, key, value, grows_from, (kind, expiry))?;
                 match self.write_new(slot, header, key, value, expiry, search)? {
                     None => return Ok(Tried::NoSpace),
                     new => new,
@@ -446,23 +474,29 @@ impl Store {
     /// The header of a record that replaces one whose value had `grows_from` bytes.
     ///
     /// A value that an update has made longer is likely to grow on. It gets slack for twice its
-    /// length, so that a value that grows byte by byte is copied only as often as it doubles.
+    /// length, so that a value that grows byte by byte is copied only as often as it doubles. In a
+    /// store that appends, a value with elements gets an eighth.
     fn header_of_update(
         &self,
         root: Root,
         key: &[u8],
         value: &[u8],
         grows_from: Option<usize>,
-        expiry: Expiry,
+        (kind, expiry): (ValueKind, Expiry),
     ) -> Result<Header, WriteError> {
         Self::check_lengths(key, value)?;
-        let header = self.header_for(key, value, expiry, root.space());
+        let header = self.header_for(key, value, (kind, expiry), root.space());
         let grows = grows_from.is_some_and(|old| old < value.len());
         if !grows || header.capacity().is_none() {
             return Ok(header);
         }
-        let capacity = (2 * value.len()).min(MAX_IN_PLACE);
+        let capacity = match self.overwrites() {
+            true => 2 * value.len(),
+            false => value.len() + value.len() / PACKED_SLACK,
+        };
+        let capacity = capacity.min(MAX_IN_PLACE);
         let with_slack = Header::with_slack(key.len(), value.len(), capacity, root.space());
+        let with_slack = with_slack.with_kind(kind);
         Ok(match header.has_expiry() {
             true => with_slack.with_expiry(),
             false => with_slack,
@@ -490,12 +524,16 @@ impl Store {
         &self,
         key: &[u8],
         value: &[u8],
-        expiry: Expiry,
+        (kind, expiry): (ValueKind, Expiry),
         space: KeyspaceId,
     ) -> Header {
-        let header = match self.overwrites() {
+        let header = match self.overwrites() || kind.is_packed() {
             false => Header::record(key.len(), value.len(), space),
             true => Self::header_to_overwrite(key, value, space),
+        };
+        let header = match kind {
+            ValueKind::STRING => header,
+            kind => header.with_kind(kind),
         };
         match expiry {
             Expiry::Never => header,
@@ -503,7 +541,7 @@ impl Store {
         }
     }
 
-    /// As [`header_for`](Self::header_for), in a store that overwrites.
+    /// As [`header_for`](Self::header_for), of a value that may be overwritten.
     #[inline(never)]
     fn header_to_overwrite(key: &[u8], value: &[u8], space: KeyspaceId) -> Header {
         match value.len() <= MAX_IN_PLACE {

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use mneme_collections::{
-    CollectionError, CollectionType, Form, HashEdit, HashType, LargeHash, PackedHash,
-    SortedSetChange, SortedSetEdit, SortedSetType, SortedSetView, StoreRecords,
+    CollectionError, CollectionType, Form, HashEdit, HashType, LARGE_HASH, LargeHash, Limits,
+    PackedHash, SortedSetChange, SortedSetEdit, SortedSetType, SortedSetView, StoreRecords,
 };
 use mneme_log::{Elements, Expiry, Stored, Updated, WriteError, collection_of, main_of};
 
@@ -81,6 +81,13 @@ impl Keyspace<'_> {
         key: &[u8],
         mut work: impl FnMut(T::Large<'_>) -> Result<R, CollectionError>,
     ) -> Result<Option<R>, Failure> {
+        if self.transaction.is_none() {
+            let database = self.store.database(self.database)?;
+            let looked = mneme_collections::look_at_large::<T, _>(&database, key, &mut work)?;
+            if looked.is_some() {
+                return Ok(looked);
+            }
+        }
         self.with_records(&[], |records, database| {
             let work = |large: T::Large<'_>| Ok(work(large)?);
             mneme_collections::with_large::<T, _, Failure>(records, (database, key), work)
@@ -149,6 +156,17 @@ impl Keyspace<'_> {
                 }
             }
         }
+        self.edit_collection::<T, _>(key, wanted, change)
+    }
+
+    /// As [`update_collection`](Self::update_collection), by a transaction, which also changes
+    /// large values.
+    fn edit_collection<T: CollectionType, R>(
+        &mut self,
+        key: &[u8],
+        wanted: T::Wanted<'_>,
+        mut change: impl FnMut(&mut T::Edit<'_>) -> Result<(R, bool), Failure>,
+    ) -> Result<(R, Updated), Failure> {
         let keys = [(self.database, key)];
         let (result, updated) = self.with_records(&keys, |records, database| {
             mneme_collections::edit::<T, _, _>(records, (database, key), wanted, &mut change)
@@ -215,6 +233,39 @@ impl Keyspace<'_> {
             self.notify(EventClass::Generic, "del", key);
         }
         Ok(())
+    }
+
+    /// Sets `field` of the hash under `key` to `value` where the hash lies, or in its leaf; whether
+    /// it is a new field. `None`: it cannot be done so, and [`update_hash`](Self::update_hash) does
+    /// it.
+    pub fn set_field(
+        &mut self,
+        key: &[u8],
+        (field, value): (&[u8], &[u8]),
+        limits: Limits,
+    ) -> Result<Option<bool>, Failure> {
+        if self.transaction.is_some() {
+            return Ok(None);
+        }
+        let database = self.store.database(self.database)?;
+        match mneme_collections::set_in_place(&database, key, (field, value), limits, true) {
+            Err(CollectionError::WrongKind(wrong)) if wrong.found == LARGE_HASH => {
+                let (is_new, _) =
+                    self.edit_collection::<HashType, _>(key, Some(&[field]), |hash| {
+                        let is_new = hash.set(field, value)?;
+                        hash.convert(limits)?;
+                        Ok((is_new, true))
+                    })?;
+                Ok(Some(is_new))
+            }
+            set => {
+                let set = set?;
+                if set.is_some() {
+                    self.changed(key, Updated::Replaced);
+                }
+                Ok(set)
+            }
+        }
     }
 
     /// Makes `to`, a database and a key there, a copy of the large value under `key`, whose main is

@@ -7,6 +7,7 @@
 mod collections;
 mod records;
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use mneme_log::{Decision, Expiry, LogStore, Part, Patch, Stored, Updated, ValueKind};
@@ -15,6 +16,14 @@ use crate::command::Failure;
 use crate::counters::Counters;
 use crate::notify::{EventClass, EventNotes};
 pub(crate) use records::RecordOperations;
+
+thread_local! {
+    /// Memory for a copy of a value.
+    static COPY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// The most bytes that a thread keeps for copies.
+const MOST_KEPT: usize = 64 << 10;
 
 /// One database, for one call.
 pub(crate) struct Keyspace<'a> {
@@ -167,8 +176,19 @@ impl<'a> Keyspace<'a> {
             let nothing = || Err(Failure::Store("a transaction has read no record".into()));
             return result.unwrap_or_else(nothing);
         }
-        let value = self.store.database(self.database)?.get_kind(key, kind)?;
-        Ok(visit(value.as_deref()))
+        let database = self.store.database(self.database)?;
+        if kind == ValueKind::STRING {
+            let value = database.get(key)?;
+            return Ok(visit(value.as_deref()));
+        }
+        // A value with elements is copied.
+        let mut copy = COPY.take();
+        let found = database.get_kind_into(key, kind, &mut copy);
+        let visited = found.map(|found| visit(found.then_some(&copy[..])));
+        if copy.capacity() <= MOST_KEPT {
+            COPY.set(copy);
+        }
+        Ok(visited?)
     }
 
     /// Calls `visit` with a part of the value of `key`, which `range` chooses from its length, and

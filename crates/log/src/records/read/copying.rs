@@ -86,7 +86,7 @@ impl Hold<'_> {
 }
 
 /// The result of a look under such a pin.
-pub(crate) enum Look<T> {
+pub(crate) enum Looked<T> {
     Seen(T),
     /// A transaction, or an overwriting, is or was under way in the bucket of this word. Or the key
     /// may have expired since it was seen.
@@ -97,14 +97,14 @@ pub(crate) enum Look<T> {
     Overtaken,
 }
 
-impl<T> Look<T> {
+impl<T> Looked<T> {
     /// Applies `f` to what was seen.
-    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Look<U> {
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Looked<U> {
         match self {
-            Look::Seen(seen) => Look::Seen(f(seen)),
-            Look::Unsettled(word) => Look::Unsettled(word),
-            Look::Lost => Look::Lost,
-            Look::Overtaken => Look::Overtaken,
+            Looked::Seen(seen) => Looked::Seen(f(seen)),
+            Looked::Unsettled(word) => Looked::Unsettled(word),
+            Looked::Lost => Looked::Lost,
+            Looked::Overtaken => Looked::Overtaken,
         }
     }
 }
@@ -127,9 +127,9 @@ fn copy_unless_patched(
     (word, seen): (&AtomicU64, PatchWord),
     part: &Range<usize>,
     to: &mut Vec<u8>,
-) -> Result<Look<()>, NoMemory> {
+) -> Result<Looked<()>, NoMemory> {
     if seen.is_odd() {
-        return Ok(Look::Overtaken);
+        return Ok(Looked::Overtaken);
     }
     let begin = to.len();
     // A long copy that will be rejected is abandoned early.
@@ -139,12 +139,12 @@ fn copy_unless_patched(
     // sees the odd word.
     fence(Acquire);
     if copied && same() {
-        return Ok(Look::Seen(()));
+        return Ok(Looked::Seen(()));
     }
     to.truncate(begin);
     Ok(match hold.is_valid() {
-        true => Look::Overtaken,
-        false => Look::Lost,
+        true => Looked::Overtaken,
+        false => Looked::Lost,
     })
 }
 
@@ -154,7 +154,7 @@ impl Records {
     pub(crate) fn look_copying<T>(
         &self,
         database: u8,
-        look: impl FnMut(&Hold<'_>, KeyspaceId) -> Result<Look<T>, ReadError>,
+        look: impl FnMut(&Hold<'_>, KeyspaceId) -> Result<Looked<T>, ReadError>,
     ) -> Result<T, ReadError> {
         self.look_copying_after(Before::default(), database, look)
     }
@@ -164,7 +164,7 @@ impl Records {
         &self,
         before: Before,
         database: u8,
-        mut look: impl FnMut(&Hold<'_>, KeyspaceId) -> Result<Look<T>, ReadError>,
+        mut look: impl FnMut(&Hold<'_>, KeyspaceId) -> Result<Looked<T>, ReadError>,
     ) -> Result<T, ReadError> {
         let (mut wait, mut lost, mut overtaken) = (Wait::new(), 0, Overtaken::default());
         let mut own = false;
@@ -189,8 +189,8 @@ impl Records {
                 self.space(database).map(|space| look(&hold(None), space))
             };
             let waited = match seen.transpose()? {
-                Some(Look::Seen(seen)) => return Ok(seen),
-                Some(Look::Unsettled(word)) if word.in_transaction() => {
+                Some(Looked::Seen(seen)) => return Ok(seen),
+                Some(Looked::Unsettled(word)) if word.in_transaction() => {
                     let slot = self.participants.slot()?;
                     own = word.holder() == slot.id();
                     match own {
@@ -198,15 +198,15 @@ impl Records {
                         false => self.wait_for(&slot, &mut wait, word),
                     }
                 }
-                Some(Look::Overtaken) if lost < TRIES => {
+                Some(Looked::Overtaken) if lost < TRIES => {
                     lost += 1;
                     Ok(())
                 }
-                Some(Look::Overtaken) => {
+                Some(Looked::Overtaken) => {
                     overtaken.again(self)?;
                     Ok(())
                 }
-                Some(Look::Unsettled(_) | Look::Lost) => Ok(()),
+                Some(Looked::Unsettled(_) | Looked::Lost) => Ok(()),
                 None => self.await_swap(&self.participants.slot()?, &mut wait),
             };
             waited.map_err(WriteError::while_reading)?;
@@ -252,11 +252,11 @@ impl Records {
     ) -> Result<Option<Outline>, ReadError> {
         self.look_copying(database, |hold, space| {
             let Some(root) = self.root(space)? else {
-                return Ok(Look::Seen(None));
+                return Ok(Looked::Seen(None));
             };
             let place = self.place(key);
             let Some(segment) = self.mem.index_segment(root, place)? else {
-                return Ok(Look::Seen(None));
+                return Ok(Looked::Seen(None));
             };
             let racing = Racing(&self.mem);
             let seen = racing.read_bucket(root, place, segment, hold.own, |_| {
@@ -270,15 +270,15 @@ impl Records {
                 }))
             })?;
             Ok(match seen {
-                BucketRead::Valid(None, _) => Look::Seen(None),
+                BucketRead::Valid(None, _) => Looked::Seen(None),
                 BucketRead::Valid(Some(outline), home) => {
                     match self.life(outline.expires, hold.before) {
-                        RecordLife::Live => Look::Seen(Some(outline)),
-                        RecordLife::Expired => Look::Seen(None),
-                        RecordLife::Unsure => Look::Unsettled(home.word),
+                        RecordLife::Live => Looked::Seen(Some(outline)),
+                        RecordLife::Expired => Looked::Seen(None),
+                        RecordLife::Unsure => Looked::Unsettled(home.word),
                     }
                 }
-                BucketRead::Retry(word) => Look::Unsettled(word),
+                BucketRead::Retry(word) => Looked::Unsettled(word),
             })
         })
     }
@@ -327,7 +327,7 @@ impl Records {
         self.look_copying(database, |hold, space| {
             value.clear();
             let Some(root) = self.root(space)? else {
-                return Ok(Look::Seen(false));
+                return Ok(Looked::Seen(false));
             };
             let place = self.place(key);
             let segment = self.mem.index_segment(root, place)?;
@@ -362,9 +362,9 @@ impl Records {
         (key, wants): (&[u8], Option<ValueKind>),
         range: &impl Fn(usize) -> Range<usize>,
         to: &mut Vec<u8>,
-    ) -> Result<Look<Option<(usize, ValueKind)>>, ReadError> {
+    ) -> Result<Looked<Option<(usize, ValueKind)>>, ReadError> {
         let Some(segment) = segment else {
-            return Ok(Look::Seen(None));
+            return Ok(Looked::Seen(None));
         };
         let (racing, begin) = (Racing(&self.mem), to.len());
         let mut copied_in_bucket = Ok(());
@@ -385,16 +385,16 @@ impl Records {
         let (record, patch) = match seen {
             BucketRead::Retry(word) => {
                 to.truncate(begin);
-                return Ok(Look::Unsettled(word));
+                return Ok(Looked::Unsettled(word));
             }
-            BucketRead::Valid(None, _) => return Ok(Look::Seen(None)),
+            BucketRead::Valid(None, _) => return Ok(Looked::Seen(None)),
             BucketRead::Valid(Some((record, patch, expires)), home) => {
                 let life = self.life(expires, hold.before);
                 if life != RecordLife::Live {
                     to.truncate(begin);
                     return Ok(match life {
-                        RecordLife::Unsure => Look::Unsettled(home.word),
-                        _ => Look::Seen(None),
+                        RecordLife::Unsure => Looked::Unsettled(home.word),
+                        _ => Looked::Seen(None),
                     });
                 }
                 (record, patch)
@@ -410,16 +410,18 @@ impl Records {
         // copy of any other, however long it takes.
         let copied = match patch {
             Some((word, seen)) => self.copy_patchable(hold, &record, (word, seen), range, to)?,
-            None if record.header().capacity().is_some() => Look::Seen(record.header().value_len()),
+            None if record.header().capacity().is_some() => {
+                Looked::Seen(record.header().value_len())
+            }
             None => {
                 let len = record.header().plain_len();
                 match record.append_range(within(range, len), to, || hold.is_valid())? {
-                    true => Look::Seen(len),
-                    false => Look::Lost,
+                    true => Looked::Seen(len),
+                    false => Looked::Lost,
                 }
             }
         };
-        if let Look::Seen(_) = copied {
+        if let Looked::Seen(_) = copied {
             self.note_access(root, place);
         }
         Ok(copied.map(|len| Some((len, kind))))
@@ -433,25 +435,25 @@ impl Records {
         (word, mut seen): (&AtomicU64, PatchWord),
         range: &impl Fn(usize) -> Range<usize>,
         to: &mut Vec<u8>,
-    ) -> Result<Look<usize>, NoMemory> {
+    ) -> Result<Looked<usize>, NoMemory> {
         let len = |seen: PatchWord| seen.len().min(record.header().patch_capacity());
         let part = within(range, len(seen));
         if part.is_empty() {
             // The length alone is valid in any state of the word.
-            return Ok(Look::Seen(len(seen)));
+            return Ok(Looked::Seen(len(seen)));
         }
         // A short part is soon copied beside any patches. Sealing the value for it would make the
         // next patch copy all of it.
         for _ in 0..if part.len() <= SHORT { SHORT_TRIES } else { 0 } {
             match copy_unless_patched(hold, record, (word, seen), &within(range, len(seen)), to)? {
-                Look::Overtaken => std::hint::spin_loop(),
+                Looked::Overtaken => std::hint::spin_loop(),
                 copied => return Ok(copied.map(|()| len(seen))),
             }
             seen = PatchWord::load(word);
         }
         if hold.is_firm() && !self.read_only {
             if seal(word) == Seal::Odd {
-                return Ok(Look::Overtaken);
+                return Ok(Looked::Overtaken);
             }
             seen = PatchWord::load(word);
         }
@@ -494,11 +496,11 @@ impl Records {
         keys: &[K],
         bytes: &mut Vec<u8>,
         values: &mut [Option<Range<usize>>; WIDTH],
-    ) -> Result<Look<usize>, ReadError> {
+    ) -> Result<Looked<usize>, ReadError> {
         bytes.clear();
         let Some(root) = self.root(space)? else {
             values[..keys.len()].fill(None);
-            return Ok(Look::Seen(keys.len()));
+            return Ok(Looked::Seen(keys.len()));
         };
         let ahead = self.prefetch_batch(root, &keys, Fetch::Values)?;
         for (i, key) in keys.iter().enumerate() {
@@ -516,21 +518,21 @@ impl Records {
             } else {
                 let sought = (key, Some(ValueKind::STRING));
                 match self.copy_key(hold, root, place, segment, sought, &all, bytes) {
-                    Ok(Look::Seen(there)) => there.is_some(),
-                    Ok(Look::Lost) => return Ok(Look::Lost),
-                    Ok(Look::Unsettled(_) | Look::Overtaken) | Err(_) if i > 0 => {
-                        return Ok(Look::Seen(i));
+                    Ok(Looked::Seen(there)) => there.is_some(),
+                    Ok(Looked::Lost) => return Ok(Looked::Lost),
+                    Ok(Looked::Unsettled(_) | Looked::Overtaken) | Err(_) if i > 0 => {
+                        return Ok(Looked::Seen(i));
                     }
-                    Ok(Look::Overtaken) => return Ok(Look::Overtaken),
-                    Ok(Look::Unsettled(word)) => return Ok(Look::Unsettled(word)),
+                    Ok(Looked::Overtaken) => return Ok(Looked::Overtaken),
+                    Ok(Looked::Unsettled(word)) => return Ok(Looked::Unsettled(word)),
                     Err(error) => return Err(error),
                 }
             };
             values[i] = there.then_some(begin..bytes.len());
             if bytes.len() > PIECE {
-                return Ok(Look::Seen(i + 1));
+                return Ok(Looked::Seen(i + 1));
             }
         }
-        Ok(Look::Seen(keys.len()))
+        Ok(Looked::Seen(keys.len()))
     }
 }

@@ -68,7 +68,7 @@ impl Records {
         key: &[u8],
         kind: ValueKind,
     ) -> Result<Option<Value<'_>>, ReadError> {
-        if !self.lends {
+        if !self.lends || kind.is_packed() {
             return self.get_copied(database, key, kind);
         }
         let (pin, space) = self.enter_to_read(database)?;

@@ -73,7 +73,14 @@ impl<'a> TransactionOn<'_, 'a> {
             let found = seen.and_then(|(found, _)| found);
             t.before_copying(found.map_or(0, |found| found.record.value_len() as u64))?;
         }
-        if store.overwrites() {
+        let mut copy = Vec::new();
+        let seen = match store.overwrites() {
+            true => None,
+            false => store.find_whole(root, place, segment, key, &mut copy)?,
+        };
+        let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
+        if store.overwrites() || found.is_some_and(|f| f.record.header().capacity().is_some()) {
+            read.mutable = true;
             let mut value = Vec::new();
             let copied = match store.copy_out(root, place, segment, key, &mut value)? {
                 CopyOut::Found(copied) => {
@@ -93,9 +100,6 @@ impl<'a> TransactionOn<'_, 'a> {
             t.reads.push(read);
             return Ok(visit(there.map(|copied| copied.still_stored(&value))));
         }
-        let mut copy = Vec::new();
-        let seen = store.find_whole(root, place, segment, key, &mut copy)?;
-        let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
         read.seen = seen.as_ref().map(|(_, home)| *home);
         read.entry = found.map(|f| f.entry);
         read.mutable = found.is_some_and(|f| f.record.header().has_expiry());

@@ -143,7 +143,7 @@ impl Transaction<'_> {
     ) -> Result<(), WriteError> {
         let (store, len) = (self.store, value.len());
         let space = self.space_of(database);
-        let exact = store.header_for(key, value, expiry, space).with_kind(kind);
+        let exact = store.header_for(key, value, (kind, expiry), space);
         self.before_copying(exact.size())?;
         let Some(root) = self.root_or_create(database)? else {
             return Err(self.no_space(exact.size()));
@@ -233,8 +233,8 @@ impl Transaction<'_> {
         let record = store.mem.record(loc)?;
         if !record.set_expires(expiry.word()) {
             let (value, old) = (record.value(), record.header());
-            let exact = store.header_for(record.key(), value, expiry, old.space());
-            let exact = exact.with_kind(old.kind());
+            let kind = (old.kind(), expiry);
+            let exact = store.header_for(record.key(), value, kind, old.space());
             self.before_copying(exact.size())?;
             // Not where it lies: the value would move over itself.
             let Some((to, header)) = self.space_for(exact, value.len(), None)? else {
@@ -274,8 +274,8 @@ impl Transaction<'_> {
                 continue;
             }
             let old = record.header();
-            let exact = store.header_for(record.key(), value, expiry, old.space());
-            let exact = exact.with_kind(old.kind());
+            let kind = (old.kind(), expiry);
+            let exact = store.header_for(record.key(), value, kind, old.space());
             self.before_copying(exact.size())?;
             let size = exact.size();
             if let Some(to) = store.reserve_one(self.slot, exact, size)? {

@@ -90,14 +90,15 @@ fn set(call: &mut Call<'_>, name: &'static str) -> Result<usize, Failure> {
     let of = |at: usize| (pairs.at(at), pairs.at(at + 1));
     let limits = call.server.settings.hash_limits();
     if pairs.len() == 2 {
-        let (field, value) = of(0);
-        let (new, _) = call
-            .keyspace
-            .update_hash(call.args.at(1), &[field], |hash| {
-                let new = hash.set(field, value)?;
-                hash.convert(limits)?;
-                Ok((usize::from(new), true))
-            })?;
+        let (key, (field, value)) = (call.args.at(1), of(0));
+        if let Some(is_new) = call.keyspace.set_field(key, (field, value), limits)? {
+            return Ok(usize::from(is_new));
+        }
+        let (new, _) = call.keyspace.update_hash(key, &[field], |hash| {
+            let new = hash.set(field, value)?;
+            hash.convert(limits)?;
+            Ok((usize::from(new), true))
+        })?;
         return Ok(new);
     }
     let set: Vec<_> = (0..pairs.len()).step_by(2).map(of).collect();
