@@ -19,7 +19,7 @@ use crate::reclaim::free_space::SpaceSearch;
 use crate::records::change_set::Changed;
 use crate::records::patch::{Overtaken, Target, Write};
 use crate::records::publish::{Expect, KeyChange, Published};
-use crate::records::read::copying::{Look, SHORT, SHORT_TRIES, within};
+use crate::records::read::copying::{Looked, SHORT, SHORT_TRIES, within};
 use crate::region::kind::ValueKind;
 use crate::region::patch_word::PatchWord;
 use crate::region::record::{Header, MAX_VALUE, Record, write_patchable};
@@ -148,7 +148,7 @@ impl Store {
         let seen = self.look_copying(database, |hold, space| {
             bytes.clear();
             let Some(root) = self.root(space)? else {
-                return Ok(Look::Seen(None));
+                return Ok(Looked::Seen(None));
             };
             let place = self.place(key);
             let segment = self.mem.index_segment(root, place)?;
