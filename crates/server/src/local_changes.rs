@@ -45,6 +45,8 @@ pub(crate) struct LocalChanges {
 pub(crate) trait OnLocalChange {
     /// A key has another value, or is new.
     fn stored(&self, database: usize, key: &[u8]);
+    /// Two databases were exchanged.
+    fn swapped(&self, databases: [usize; 2]);
     /// Any key may have changed.
     fn anything(&self);
 }
@@ -90,7 +92,7 @@ impl LocalListener {
             match notification {
                 Notification::Change(change) => match change.kind {
                     ChangeKind::Stored(key) => on_change.stored(change.database, key),
-                    ChangeKind::Swapped(_) => on_change.anything(),
+                    ChangeKind::Swapped(other) => on_change.swapped([change.database, other]),
                     _ => {}
                 },
                 Notification::Lost => on_change.anything(),

@@ -3,7 +3,7 @@
 //!
 //! A command notes its events as it makes its changes; **they are published once the changes are
 //! made, in their order, and only if they are**: what an attempt of a transaction notes that is
-//! undone is forgotten with it.
+//! undone is forgotten with it. Keys that it has missed are reported even if it fails then.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -76,6 +76,7 @@ pub(crate) fn show(flags: u32) -> String {
 /// Something that has happened to a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct KeyEvent {
+    pub class: EventClass,
     pub name: &'static str,
     pub database: usize,
     pub key: Box<[u8]>,
@@ -88,6 +89,7 @@ impl KeyEvent {
             name,
             database,
             key,
+            ..
         } = self;
         if flags & KEYSPACE != 0 {
             let channel = [format!("__keyspace@{database}__:").as_bytes(), key].concat();
@@ -165,6 +167,7 @@ impl<'a> EventNotes<'a> {
             events.insert(
                 place,
                 KeyEvent {
+                    class,
                     name,
                     database,
                     key,

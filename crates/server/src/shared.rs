@@ -15,7 +15,7 @@ use mneme_sys::Clock;
 use crate::acl::{AclFileError, User, Users};
 use crate::background::Background;
 use crate::backing::{LateStore, ServedStore};
-use crate::blocking::{MARKS, Sleeper, WaitQueues};
+use crate::blocking::{HASHES, Sleeper, WaitQueues};
 use crate::client::{Client, Clients, Entry, Evictions, Gauge};
 use crate::command::{Command, CommandTable};
 use crate::counters::{CounterTotals, Counters};
@@ -154,7 +154,7 @@ pub(crate) struct ThreadSide {
     pub client_memory: Gauge,
     /// Connections it serves or is about to.
     pub load: AtomicUsize,
-    /// The number of its clients that wait for the end of a pause.
+    /// The number of its clients that wait for the end of a pause, and for no key.
     pub held: AtomicUsize,
     /// Whether replies to its clients wait at the gate.
     pub awaits_gate: AwaitsGate,
@@ -238,7 +238,7 @@ impl Shared {
             latency: Latency::default(),
             rate: Rate::default(),
             pauses: Pauses::default(),
-            waits: WaitQueues::new(MARKS),
+            waits: WaitQueues::new(HASHES),
             pubsub: PubSub::new(wakers.len()),
             purge: Purge::default(),
             saver: Saver::default(),
@@ -349,7 +349,7 @@ impl Shared {
             .sum()
     }
 
-    /// The number of clients that wait for the end of a pause.
+    /// The number of clients that wait for the end of a pause, and for no key.
     pub fn held(&self) -> usize {
         // SYNC: pairs with nothing; a statistic.
         self.threads

@@ -1,10 +1,10 @@
 //! Wakes clients that wait for keys once these may be ready. See [`crate::blocking`].
 
-use crate::blocking::{Awaited, Sleeper, WaitEnd};
+use crate::blocking::{AfterLook, AwaitedKey, Sleeper, WaitEnd};
 use crate::command::{Command, Flag, Group, KeyFlag};
 use crate::local_changes::OnLocalChange;
 use crate::pubsub::Posted;
-use crate::resp::Arguments;
+use crate::resp::{Arguments, parse_i64};
 use crate::shared::{Shared, ThreadSide};
 use crate::transaction_queue::Queued;
 
@@ -48,7 +48,7 @@ impl Shared {
         database: usize,
         wake: impl FnMut(usize),
     ) {
-        if command.may_make_ready() && self.waits.is_anybody_asleep() {
+        if command.may_make_ready() && self.waits.is_anybody_waiting() {
             self.wake_for_call(command, args, database, wake);
         }
     }
@@ -62,12 +62,14 @@ impl Shared {
         wake: impl FnMut(usize),
     ) {
         let mut woken = Vec::new();
-        match command.name {
-            "swapdb" => woken = self.waits.wake_all(),
-            _ => command.ready_keys(args, database, |database, key| {
-                woken.extend(self.waits.wake_first(database, key));
-            }),
+        if command.name == "swapdb" {
+            let numbers = [1, 2].map(|index| parse_i64(args.at(index)));
+            let is_swapped = |number| numbers.contains(&i64::try_from(number).ok());
+            return self.wake_present(is_swapped, wake);
         }
+        command.ready_keys(args, database, |database, key| {
+            woken.extend(self.waits.wake_first(database, key));
+        });
         self.tell_sleepers(woken, wake);
     }
 
@@ -77,7 +79,7 @@ impl Shared {
         commands: impl Iterator<Item = (&'q Queued, usize)>,
         mut wake: impl FnMut(usize),
     ) {
-        if !self.waits.is_anybody_asleep() {
+        if !self.waits.is_anybody_waiting() {
             return;
         }
         for (queued, database) in commands {
@@ -87,28 +89,61 @@ impl Shared {
         }
     }
 
-    /// Ends a client's wait, and wakes the next client of each of its keys that is there.
-    pub fn stop_waiting(&self, client: u64, wake: impl FnMut(usize)) {
-        let Some(Awaited { database, keys, .. }) = self.waits.leave(client) else {
-            return;
-        };
-        if !self.waits.is_anybody_asleep() {
-            return;
-        }
-        let is_there = |key: &[u8]| match self.store.database(database) {
-            // What cannot be read may be there.
-            Ok(database) => database.kind(key).map_or(true, |kind| kind.is_some()),
-            Err(_) => true,
-        };
-        let left = keys.iter().filter(|key| is_there(key));
-        let woken = left.flat_map(|key| self.waits.wake_first(Some(database), key));
+    /// Wakes the first client of each key that is there in a database of which `is_meant` holds, as
+    /// if it had been made ready just now.
+    fn wake_present(&self, is_meant: impl Fn(usize) -> bool, wake: impl FnMut(usize)) {
+        self.wake_those_present(self.waits.awaited(is_meant), wake);
+    }
+
+    fn wake_those_present(&self, keys: Vec<AwaitedKey>, wake: impl FnMut(usize)) {
+        let present = keys.into_iter().filter(|key| self.is_present(key));
+        let woken = present.flat_map(|AwaitedKey { database, key, .. }| {
+            self.waits.wake_first(Some(database), &key)
+        });
         self.tell_sleepers(woken.collect(), wake);
+    }
+
+    /// Whether there is a value of the kind that clients wait for. What cannot be read may be
+    /// there.
+    fn is_present(
+        &self,
+        AwaitedKey {
+            database,
+            kind,
+            key,
+        }: &AwaitedKey,
+    ) -> bool {
+        match self.store.database(*database) {
+            Ok(database) => database.kind(key).map_or(true, |present| {
+                present.is_some_and(|present| present.packed().number() == *kind)
+            }),
+            Err(_) => true,
+        }
+    }
+
+    /// Whether a client, whose command has found nothing or that was woken, falls asleep: none of
+    /// the keys that were marked for it is there.
+    pub fn falls_asleep(&self, client: u64) -> bool {
+        loop {
+            match self.waits.sleep(client) {
+                AfterLook::Asleep => return true,
+                AfterLook::Ready(keys) if !keys.iter().any(|key| self.is_present(key)) => {}
+                AfterLook::Ready(_) | AfterLook::Ended => return false,
+            }
+        }
+    }
+
+    /// Ends a client's wait, and wakes the next client of each key that is left.
+    pub fn stop_waiting(&self, client: u64, wake: impl FnMut(usize)) {
+        let mut keys = self.waits.leave(client);
+        keys.retain(|key| self.waits.may_await(&key.key));
+        self.wake_those_present(keys, wake);
     }
 
     /// Ends the wait of a client, which its own thread then tells. Whether it waits.
     pub fn end_wait(&self, client: u64, ended: WaitEnd) -> bool {
-        let (waits, sleeper) = self.waits.end(client, ended);
-        let sleeper = sleeper.into_iter().collect();
+        let sleeper: Vec<_> = self.waits.end(client, ended).into_iter().collect();
+        let waits = !sleeper.is_empty();
         self.tell_sleepers(sleeper, |thread| self.threads[thread].wake());
         waits
     }
@@ -128,16 +163,22 @@ impl Shared {
 
 impl OnLocalChange for Shared {
     fn stored(&self, database: usize, key: &[u8]) {
-        if self.waits.is_anybody_asleep() {
+        if self.waits.is_anybody_waiting() {
             let woken = self.waits.wake_first(Some(database), key);
             self.tell_sleepers(woken, |thread| self.threads[thread].wake());
         }
     }
 
+    fn swapped(&self, databases: [usize; 2]) {
+        if self.waits.is_anybody_waiting() {
+            let is_swapped = |number| databases.contains(&number);
+            self.wake_present(is_swapped, |thread| self.threads[thread].wake());
+        }
+    }
+
     fn anything(&self) {
-        if self.waits.is_anybody_asleep() {
-            let woken = self.waits.wake_all();
-            self.tell_sleepers(woken, |thread| self.threads[thread].wake());
+        if self.waits.is_anybody_waiting() {
+            self.wake_present(|_| true, |thread| self.threads[thread].wake());
         }
     }
 }

@@ -15,7 +15,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize as Word;
 use loom::thread;
 
-use queues::{Awaited, Sleeper, WaitQueues};
+use queues::{AfterLook, Awaited, Sleeper, WaitQueues};
 
 mod primitives {
     pub use loom::sync::atomic::{AtomicUsize, fence};
@@ -47,7 +47,7 @@ fn look(items: &Word) -> bool {
 }
 
 /// A client waits for an item that another thread pushes: it has taken it, or was woken. In the
-/// twin it does not look once it is asleep.
+/// twin it does not look once it has entered.
 fn client_and_pusher(looks_again: bool) -> impl Fn() + Send + Sync + 'static {
     move || {
         let queues = Arc::new(WaitQueues::new(1));
@@ -56,19 +56,21 @@ fn client_and_pusher(looks_again: bool) -> impl Fn() + Send + Sync + 'static {
             let (queues, items) = (Arc::clone(&queues), Arc::clone(&items));
             thread::spawn(move || {
                 items.fetch_add(1, Ordering::Release);
-                match queues.is_anybody_asleep() {
+                match queues.is_anybody_waiting() {
                     true => queues.wake_first(Some(0), b"k").len(),
                     false => 0,
                 }
             })
         };
         let mut has_taken = look(&items);
+        let mut is_ready = false;
         if !has_taken {
-            queues.fall_asleep(sleeper(1), awaited);
+            queues.enter(sleeper(1), awaited());
             has_taken = looks_again && look(&items);
+            is_ready = !has_taken && queues.sleep(1) != AfterLook::Asleep;
         }
         let woken = pusher.join().unwrap();
-        assert!(has_taken || woken == 1, "the wake-up was lost");
+        assert!(has_taken || is_ready || woken == 1, "the wake-up was lost");
     }
 }
 
@@ -78,7 +80,7 @@ fn a_client_sees_the_push_or_the_pusher_sees_the_client() {
 }
 
 #[test]
-fn if_a_client_does_not_look_once_it_is_asleep_a_wake_up_is_lost() {
+fn if_a_client_does_not_look_once_it_has_entered_a_wake_up_is_lost() {
     let run = std::panic::AssertUnwindSafe(|| loom::model(client_and_pusher(false)));
     let failed = std::panic::catch_unwind(run).is_err();
     assert!(failed, "the broken twin passed: the model shows nothing");
@@ -91,52 +93,67 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
+/// What a client does that runs its command: it takes an item unless another has waited longer, or
+/// falls asleep. Whether it has taken one; then it wakes the next one, in `woken`.
+fn run(queues: &WaitQueues, items: &Word, client: u64, woken: &mut Vec<Sleeper>) -> bool {
+    let may_take = || !queues.is_preceded(client, 0, 4, b"k") && look(items);
+    let mut has_taken = may_take();
+    if !has_taken && !queues.waits(client) {
+        queues.enter(sleeper(client), awaited());
+        has_taken = may_take();
+    }
+    while !has_taken && matches!(queues.sleep(client), AfterLook::Ready(_)) {
+        has_taken = may_take();
+    }
+    if has_taken {
+        let left = queues.leave(client);
+        let is_left = !left.is_empty() && items.load(Ordering::Acquire) > 0;
+        if is_left {
+            woken.extend(queues.wake_first(Some(0), b"k"));
+        }
+    }
+    has_taken
+}
+
 /// Two clients, and two items that another thread pushes: both are taken in the end, by the clients
-/// in their order, if clients that were woken look again, pass over what another has waited longer
-/// for, and wake the next one when they leave. In the twin they do not wake the next one.
+/// in their order. In the twin a client that leaves does not wake the next one.
 fn two_clients_and_a_pusher(wakes_next: bool) -> impl Fn() + Send + Sync + 'static {
     move || {
         let queues = Arc::new(WaitQueues::new(1));
         let items = Arc::new(Word::new(0));
-        queues.fall_asleep(sleeper(1), awaited);
-        queues.fall_asleep(sleeper(2), awaited);
+        for client in [1, 2] {
+            queues.enter(sleeper(client), awaited());
+            queues.sleep(client);
+        }
         let pusher = {
             let (queues, items) = (Arc::clone(&queues), Arc::clone(&items));
             thread::spawn(move || {
                 let mut woken = Vec::new();
                 for _ in 0..2 {
                     items.fetch_add(1, Ordering::Release);
-                    if queues.is_anybody_asleep() {
+                    if queues.is_anybody_waiting() {
                         woken.extend(queues.wake_first(Some(0), b"k"));
                     }
                 }
                 woken
             })
         };
-        let mut served = Vec::new();
-        let mut run = |client: u64, woken: &mut Vec<Sleeper>| {
-            let may_take = || !queues.is_preceded(client, b"k") && look(&items);
-            let mut has_taken = may_take();
-            if !has_taken {
-                queues.fall_asleep(sleeper(client), || panic!("it has a place"));
-                has_taken = may_take();
-            }
-            if has_taken {
-                served.push(client);
-                queues.leave(client);
-                if wakes_next && items.load(Ordering::Acquire) > 0 {
-                    woken.extend(queues.wake_first(Some(0), b"k"));
-                }
-            }
-        };
+        let (mut served, mut woken) = (Vec::new(), Vec::new());
         // Client 1 looks for no reason, and keeps its place.
-        let mut woken = Vec::new();
-        run(1, &mut woken);
+        if run(&queues, &items, 1, &mut woken) {
+            served.push(1);
+        }
+        if !wakes_next {
+            woken.clear();
+        }
         woken.extend(pusher.join().unwrap());
-        while let Some(sleeper) = woken.pop() {
+        while let Some(Sleeper { client, .. }) = woken.pop() {
             // One that was woken and has looked since is gone.
-            if queues.waits(sleeper.client) {
-                run(sleeper.client, &mut woken);
+            if queues.waits(client) && run(&queues, &items, client, &mut woken) {
+                served.push(client);
+                if !wakes_next {
+                    woken.clear();
+                }
             }
         }
         assert_eq!(served, [1, 2], "an item is left, and a client sleeps");
@@ -151,6 +168,54 @@ fn every_item_reaches_a_client_and_the_first_to_come_gets_the_first() {
 #[test]
 fn if_a_client_that_leaves_does_not_wake_the_next_one_an_item_is_left() {
     let run = std::panic::AssertUnwindSafe(|| check(two_clients_and_a_pusher(false)));
+    let failed = std::panic::catch_unwind(run).is_err();
+    assert!(failed, "the broken twin passed: the model shows nothing");
+}
+
+/// A client waits, and another one pushes an item and takes one itself: it gets none, for the first
+/// has waited longer. In the twin one that has just come does not ask.
+fn client_and_newcomer(asks: bool) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let queues = Arc::new(WaitQueues::new(1));
+        let items = Arc::new(Word::new(0));
+        queues.enter(sleeper(1), awaited());
+        queues.sleep(1);
+        let newcomer = {
+            let (queues, items) = (Arc::clone(&queues), Arc::clone(&items));
+            thread::spawn(move || {
+                items.fetch_add(1, Ordering::Release);
+                let mut woken = Vec::new();
+                if queues.is_anybody_waiting() {
+                    woken = queues.wake_first(Some(0), b"k");
+                }
+                let has_taken = match asks {
+                    true => run(&queues, &items, 2, &mut woken),
+                    false => look(&items),
+                };
+                (has_taken, woken)
+            })
+        };
+        let mut woken = Vec::new();
+        let mut is_served = run(&queues, &items, 1, &mut woken);
+        let (has_taken, posted) = newcomer.join().unwrap();
+        woken.extend(posted);
+        while let Some(Sleeper { client, .. }) = woken.pop() {
+            if queues.waits(client) {
+                is_served |= run(&queues, &items, client, &mut woken);
+            }
+        }
+        assert!(is_served && !has_taken, "a client was overtaken");
+    }
+}
+
+#[test]
+fn a_client_that_waits_is_not_overtaken_by_one_that_has_just_come() {
+    check(client_and_newcomer(true));
+}
+
+#[test]
+fn if_one_that_has_just_come_does_not_ask_it_overtakes_those_that_wait() {
+    let run = std::panic::AssertUnwindSafe(|| check(client_and_newcomer(false)));
     let failed = std::panic::catch_unwind(run).is_err();
     assert!(failed, "the broken twin passed: the model shows nothing");
 }

@@ -110,6 +110,8 @@ pub(crate) struct Buffers {
     pub queue: Gauge,
     /// Watched keys.
     pub watched: Gauge,
+    /// Keys that its command waits for.
+    pub waited: Gauge,
     /// The reply of a command that is not finished.
     pub unfinished: Gauge,
     /// The client's name, and those of its library.
@@ -214,6 +216,7 @@ impl Entry {
             parsed,
             queue,
             watched,
+            waited,
             unfinished,
             names,
             subscriptions,
@@ -225,6 +228,7 @@ impl Entry {
             parsed,
             queue,
             watched,
+            waited,
             unfinished,
             names,
             subscriptions,

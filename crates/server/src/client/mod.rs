@@ -240,6 +240,9 @@ impl Client {
             .queue
             .set(self.queue.as_ref().map_or(0, Queue::bytes));
         buffers.watched.set(self.watched_bytes);
+        buffers
+            .waited
+            .set(self.wait.as_ref().map_or(0, |wait| wait.bytes));
         buffers.subscriptions.set(self.subscriptions.bytes());
         let unfinished = self.unfinished.as_ref();
         buffers

@@ -1,7 +1,7 @@
 //! One call of a command: its arguments, its reply, the client that sent it and the server it runs
 //! on.
 
-use super::Failure;
+use super::{Failure, Group};
 use crate::blocking::{Awaited, KeyWait};
 use crate::client::{Awaits, Client, Purpose, Topic};
 use crate::counters::Counters;
@@ -28,15 +28,18 @@ pub(crate) struct Call<'a> {
     pub server: &'a Shared,
     /// When its time slice ends, in nanoseconds, if it may be interrupted.
     slice_end_ns: Option<u64>,
+    /// The group of a command that may be interrupted.
+    group: Group,
 }
 
 /// The result of a command's `run`: its reply has been written, or an error is to be sent instead.
 pub(crate) type Outcome = Result<(), Failure>;
 
 impl<'a> Call<'a> {
-    /// A call of `args` by `client`, whose reply is appended to `reply`. Its time slice ends at
-    /// `slice_end_ns`.
+    /// A call of `args`, of a command of `group`, by `client`, whose reply is appended to `reply`.
+    /// Its time slice ends at `slice_end_ns`.
     pub fn new(
+        group: Group,
         args: Arguments<'a>,
         reply: Reply<'a>,
         client: &'a mut Client,
@@ -47,6 +50,7 @@ impl<'a> Call<'a> {
         let counters = &server.threads[client.thread].counters;
         Self {
             slice_end_ns: Some(slice_end_ns),
+            group,
             ..Self::within(args, reply, client, server, counters, None)
         }
     }
@@ -74,6 +78,7 @@ impl<'a> Call<'a> {
             client,
             server,
             slice_end_ns: None,
+            group: Group::Generic,
         }
     }
 
@@ -101,16 +106,21 @@ impl<'a> Call<'a> {
     ) -> Outcome {
         debug_assert!(!self.is_within_exec(), "nobody would call it again");
         if self.client.wait.is_none() {
+            debug_assert!(
+                kind == self.group.awaited_kind(),
+                "others would pass it over"
+            );
             let ends_ms = self.server.now_ms().saturating_add(timeout_ms);
-            let keys = keys.map(Box::from).collect();
-            let database = self.client.database;
+            let awaited = Awaited {
+                database: self.client.database,
+                kind: kind.number(),
+                keys: keys.map(Arc::from).collect(),
+            };
             self.client.wait = Some(Box::new(KeyWait {
                 ends_ms: (timeout_ms > 0).then_some(ends_ms),
-                awaited: Some(Awaited {
-                    database,
-                    kind: kind.number(),
-                    keys,
-                }),
+                bytes: awaited.bytes(),
+                awaited: Some(awaited),
+                is_counted: false,
                 is_asleep: false,
                 is_over: false,
             }));
@@ -124,10 +134,12 @@ impl<'a> Call<'a> {
         self.client.wait.is_some()
     }
 
-    /// Whether it has waited for `key`, and another client longer: then the key is as good as
-    /// absent.
+    /// Whether another client has waited longer for `key` than this one, which may have just come:
+    /// then the key is as good as absent. Within `EXEC` nobody is passed by.
     pub fn is_preceded(&self, key: &[u8]) -> bool {
-        self.has_waited() && self.server.waits.is_preceded(self.client.entry.id, key)
+        let kind = self.group.awaited_kind().number();
+        let (client, database) = (self.client.entry.id, self.client.database);
+        !self.is_within_exec() && (self.server.waits).is_preceded(client, database, kind, key)
     }
 
     /// Argument `index`, a number of seconds for which to wait, in milliseconds; 0: for ever.

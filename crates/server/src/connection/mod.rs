@@ -297,12 +297,16 @@ impl Connection {
                 return Ok(After::Held);
             }
             self.client.held = None;
-            if self.is_paused() {
-                return Ok(After::Paused);
-            }
-            // The gate's opening has it served again, so that it is no client's to end this.
-            if self.output.len() > self.pause() {
-                return Ok(After::Wait);
+            // A client whose command has waited holds up all that wait behind it, whether it reads
+            // or not.
+            if self.client.wait.is_none() {
+                if self.is_paused() {
+                    return Ok(After::Paused);
+                }
+                // The gate's opening has it served again, so that it is no client's to end this.
+                if self.output.len() > self.pause() {
+                    return Ok(After::Wait);
+                }
             }
             if !self.backlog {
                 if !self.readable {

@@ -1,7 +1,7 @@
 //! Connections whose next command waits for the end of a pause: **released in the order of their
 //! arrival, and not visited before**.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::pause::Pause;
 
@@ -12,21 +12,27 @@ pub(super) struct HeldConnections {
     by_any: BTreeMap<u64, usize>,
     /// Those that only a pause of all commands holds.
     by_all: BTreeMap<u64, usize>,
+    /// Arrival numbers of those whose command has waited for a key.
+    waiting: BTreeSet<u64>,
     next: u64,
 }
 
 impl HeldConnections {
-    /// Adds the connection `key`, which a pause as strict as `holds` holds. Returns what
-    /// [`remove`](Self::remove) takes.
-    pub fn add(&mut self, key: usize, holds: Pause) -> (Pause, u64) {
+    /// Adds the connection `key`, which a pause as strict as `holds` holds, and whose command has
+    /// waited for a key or not. Returns what [`remove`](Self::remove) takes.
+    pub fn add(&mut self, key: usize, holds: Pause, has_waited: bool) -> (Pause, u64) {
         let number = self.next;
         self.next += 1;
         self.queue(holds).insert(number, key);
+        if has_waited {
+            self.waiting.insert(number);
+        }
         (holds, number)
     }
 
     pub fn remove(&mut self, (holds, number): (Pause, u64)) {
         self.queue(holds).remove(&number);
+        self.waiting.remove(&number);
     }
 
     /// Removes the connections that `pause` does not hold, in the order of their arrival.
@@ -37,15 +43,17 @@ impl HeldConnections {
                 released.append(self.queue(holds));
             }
         }
+        self.waiting.retain(|number| !released.contains_key(number));
         released.into_values().collect()
     }
 
-    pub fn len(&self) -> usize {
-        self.by_any.len() + self.by_all.len()
+    /// How many wait for nothing else.
+    pub fn waiting_for_nothing_else(&self) -> usize {
+        self.by_any.len() + self.by_all.len() - self.waiting.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.by_any.is_empty() && self.by_all.is_empty()
     }
 
     fn queue(&mut self, holds: Pause) -> &mut BTreeMap<u64, usize> {
@@ -63,15 +71,16 @@ mod tests {
     #[test]
     fn connections_are_released_in_order_once_nothing_holds_them() {
         let mut held = HeldConnections::default();
-        let first = held.add(7, Pause::Writes);
-        held.add(3, Pause::All);
-        held.add(5, Pause::Writes);
-        held.add(1, Pause::All);
+        let first = held.add(7, Pause::Writes, false);
+        held.add(3, Pause::All, false);
+        held.add(5, Pause::Writes, true);
+        held.add(1, Pause::All, true);
+        assert_eq!(held.waiting_for_nothing_else(), 2);
         assert!(held.release(Some(Pause::All)).is_empty());
         assert_eq!(held.release(Some(Pause::Writes)), [3, 1]);
-        held.add(2, Pause::All);
+        held.add(2, Pause::All, false);
         held.remove(first);
         assert_eq!(held.release(None), [5, 2]);
-        assert!(held.is_empty());
+        assert!(held.is_empty() && held.waiting_for_nothing_else() == 0);
     }
 }

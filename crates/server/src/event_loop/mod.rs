@@ -446,6 +446,7 @@ impl EventLoop {
             }
             After::Close => return self.close(key),
         }
+        self.note_unheld(key);
         self.park(key);
         self.note_handshake(key);
         self.note_leaving(key);

@@ -168,8 +168,21 @@ impl EventLoop {
             Some(place) => self.held.remove(place),
             None => {}
         }
-        connection.held_at = Some(self.held.add(key, holds));
+        let has_waited = connection.client.wait.is_some();
+        connection.held_at = Some(self.held.add(key, holds, has_waited));
         self.show_held();
+    }
+
+    /// Records that a connection is held no longer although the pause goes on: its command's wait
+    /// for a key is over.
+    pub(super) fn note_unheld(&mut self, key: usize) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && connection.client.held.is_none()
+            && let Some(place) = connection.held_at.take()
+        {
+            self.held.remove(place);
+            self.show_held();
+        }
     }
 
     /// Continues the connections whose pause is over.
@@ -222,8 +235,9 @@ impl EventLoop {
     }
 
     pub(super) fn show_held(&self) {
+        let held = self.held.waiting_for_nothing_else();
         // SYNC: pairs with nothing; a statistic.
-        self.side().held.store(self.held.len(), Ordering::Relaxed);
+        self.side().held.store(held, Ordering::Relaxed);
     }
 
     /// Closes the connections of clients that have neither sent nor read anything for too long,

@@ -31,7 +31,10 @@ impl EventLoop {
                     continue;
                 }
                 if let Some(wait) = &mut connection.client.wait {
-                    wait.is_asleep = false;
+                    wait.is_asleep = !wait.is_over && self.shared.falls_asleep(client);
+                    if wait.is_asleep {
+                        continue;
+                    }
                 }
                 if !connection.queued {
                     self.serve(Turn { key, client }, now_ns);

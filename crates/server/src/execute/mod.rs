@@ -10,7 +10,7 @@ mod fetching;
 mod unknown;
 
 use crate::acl::Context;
-use crate::blocking::{Awaited, Sleeper, WaitEnd};
+use crate::blocking::{Sleeper, WaitEnd};
 use crate::client::{Awaits, Client, Entry, Purpose, Replies};
 use crate::client_memory;
 use crate::command::{Batching, Call, Command, FEED_IS_FULL, Failure, Flag, Group, Reach};
@@ -20,7 +20,7 @@ use crate::denial;
 use crate::exclusive::{ExclusiveSection, SharedSection};
 use crate::monitor;
 use crate::pause::Pause;
-use crate::report_events::report_events;
+use crate::report_events::report_events_of;
 use crate::resp::{Arguments, Batch, Protocol, Reply};
 use crate::settings::Key;
 use crate::shared::{Shared, ThreadSide};
@@ -363,44 +363,37 @@ impl<'a> Executor<'a> {
         1
     }
 
-    /// Calls a command. If it waits for keys, its client falls asleep, and it is called once more:
-    /// a key may have become ready in between.
+    /// Calls a command. If it waits for keys, its client is entered in their queues, and it is
+    /// called once more: a key may have become ready in between. If it finds nothing, its client
+    /// falls asleep.
     fn call_or_wait(
         &mut self,
         command: &'static Command,
         args: Arguments<'_>,
     ) -> Result<Made, Failure> {
         let position = self.out.len();
-        let made = self.call(command, args);
-        if !matches!(made, Err(Failure::Waits)) {
-            return made;
+        let mut made = self.call(command, args);
+        let wait = self.client.wait.as_mut();
+        if let (Err(Failure::Waits), Some(awaited)) = (&made, wait.and_then(|it| it.awaited.take()))
+        {
+            self.out.truncate(position);
+            // Before others see that it waits.
+            self.note(command, args, 0, 0);
+            let Entry {
+                id, thread, key, ..
+            } = *self.client.entry;
+            let sleeper = Sleeper {
+                thread,
+                key,
+                client: id,
+            };
+            self.server.waits.enter(sleeper, awaited);
+            made = self.call(command, args);
         }
-        self.out.truncate(position);
-        let Entry {
-            id, thread, key, ..
-        } = *self.client.entry;
-        let sleeper = Sleeper {
-            thread,
-            key,
-            client: id,
-        };
-        let awaited = match &mut self.client.wait {
-            Some(wait) => wait.awaited.take(),
-            None => None,
-        };
-        let none = || Awaited {
-            database: 0,
-            kind: 0,
-            keys: Vec::new(),
-        };
-        if !(self.server.waits).fall_asleep(sleeper, || awaited.unwrap_or_else(none)) {
-            self.client.yields = true;
-            return Err(Failure::Waits);
-        }
-        let made = self.call(command, args);
         if let (Err(Failure::Waits), Some(wait)) = (&made, &mut self.client.wait) {
             self.out.truncate(position);
-            wait.is_asleep = true;
+            wait.is_asleep = self.server.falls_asleep(self.client.entry.id);
+            self.client.yields = !wait.is_asleep;
         }
         made
     }
@@ -421,20 +414,17 @@ impl<'a> Executor<'a> {
         args: Arguments<'_>,
         ended: WaitEnd,
     ) -> usize {
-        self.stop_waiting();
-        let failed = match ended {
-            WaitEnd::TimedOut => {
-                Reply::new(self.out, self.client.protocol).null_array();
-                0
-            }
+        match ended {
+            // As in Redis, this is not counted.
+            WaitEnd::TimedOut => Reply::new(self.out, self.client.protocol).null_array(),
             WaitEnd::Unblocked => {
                 self.fail(&Failure::other(
                     "UNBLOCKED client unblocked via CLIENT UNBLOCK",
                 ));
-                1
+                self.note(command, args, 1, 1);
             }
-        };
-        self.note(command, args, 1, failed);
+        }
+        self.stop_waiting();
         1
     }
 
@@ -708,6 +698,7 @@ impl<'a> Executor<'a> {
         }
         let reply = Reply::new(self.out, self.client.protocol).up_to(self.bounds.most);
         let outcome = (command.run)(&mut Call::new(
+            command.group,
             args,
             reply,
             self.client,
@@ -715,7 +706,7 @@ impl<'a> Executor<'a> {
             self.slice_end_ns,
         ));
         if self.client.event_flags != 0 {
-            report_events(server, self.client, outcome.is_ok());
+            report_events_of(server, self.client, &outcome);
         }
         if outcome.is_ok() {
             let (database, client) = (self.client.database, &mut *self.client);
@@ -758,11 +749,15 @@ impl<'a> Executor<'a> {
     }
 
     /// Counts `calls` calls of `command` that were just made together, the first of them with
-    /// `args`, `failed` of which have failed. Their time is that since the previous calls: reading
-    /// the clock once more for each would cost 20 ns.
+    /// `args`, `failed` of which have failed; none: one that waits for a key, which is counted as
+    /// soon as it does. Their time is that since the previous calls: reading the clock once more
+    /// for each would cost 20 ns.
     #[inline]
     fn note(&mut self, command: &'static Command, args: Arguments<'_>, calls: u64, failed: u64) {
-        if self.client.is_monitored {
+        let is_counted = (self.client.wait.as_mut())
+            .is_some_and(|wait| std::mem::replace(&mut wait.is_counted, true));
+        let begun = if is_counted { 0 } else { calls.max(1) };
+        if self.client.is_monitored && !is_counted {
             let database = self.client.database;
             monitor::show(self.server, self.client, database, command, args);
         }
@@ -774,6 +769,7 @@ impl<'a> Executor<'a> {
             command,
             args,
             calls,
+            begun,
             failed,
             nanoseconds,
         }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use mneme_log::{Decision, Expiry, LogStore, Part, Patch, Stored, Updated, ValueKind};
 
 use crate::command::Failure;
-use crate::counters::Counters;
+use crate::counters::{Count, Counters};
 use crate::notify::{EventClass, EventNotes};
 pub(crate) use records::RecordOperations;
 
@@ -491,9 +491,13 @@ impl<'a> Keyspace<'a> {
                 database,
                 Some(transaction),
             ))
-        })?;
+        });
+        if result.is_err() {
+            // What it has changed is undone.
+            counted.changes = Count::default();
+        }
         counters.take_keys(&counted);
-        Ok(result)
+        result
     }
 
     /// As [`atomically`](Self::atomically) or, if `several` is false, only once and directly: for a

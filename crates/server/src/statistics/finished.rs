@@ -1,5 +1,5 @@
-//! Accounting for a command that has ended: it is counted, and entered into the slow log if it took
-//! long.
+//! Accounting for a command that has ended, or that waits now: it is counted, and entered into the
+//! slow log if it took long.
 
 use super::slowlog::{Slow, cut, shortened};
 use crate::client::Client;
@@ -8,12 +8,16 @@ use crate::resp::Arguments;
 use crate::settings::Key;
 use crate::shared::Shared;
 
-/// A call that has ended, or several consecutive calls that were executed together.
+/// A call that has ended, or several consecutive calls that were executed together. One that waits
+/// for a key is counted when it has begun, and when it has ended.
 pub(crate) struct Finished<'a> {
     pub command: &'static Command,
     /// The arguments of the first call.
     pub args: Arguments<'a>,
+    /// How many have ended.
     pub calls: u64,
+    /// How many have begun, and were not counted then.
+    pub begun: u64,
     /// The number of calls that failed.
     pub failed: u64,
     /// The nanoseconds they took together.
@@ -28,9 +32,13 @@ impl Finished<'_> {
         let settings = &server.settings;
         let thread = &server.threads[client.thread];
         let statistics = &thread.statistics;
-        thread.counters.commands.add(self.calls);
+        thread.counters.commands.add(self.begun);
         let spread = settings.is(Key::LatencyTracking);
-        statistics.called(self.command, self.calls, self.nanoseconds, spread);
+        let calls = (self.begun, self.calls);
+        statistics.called(self.command, calls, self.nanoseconds, spread);
+        if self.calls == 0 {
+            return;
+        }
         if self.failed > 0 {
             statistics.failed(self.command, self.failed);
         }

@@ -112,21 +112,27 @@ impl Statistics {
         self.commands.get(self.table.place(command))
     }
 
-    /// Counts `calls` calls of `command` that took `nanoseconds` together. Only for the thread that
-    /// owns the counts.
+    /// Counts calls of `command` that took `nanoseconds` together: how many have begun, and how
+    /// many have ended. Only for the thread that owns the counts.
     #[inline]
-    pub fn called(&self, command: &'static Command, calls: u64, nanoseconds: u64, spread: bool) {
+    pub fn called(
+        &self,
+        command: &'static Command,
+        (begun, ended): (u64, u64),
+        nanoseconds: u64,
+        spread: bool,
+    ) {
         let Some(counts) = self.of(command) else {
             return;
         };
-        counts.calls.add(calls);
+        counts.calls.add(begun);
         counts.nanoseconds.add(nanoseconds);
-        if spread {
+        if spread && ended > 0 {
             counts.spread_nanoseconds.add(nanoseconds);
             counts
                 .distribution
                 .get_or_init(Distribution::default)
-                .add(nanoseconds / calls.max(1), calls);
+                .add(nanoseconds / ended, ended);
         }
     }
 
@@ -186,8 +192,9 @@ mod tests {
     fn totals_are_sums_over_threads_since_a_reset() {
         let threads = [Statistics::new(&TABLE), Statistics::new(&TABLE)];
         let get = TABLE.find(b"get").unwrap();
-        threads[0].called(get, 2, 3_000, true);
-        threads[1].called(get, 1, 1_000, true);
+        threads[0].called(get, (2, 2), 3_000, true);
+        threads[1].called(get, (1, 0), 400, true);
+        threads[1].called(get, (0, 1), 600, true);
         threads[1].failed(get, 1);
         threads[0].error("ERR something");
         threads[1].error("ERR else");
@@ -199,7 +206,7 @@ mod tests {
         assert_eq!(totals.distribution.calls(), 3);
         assert_eq!(Statistics::all_errors(threads.iter())["ERR"], 2);
         let before = totals;
-        threads[1].called(get, 1, 500, true);
+        threads[1].called(get, (1, 1), 500, true);
         threads.iter().for_each(Statistics::forget_errors);
         let totals = Totals::of(threads.iter(), get).since(&before);
         assert_eq!(

@@ -339,3 +339,135 @@ fn events_of_lists_are_those_of_redis() {
     });
     assert_eq!(ours, theirs);
 }
+
+#[test]
+fn a_command_that_waits_is_counted_and_shown_to_those_that_monitor_when_it_is_called() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let [ours, theirs] = [address, redis.address].map(|address| {
+        let mut side = Side::of(address);
+        let id = match side.clients[0].line("CLIENT ID") {
+            Reply::Integer(id) => id,
+            other => panic!("no number: {other:?}"),
+        };
+        let mut monitor = Client::connect(address);
+        monitor.line("MONITOR");
+        let unblock = format!("CLIENT UNBLOCK {id} ERROR");
+        let steps = [
+            (0, "BLPOP a 0", 1),
+            (3, "RPUSH a 1 2", 0),
+            (0, "BLPOP a 0", 0),
+            (0, "BRPOPLPUSH a b 0", 1),
+            (3, unblock.as_str(), 0),
+            (0, "BLPOP a 0.01", 0),
+            (0, "BLPOP a 0", 1),
+            (1, "BLPOP a 0", 2),
+            (3, "RPUSH a 1", 1),
+            (3, "SET a text", 1),
+            (3, "PUBLISH end 1", 1),
+        ];
+        let (mut counts, mut unread, mut before) = (Vec::new(), [0; 4], 0);
+        for (client, line, blocked) in steps {
+            let words: Vec<&str> = line.split(' ').collect();
+            side.clients[client].send(&encode(&words));
+            unread[client] += 1;
+            if blocked <= before {
+                (0..std::mem::take(&mut unread[client])).for_each(|_| {
+                    side.clients[client].reply();
+                });
+            }
+            side.await_blocked(blocked);
+            before = blocked;
+            let info = side.looks.line("INFO commandstats").text();
+            let is_one = |line: &&str| line.contains("_bl") || line.contains("_br");
+            let mut lines: Vec<&str> = info.lines().filter(is_one).collect();
+            lines.sort_unstable();
+            // But for the time.
+            let parts = lines
+                .iter()
+                .flat_map(|line| line.split([':', ',']).map(String::from));
+            let parts = parts.filter(|part| !part.starts_with("usec"));
+            counts.push(parts.collect::<Vec<_>>());
+        }
+        let mut shown = Vec::new();
+        loop {
+            let line = monitor.reply().text();
+            let command = line.split(']').nth(1).unwrap().trim().to_owned();
+            if command.contains("\"end\"") {
+                return (counts, shown);
+            }
+            if !command.contains("INFO") {
+                shown.push(command);
+            }
+        }
+    });
+    assert_eq!(ours, theirs);
+}
+
+/// `SWAPDB` makes the keys ready that are there afterwards, if they are of the type that is waited
+/// for, each for the first that waits for it.
+#[test]
+fn databases_that_are_exchanged_wake_those_whose_keys_are_there() {
+    compare(&[
+        (3, "RPUSH a 1 2", 0),
+        (3, "SET text x", 0),
+        (3, "RPUSH b 3", 0),
+        (3, "SELECT 1", 0),
+        (0, "SELECT 1", 0),
+        (1, "SELECT 1", 0),
+        (2, "SELECT 1", 0),
+        (0, "BLPOP none text a 0", 1),
+        (1, "BLPOP a 0", 2),
+        (2, "BLPOP none b 0", 3),
+        (3, "SWAPDB 2 3", 3),
+        (3, "SWAPDB 0 1", 0),
+        (3, "KEYS *", 0),
+    ]);
+}
+
+/// Keys that a command has missed are reported, and counted, although it fails then.
+#[test]
+fn misses_of_a_command_that_fails_are_those_of_redis() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let [ours, theirs] = [address, redis.address].map(|address| {
+        let mut client = Client::connect(address);
+        let mut listener = Client::connect(address);
+        let mut looks = Client::connect(address);
+        client.line("CONFIG SET notify-keyspace-events KEAm");
+        listener.line("PSUBSCRIBE __key*");
+        let mut results = Vec::new();
+        for line in [
+            "SET text x",
+            "SUNION none text",
+            "SINTER text none",
+            "SDIFF none1 none2 text none3",
+            "SUNIONSTORE to none text",
+            "ZUNION 2 none text",
+            "LRANGE none 0 -1",
+            "LRANGE text 0 -1",
+            "MULTI",
+            "SUNION none text",
+            "SET other x",
+            "EXEC",
+            "LMPOP 2 none text LEFT",
+            "BLPOP none text 0",
+            "PUBLISH __key_end 1",
+        ] {
+            let reply = client.line(line);
+            let stats = looks.line("INFO stats").text();
+            let misses = stats.lines().find(|line| line.contains("keyspace_misses"));
+            results.push((line, reply, misses.map(String::from)));
+        }
+        let mut events = Vec::new();
+        loop {
+            let event = listener.reply();
+            let is_last = event.items().get(2) == Some(&Reply::bulk("__key_end"));
+            events.push(event);
+            if is_last {
+                return (results, events);
+            }
+        }
+    });
+    assert_eq!(ours, theirs);
+}

@@ -33,7 +33,7 @@ fn await_connected(client: &mut Client, count: u64) {
 }
 
 /// A field of a line of `CLIENT LIST`.
-fn field(line: &str, name: &str) -> String {
+pub fn field(line: &str, name: &str) -> String {
     let value = line
         .split(' ')
         .find_map(|part| part.strip_prefix(name)?.strip_prefix('='));

@@ -250,6 +250,64 @@ fn commands_that_the_old_server_has_not_executed_have_no_effect_and_no_reply() {
     drop(next);
 }
 
+/// Clients that wait for a key are disconnected, and wait at the successor once they have come
+/// again: an item that was pushed meanwhile has reached one of them, or is there.
+#[test]
+fn clients_that_wait_for_a_key_are_disconnected_and_no_item_is_lost() {
+    const CLIENTS: usize = 20;
+    let store = LogStore::builder()
+        .capacity(64 << 20)
+        .open_private()
+        .unwrap();
+    let store = Arc::new(store);
+    let (running, address) = start(server().threads(2).store(Arc::clone(&store)));
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(address)).collect();
+    for client in &mut clients {
+        client.send(&encode(&["BLPOP", "k", "0"]));
+        client.send(&encode(&["SET", "behind", "1"]));
+    }
+    let mut pusher = Client::connect(address);
+    while info(&mut pusher, "blocked_clients") != CLIENTS as u64 {
+        std::thread::yield_now();
+    }
+    // Half of them get an item, if the server ends after that.
+    let push = |item: usize| encode(&["RPUSH", "k", &item.to_string()]);
+    pusher.send(&(0..CLIENTS / 2).flat_map(push).collect::<Vec<_>>());
+    running.stopper().retire();
+    let listeners = retired(running);
+    let pushed = pusher.rest().split(|byte| *byte == b'\n').count() - 1;
+    let mut items: Vec<usize> = Vec::new();
+    for client in &mut clients {
+        let rest = String::from_utf8(client.rest()).unwrap();
+        items.extend(
+            rest.lines()
+                .nth(4)
+                .map(|item| item.parse::<usize>().unwrap()),
+        );
+    }
+    let next = server().store(store).listeners(listeners).start().unwrap();
+    let mut client = Client::connect(address);
+    assert_eq!(info(&mut client, "blocked_clients"), 0);
+    let left = client.line("LRANGE k 0 -1");
+    items.extend(
+        left.items()
+            .iter()
+            .map(|item| item.text().parse::<usize>().unwrap()),
+    );
+    items.sort_unstable();
+    assert!(items.iter().copied().eq(0..items.len()), "{items:?}");
+    assert!(items.len() >= pushed, "{pushed} were pushed: {items:?}");
+    client.line("DEL k");
+    let mut again = Client::connect(address);
+    again.send(&encode(&["BLPOP", "k", "0"]));
+    while info(&mut client, "blocked_clients") == 0 {
+        std::thread::yield_now();
+    }
+    client.line("RPUSH k later");
+    assert_eq!(again.reply().items()[1], Reply::bulk("later"));
+    drop(next);
+}
+
 /// The server does not read the file of users again, which may have become invalid; it also keeps
 /// settings that clients have changed.
 #[test]

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use crate::clients::pipeline;
-use crate::common::{Client, Reply, info, server, start};
+use mneme_sys::ManualClock;
+
+use crate::clients::{field, pipeline};
+use crate::common::{Client, Reply, encode, info, server, start};
 
 /// Waits until so many clients wait.
 fn await_waiting(client: &mut Client, count: u64) {
@@ -227,4 +229,155 @@ fn many_clients_wait_and_each_is_served_in_its_turn() {
     }
     assert_eq!(admin.line("EXISTS k"), Reply::Integer(0));
     assert_eq!(info(&mut admin, "blocked_clients"), 0);
+}
+
+#[test]
+fn a_client_that_pushes_and_pops_in_one_pipeline_overtakes_nobody() {
+    let (_running, address) = start(server().threads(3));
+    let mut admin = Client::connect(address);
+    let takers = [
+        "BLPOP k 0",
+        "BRPOP other k 0",
+        "BLMOVE k moved LEFT LEFT 0",
+        "BLMPOP 0 1 k LEFT",
+    ];
+    for taker in takers {
+        let mut first = waiting(address, &mut admin, "BLPOP k 0", 1);
+        let mut newcomer = Client::connect(address);
+        newcomer.send(&pipeline(&["RPUSH k first", taker]));
+        assert_eq!(first.reply(), popped("k", "first"));
+        assert_eq!(newcomer.reply(), Reply::Integer(1));
+        await_waiting(&mut admin, 1);
+        admin.line("RPUSH k second");
+        assert!(!matches!(newcomer.reply(), Reply::Null | Reply::Error(_)));
+        await_waiting(&mut admin, 0);
+    }
+    // One that waits for a value of another type, or in another database, is no other's.
+    let _other = waiting(address, &mut admin, "BLPOP k 0", 1);
+    let mut newcomer = Client::connect(address);
+    newcomer.line("SELECT 1");
+    newcomer.send(&pipeline(&["RPUSH k item", "BLPOP k 0"]));
+    assert_eq!(newcomer.reply(), Reply::Integer(1));
+    assert_eq!(newcomer.reply(), popped("k", "item"));
+    // Within a transaction nothing waits.
+    newcomer.line("SELECT 0");
+    newcomer.send(&pipeline(&["MULTI", "RPUSH k item", "BLPOP k 0", "EXEC"]));
+    let replies = [(); 4].map(|()| newcomer.reply());
+    assert_eq!(
+        replies[3],
+        Reply::Array(vec![Reply::Integer(1), popped("k", "item")])
+    );
+}
+
+#[test]
+fn what_a_client_waits_for_is_counted_as_its_memory() {
+    const KEYS: usize = 20_000;
+    let (_running, address) = start(server().threads(1));
+    let mut admin = Client::connect(address);
+    let mut client = Client::connect(address);
+    let own = format!("CLIENT LIST ID {}", id(&mut client));
+    let total = |admin: &mut Client, field_name: &str| -> usize {
+        let line = admin.line(&own).text();
+        field(&line, field_name).parse().unwrap()
+    };
+    let before = total(&mut admin, "tot-mem");
+    let keys: Vec<String> = (0..KEYS).map(|key| format!("{key:016}")).collect();
+    let mut command = vec!["BLPOP"];
+    command.extend(keys.iter().map(String::as_str));
+    command.push("0");
+    client.send(&encode(&command));
+    await_waiting(&mut admin, 1);
+    let query = total(&mut admin, "qbuf") + total(&mut admin, "qbuf-free");
+    let waiting = total(&mut admin, "tot-mem") - before - query;
+    assert!((100 * KEYS..300 * KEYS).contains(&waiting), "{waiting}");
+    admin.line(&format!("RPUSH {} item", keys[KEYS / 2]));
+    assert_eq!(client.reply(), popped(&keys[KEYS / 2], "item"));
+    while total(&mut admin, "tot-mem") > before + 1024 {
+        std::thread::yield_now();
+    }
+    // The limit of all clients holds for it: one of two that wait for as many is disconnected.
+    admin.line(&format!("CONFIG SET maxmemory-clients {}", 260 * KEYS));
+    let mut other = Client::connect(address);
+    client.send(&encode(&command));
+    other.send(&encode(&command));
+    while info(&mut admin, "connected_clients") != 2 {
+        std::thread::yield_now();
+    }
+    await_waiting(&mut admin, 1);
+}
+
+/// The one that pushes and pauses is served by the same thread, which serves those that wait next.
+#[test]
+fn a_client_that_was_woken_and_is_held_by_a_pause_waits_once_and_its_wait_can_be_ended() {
+    let (_running, address) = start(server().threads(1));
+    let mut admin = Client::connect(address);
+    let mut ended = Client::connect(address);
+    let unblock = format!("CLIENT UNBLOCK {}", id(&mut ended));
+    let wakes_and_pauses = [
+        "MULTI",
+        "RPUSH k item",
+        "CLIENT PAUSE 100000000 WRITE",
+        "EXEC",
+    ];
+    let wake_and_pause = |admin: &mut Client| wakes_and_pauses.map(|line| admin.line(line));
+    ended.send(&pipeline(&["BLPOP k 0"]));
+    await_waiting(&mut admin, 1);
+    wake_and_pause(&mut admin);
+    assert_eq!(info(&mut admin, "blocked_clients"), 1);
+    assert_eq!(admin.line(&unblock), Reply::Integer(1));
+    assert_eq!(ended.reply(), Reply::Null);
+    assert_eq!(info(&mut admin, "blocked_clients"), 0);
+    admin.line("CLIENT UNPAUSE");
+    assert_eq!(admin.line("LPOP k"), Reply::bulk("item"));
+    // Its time may come as well.
+    ended.send(&pipeline(&["BLPOP k 0.05"]));
+    await_waiting(&mut admin, 1);
+    wake_and_pause(&mut admin);
+    assert_eq!(ended.reply(), Reply::Null);
+    assert_eq!(info(&mut admin, "blocked_clients"), 0);
+    // And the end of the pause.
+    admin.line("CLIENT UNPAUSE");
+    admin.line("DEL k");
+    ended.send(&pipeline(&["BLPOP k 0"]));
+    await_waiting(&mut admin, 1);
+    wake_and_pause(&mut admin);
+    assert_eq!(admin.line("EXISTS k"), Reply::Integer(1));
+    admin.line("CLIENT UNPAUSE");
+    assert_eq!(ended.reply(), popped("k", "item"));
+    assert_eq!(info(&mut admin, "blocked_clients"), 0);
+}
+
+/// The clock is stopped: the server does not find out that a client has not read for a second.
+#[test]
+fn a_client_that_does_not_read_holds_up_none_that_wait_behind_it() {
+    let clock: Arc<dyn mneme_sys::Clock> = Arc::new(ManualClock::new(0, 1_700_000_000_000));
+    let (_running, address) = start(server().clock(clock));
+    let mut admin = Client::connect(address);
+    admin.line("CONFIG SET client-output-buffer-pause 65536");
+    admin.command(&["SET", "large", &"x".repeat(20_000)]);
+    let mut silent = Client::connect(address);
+    let own = format!("CLIENT LIST ID {}", id(&mut silent));
+    let mut sent = 0;
+    loop {
+        sent += 1;
+        silent.send(&pipeline(&["GET large", "INCR sent"]));
+        while admin.line("GET sent") != Reply::bulk(sent.to_string()) {
+            std::thread::yield_now();
+        }
+        if field(&admin.line(&own).text(), "obl") != "0" {
+            break;
+        }
+    }
+    let large = [&["GET large"; 6][..], &["BLPOP k 0"]].concat();
+    silent.send(&pipeline(&large));
+    await_waiting(&mut admin, 1);
+    let mut next = waiting(address, &mut admin, "BLPOP k 0", 2);
+    assert_eq!(admin.line("RPUSH k one two"), Reply::Integer(2));
+    assert_eq!(next.reply(), popped("k", "two"));
+    for _ in 0..sent {
+        silent.reply();
+        silent.reply();
+    }
+    (0..6).for_each(|_| drop(silent.reply()));
+    assert_eq!(silent.reply(), popped("k", "one"));
 }

@@ -43,7 +43,7 @@ pub(super) static SPUBLISH: Command = Command {
 fn publish(call: &mut Call<'_>, topic: Topic) -> Outcome {
     // A transaction with this command runs once, so that what was done before it stands.
     if call.client.event_flags != 0 {
-        report_events(call.server, call.client, true);
+        report_events(call.server, call.client);
     }
     let receivers = call.publish(topic, call.args.at(1), call.args.at(2));
     // One that has subscribed to the channel itself gets the message first.

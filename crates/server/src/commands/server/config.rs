@@ -127,7 +127,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
     })?;
     // What was done before it within a transaction, which runs once, is reported as it was then.
     if call.client.event_flags != 0 {
-        report_events(call.server, call.client, true);
+        report_events(call.server, call.client);
     }
     // What it has sent already behind this goes by it, too.
     call.client.event_flags = call.server.settings.number(Key::NotifyEvents) as u32;

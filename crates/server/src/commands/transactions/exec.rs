@@ -128,6 +128,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
                     command: queued.command,
                     args: queued.args(),
                     calls: 1,
+                    begun: 1,
                     failed: u64::from(taken.failure.is_some()),
                     nanoseconds: taken.nanoseconds,
                 }
