@@ -5,7 +5,7 @@ use mneme_log::{Cursor, DATABASES, Database, LogStore, ReadError};
 use crate::collection_type::CollectionType;
 use crate::error::CollectionError;
 use crate::hash_type::HashType;
-use crate::keyed::with_large;
+use crate::keyed::{look_at_large, with_large};
 use crate::leaves::Leaves;
 use crate::packed::Packed;
 use crate::packed_list::PackedList;
@@ -65,18 +65,28 @@ fn check<T, const ENTRIES: usize>(
 where
     T: for<'r> CollectionType<Packed<'r> = Packed<'r, ENTRIES>, Large<'r> = Leaves<'r, ENTRIES>>,
 {
-    let none: [(usize, &[u8]); 0] = [];
-    let at = (database.number(), key);
     match database.get_kind(key, T::KIND) {
         Ok(Some(value)) => Ok(T::read(&value)
             .and_then(|packed| packed.check())
             .map_err(CollectionError::from)),
         Ok(None) => Ok(Ok(())),
-        Err(ReadError::WrongKind(_)) => Ok(database
-            .transaction_on(&none, |t| with_large::<T, _, _>(t, at, |mut of| of.check()))
-            .map(drop)),
+        Err(ReadError::WrongKind(_)) => Ok(check_large::<T>(database, key, |mut of| of.check())),
         Err(error) => Err(error),
     }
+}
+
+/// What is wrong with the large value of a key, if it still is one of this type.
+fn check_large<T: CollectionType>(
+    database: &Database<'_>,
+    key: &[u8],
+    mut check: impl FnMut(T::Large<'_>) -> Result<(), CollectionError>,
+) -> Result<(), CollectionError> {
+    if look_at_large::<T, _>(database, key, &mut check)?.is_some() {
+        return Ok(());
+    }
+    let (none, at): ([(usize, &[u8]); 0], _) = ([], (database.number(), key));
+    let checked = database.transaction_on(&none, |t| with_large::<T, _, _>(t, at, &mut check));
+    checked.map(drop)
 }
 
 /// As [`check`], for a list.
@@ -98,18 +108,16 @@ fn check_sorted_set(
     database: &Database<'_>,
     key: &[u8],
 ) -> Result<Result<(), CollectionError>, ReadError> {
-    let none: [(usize, &[u8]); 0] = [];
-    let at = (database.number(), key);
     match database.get_kind(key, SORTED_SET) {
         Ok(Some(value)) => Ok(PackedSortedSet::read(&value)
             .and_then(|packed| packed.check())
             .map_err(CollectionError::from)),
         Ok(None) => Ok(Ok(())),
-        Err(ReadError::WrongKind(_)) => Ok(database
-            .transaction_on(&none, |t| {
-                with_large::<SortedSetType, _, _>(t, at, |mut of| of.check())
-            })
-            .map(drop)),
+        Err(ReadError::WrongKind(_)) => {
+            Ok(check_large::<SortedSetType>(database, key, |mut of| {
+                of.check()
+            }))
+        }
         Err(error) => Err(error),
     }
 }

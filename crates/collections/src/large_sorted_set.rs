@@ -179,6 +179,10 @@ impl<'r> LargeSortedSet<'r> {
             return Ok(());
         };
         let skipped = if is_reverse { count - end } else { start };
+        // A walk over few members looks at few records, which are likely to stay meanwhile.
+        if left > count / 2 {
+            self.leaves.reads_all()?;
+        }
         let mut tree = self.leaves.tree(SHAPE);
         tree.walk(skipped, is_reverse, &mut |element| {
             left -= 1;

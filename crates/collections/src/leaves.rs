@@ -109,6 +109,7 @@ impl<'r> LargeSet<'r> {
     /// The set is damaged, or cannot be read.
     pub fn members(&mut self) -> Result<Vec<Vec<u8>>, CollectionError> {
         let mut members = Vec::with_capacity(self.count().min(1 << 16) as usize);
+        self.reads_all()?;
         self.leaves(0, |leaf| {
             for member in leaf.members() {
                 members.push(member?.to_vec());
@@ -225,6 +226,11 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
             stored: self.stored,
             says: self.says,
         }
+    }
+
+    /// All of it is read next.
+    pub(crate) fn reads_all(&mut self) -> Result<(), CollectionError> {
+        Ok(self.records.reads_all(self.id)?)
     }
 
     /// The tree that keeps its elements in order.
@@ -509,6 +515,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
                 }
             }
             None => {
+                self.reads_all()?;
                 self.leaves(0, |leaf| {
                     for pair in leaf.pairs() {
                         let pair = pair?;
@@ -704,6 +711,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     pub fn check(&mut self) -> Result<(), CollectionError> {
         let (mut count, mut bytes) = (0, 0);
         let leaves = self.anchor.leaves;
+        self.reads_all()?;
         for number in leaf_numbers(leaves) {
             let Some(image) = self.leaf(number)? else {
                 continue;

@@ -48,6 +48,13 @@ pub trait StoreRecords {
     /// # Errors
     /// As for [`put`](Self::put).
     fn set_anchor(&mut self, id: u64, anchor: Option<&Anchor>) -> Result<(), WriteError>;
+    /// All inner records of a collection are read next, as they are at one instant.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    fn reads_all(&mut self, _: u64) -> Result<(), WriteError> {
+        Ok(())
+    }
     /// An inner record of a collection.
     ///
     /// # Errors
@@ -161,6 +168,10 @@ impl StoreRecords for Look<'_> {
 
     fn set_anchor(&mut self, _: u64, _: Option<&Anchor>) -> Result<(), WriteError> {
         Err(WriteError::ReadOnly)
+    }
+
+    fn reads_all(&mut self, _: u64) -> Result<(), WriteError> {
+        Ok(Look::find_all(self)?)
     }
 
     fn inner(&mut self, _: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use mneme_collections::{
-    CollectionError, EditError, HASH, Hash, HashEdit, HashType, LARGE_HASH, Limits, check_while,
-    edit, put,
+    CollectionError, EditError, HASH, Hash, HashEdit, HashType, LARGE_HASH, Limits, PackedHash,
+    check_while, edit, look_at_large, put,
 };
 use mneme_log::{Expiry, LogStore, Transaction, UpdatePolicy, ValueKind, collection_of};
 use proptest::collection::vec;
@@ -373,6 +373,74 @@ fn a_change_that_fails_within_a_transaction_leaves_a_large_hash_as_it_was() {
     assert_eq!(hash.len().unwrap(), 600);
     assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
     assert!(store.check().unwrap().is_sound());
+}
+
+/// Another thread changes the hash in the middle of every attempt to read it.
+#[test]
+fn a_large_hash_is_read_as_a_whole_however_often_it_is_changed() {
+    let store = store(UpdatePolicy::Append);
+    let hash = Hash::of(&store, b"hash").unwrap();
+    let fields: Vec<String> = (0..600).map(|i| format!("field {i}")).collect();
+    let set_all = |value: &[u8]| {
+        let pairs: Vec<(&[u8], &[u8])> = fields.iter().map(|f| (f.as_bytes(), value)).collect();
+        hash.set_many(&pairs).unwrap();
+    };
+    set_all(b"0");
+    let mut runs = 0;
+    let seen = look_at_large::<HashType, _>(&store.database(0).unwrap(), b"hash", |mut hash| {
+        runs += 1;
+        let before = hash.get(b"field 7")?;
+        let value = runs.to_string();
+        std::thread::scope(|scope| scope.spawn(|| set_all(value.as_bytes())).join().unwrap());
+        Ok((before, hash.view(None)?))
+    });
+    let (before, image) = seen.unwrap().expect("an attempt that counts");
+    let seen = PackedHash::read(&image).unwrap();
+    assert_eq!(seen.len().unwrap(), 600);
+    for pair in seen.pairs() {
+        assert_eq!(Some(pair.unwrap().value.to_vec()), before);
+    }
+    assert!(runs <= 3, "{runs} attempts");
+}
+
+/// The readers' attempts are overtaken by chance, and most of them read under the lock in the end.
+#[test]
+fn a_large_hash_that_is_changed_all_the_time_is_read_as_a_whole() {
+    let store = store(UpdatePolicy::Append);
+    let fields: Vec<String> = (0..3000).map(|i| format!("field {i}")).collect();
+    let pairs: Vec<(&[u8], &[u8])> = (fields.iter().map(|f| (f.as_bytes(), &b"v"[..]))).collect();
+    Hash::of(&store, b"k").unwrap().set_many(&pairs).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let hash = Hash::of(&store, b"k").unwrap();
+            for round in 0u32.. {
+                let value = round.to_string();
+                let both = [b"left", &b"right"[..]].map(|field| (field, value.as_bytes()));
+                hash.set_many(&both).unwrap();
+                let more = format!("more {}", round / 2 % 500);
+                match round % 2 {
+                    0 => drop(hash.set(more.as_bytes(), &[7; 100]).unwrap()),
+                    _ => drop(hash.remove(more.as_bytes()).unwrap()),
+                }
+                if is_over.load(Relaxed) {
+                    break;
+                }
+            }
+        });
+        let hash = Hash::of(&store, b"k").unwrap();
+        for _ in 0..60 {
+            let pairs: BTreeMap<_, _> = hash.pairs().unwrap().into_iter().collect();
+            assert!(
+                fields
+                    .iter()
+                    .all(|field| pairs.contains_key(field.as_bytes()))
+            );
+            assert_eq!(pairs.get(&b"left"[..]), pairs.get(&b"right"[..]));
+            assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
+        }
+        is_over.store(true, Relaxed);
+    });
 }
 
 /// The image of a hash that is to become large.

@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 
 use mneme_collections::{
-    CollectionError, LARGE_SET, PackedSet, SET, Set, SetEdit, apply, check_while, is_same, listpack,
+    CollectionError, LARGE_SET, PackedSet, SET, Set, SetEdit, SetType, apply, check_while, is_same,
+    listpack, look_at_large,
 };
 use mneme_log::{Expiry, LogStore, UpdatePolicy};
 use proptest::collection::vec;
@@ -377,4 +378,34 @@ fn a_set_of_long_members_that_has_shrunk_has_few_leaves() {
     let drawn: Model = drawn.collect();
     assert_eq!(drawn.len(), 2, "one of two is drawn 200 times");
     assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
+}
+
+/// Another thread changes the set in the middle of every attempt to read it.
+#[test]
+fn a_large_set_is_read_as_a_whole_however_often_it_is_changed() {
+    let store = store(UpdatePolicy::Append);
+    let set = Set::of(&store, b"set").unwrap();
+    let members: Vec<Vec<u8>> = (0..600)
+        .map(|i| format!("member {i}").into_bytes())
+        .collect();
+    set.add_many(&slices(&members)).unwrap();
+    let mut runs = 0;
+    let seen = look_at_large::<SetType, _>(&store.database(0).unwrap(), b"set", |mut set| {
+        runs += 1;
+        assert!(set.contains(b"member 7")?);
+        let new = format!("new {runs}").into_bytes();
+        std::thread::scope(|scope| {
+            let change = || Set::of(&store, b"set").unwrap().add(&new).unwrap();
+            assert!(scope.spawn(change).join().unwrap());
+        });
+        set.members()
+    });
+    let seen: Model = seen
+        .unwrap()
+        .expect("an attempt that counts")
+        .into_iter()
+        .collect();
+    assert!(members.iter().all(|member| seen.contains(member)));
+    assert!(runs <= 3, "{runs} attempts");
+    assert_eq!(set.len().unwrap(), members.len() + runs);
 }

@@ -7,7 +7,7 @@ use std::ops::Bound;
 
 use mneme_collections::{
     CollectionError, EditError, Hash, LARGE_SORTED_SET, SORTED_SET, SortedRange, SortedSet,
-    SortedSetEdit, SortedSetLimits, SortedSetType, check_while, put,
+    SortedSetEdit, SortedSetLimits, SortedSetType, check_while, look_at_large, put,
 };
 use mneme_log::{Expiry, LogStore, Transaction, UpdatePolicy, collection_of};
 use proptest::collection::vec;
@@ -350,4 +350,35 @@ fn damage_is_reported_with_its_key() {
     let problems = check_while(&store, &|| true).unwrap();
     assert_eq!(problems.len(), 1);
     assert!(problems[0].contains("sorted set \"set\""), "{problems:?}");
+}
+
+/// Another thread changes the set in the middle of every attempt to read it.
+#[test]
+fn a_large_sorted_set_is_read_as_a_whole_however_often_it_is_changed() {
+    let store = store(UpdatePolicy::Append);
+    store.transaction(|t| put_large(t, b"set")).unwrap();
+    let mut runs = 0;
+    let seen = look_at_large::<SortedSetType, _>(&store.database(0).unwrap(), b"set", |mut set| {
+        runs += 1;
+        let before = set.count();
+        let new = format!("new {runs}").into_bytes();
+        std::thread::scope(|scope| {
+            let change = || {
+                SortedSet::of(&store, b"set")
+                    .unwrap()
+                    .set(&new, 1.5)
+                    .unwrap()
+            };
+            assert!(scope.spawn(change).join().unwrap());
+        });
+        let mut walked = 0;
+        set.walk(0..u64::MAX, false, &mut |_| {
+            walked += 1;
+            Ok(true)
+        })?;
+        Ok((before, walked))
+    });
+    let (before, walked) = seen.unwrap().expect("an attempt that counts");
+    assert_eq!(before, walked);
+    assert!(runs <= 3, "{runs} attempts");
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use memory::stopped::Stopped;
 use memory::{Memory, sound};
 use mneme_log::{
-    Anchor, BRANCH, Decision, Expiry, LogStore, Patch, TREE_NUMBERS, Transaction, UpdatePolicy,
-    ValueKind, WriteError, collection_of, leaf_numbers, main_of,
+    Anchor, BRANCH, Decision, Expiry, LogStore, Patch, ReadError, TREE_NUMBERS, Transaction,
+    UpdatePolicy, ValueKind, WriteError, collection_of, leaf_numbers, main_of,
 };
 use mneme_sys::fault::{self, Action, Outcome};
 use mneme_sys::{Clock, CpuId, SyntheticTopology, SystemClock};
@@ -993,13 +993,29 @@ fn round_of_collection(store: &LogStore) -> Option<u8> {
     store.transaction(read).unwrap()
 }
 
-/// A writer of a collection, one that removes its key, and a sweep die wherever they come past:
-/// the collection is in one round, or gone and all of it free.
+/// Looks at all of the collection `c`, and is overtaken by a change the first time.
+fn look_at_all_of_collection(store: &LogStore) {
+    let mut looks = 0;
+    let looked = store.look(b"c", LARGE, |look| {
+        looks += 1;
+        let first = look.inner(leaf_numbers(LEAVES).next().unwrap())?;
+        if looks == 1 {
+            set_collection(store, 2);
+        }
+        look.find_all()?;
+        Ok::<_, ReadError>(first.map(<[u8]>::to_vec))
+    });
+    let first = looked.unwrap().unwrap().unwrap();
+    assert_eq!((looks, first), (2, Some(vec![1])));
+}
+
+/// A writer of a collection, one that removes its key, a sweep, and a reader of all of it die
+/// wherever they come past: the collection is in one round, or gone and all of it free.
 #[test]
 fn a_collection_of_the_dead_is_whole_or_gone() {
     // What each does, and the places at which it must be possible to die.
     type Work = (&'static str, fn(&LogStore), &'static [&'static str]);
-    const WORKS: [Work; 3] = [
+    const WORKS: [Work; 4] = [
         (
             "change",
             |store| set_collection(store, 2),
@@ -1022,6 +1038,11 @@ fn a_collection_of_the_dead_is_whole_or_gone() {
                 "sweep.collections.slice",
                 "txn.applied",
             ],
+        ),
+        (
+            "look",
+            look_at_all_of_collection,
+            &["look.locked", "txn.ahead.cleared"],
         ),
     ];
     for (name, work, places) in WORKS {
@@ -1060,7 +1081,9 @@ fn a_collection_of_the_dead_is_whole_or_gone() {
                 store.reap().unwrap();
                 let round = round_of_collection(&store);
                 match name {
-                    "change" => assert!(matches!(round, Some(1 | 2)), "{context}: {round:?}"),
+                    "change" | "look" => {
+                        assert!(matches!(round, Some(1 | 2)), "{context}: {round:?}")
+                    }
                     _ => assert!(matches!(round, None | Some(1)), "{context}: {round:?}"),
                 }
                 while store.sweep_collections().unwrap() {}

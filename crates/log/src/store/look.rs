@@ -6,13 +6,22 @@
 //! records, and then looks whether the main, the anchor and these inner records are still named by
 //! the index. At the first of these looks all of them were. An inner record that is absent needs
 //! none: what makes one stores the anchor anew.
+//!
+//! **A look at a whole collection ends, however often others change it.** It first finds all inner
+//! records, and looks at them when that has been checked ([`Look::find_all`]). If others were
+//! faster, the next look finds them while it holds the lock of the main's home: whatever changes a
+//! collection has read its main, and locks the homes of all that it has read. The records stay
+//! where they are after the unlocking, because the thread is pinned. So writers wait while a
+//! collection is found, and not while it is copied or decoded.
 
-use crate::error::{Corrupt, ReadError};
+use std::time::Duration;
+
+use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::bucket::Entry;
 use crate::index::lookup::Lookup;
 use crate::index::root::Root;
 use crate::index::shape::Place;
-use crate::inner::{Anchor, anchor_key, collection_of, inner_key};
+use crate::inner::{Anchor, InnerNumbers, anchor_key, collection_of, inner_key, numbers_of};
 use crate::records::expiry::{Before, RecordLife};
 use crate::region::kind::ValueKind;
 use crate::region::record::Record;
@@ -21,6 +30,9 @@ use crate::store::components::Store;
 
 /// Looks that others have overtaken, after which a transaction is the better way.
 const TRIES: u32 = 3;
+/// The longest collection, in bytes, that is found under the lock of its key: a waiter fails after
+/// a second. No value that is returned as a whole is longer.
+const MOST_UNDER_LOCK: u64 = 1 << 30;
 
 /// A look at a collection, see [`Database::look`](crate::Database::look).
 pub struct Look<'s> {
@@ -29,9 +41,30 @@ pub struct Look<'s> {
     anchor: Anchor,
     /// What was found.
     seen: Vec<(Root, Place, Entry)>,
+    all: All<'s>,
+}
+
+/// What a look knows of all inner records.
+enum All<'s> {
+    /// Nothing: they are found one by one.
+    Unknown,
+    /// What they were at one instant, in the order of their numbers.
+    Found(Vec<(u64, Record<'s>)>),
+    /// Others have changed the collection while they were found. The look is in vain.
+    Overtaken,
 }
 
 impl<'s> Look<'s> {
+    fn new(store: &'s Store, id: u64, kind: ValueKind) -> Look<'s> {
+        Look {
+            store,
+            id,
+            anchor: Anchor::new(kind),
+            seen: Vec::with_capacity(4),
+            all: All::Unknown,
+        }
+    }
+
     /// The id of the collection.
     #[must_use]
     pub fn id(&self) -> u64 {
@@ -49,8 +82,61 @@ impl<'s> Look<'s> {
     /// # Errors
     /// As for [`LogStore::get`](crate::LogStore::get).
     pub fn inner(&mut self, number: u64) -> Result<Option<&'s [u8]>, ReadError> {
+        if let All::Found(all) = &self.all {
+            let at = all.binary_search_by_key(&number, |(number, _)| *number);
+            return Ok(at.ok().map(|at| all[at].1.value()));
+        }
         let found = self.find(KeyspaceId::INNER, &inner_key(self.id, number))?;
         Ok(found.map(|record| record.value()))
+    }
+
+    /// Finds all its inner records. To be called before they are read if all will be: then the look
+    /// ends, however often others change the collection.
+    ///
+    /// # Errors
+    /// As for [`LogStore::get`](crate::LogStore::get). After an error the look is in vain.
+    pub fn find_all(&mut self) -> Result<(), ReadError> {
+        if matches!(self.all, All::Found(_)) {
+            return Ok(());
+        }
+        let all = self.find_inner_records()?;
+        if !self.is_still_there()? {
+            self.all = All::Overtaken;
+            return Err(ReadError::Overtaken(Duration::ZERO));
+        }
+        self.all = All::Found(all);
+        Ok(())
+    }
+
+    fn find_inner_records(&mut self) -> Result<Vec<(u64, Record<'s>)>, ReadError> {
+        let (mut all, mut numbers) = (Vec::new(), InnerNumbers::of(&self.anchor));
+        let id = self.id;
+        let mut left = self.anchor.leaves.saturating_add(self.anchor.tree.numbers);
+        while let Some(number) = numbers.next(|number| {
+            let branch = self.find(KeyspaceId::INNER, &inner_key(id, number))?;
+            let image = branch.map_or(&[][..], |branch| branch.value());
+            Ok::<_, ReadError>(numbers_of(image).collect())
+        })? {
+            left = left.checked_sub(1).ok_or_else(|| {
+                let what = format!("the tree of collection {id} leads to itself");
+                Corrupt::at(0, what)
+            })?;
+            if let Some(record) = self.find(KeyspaceId::INNER, &inner_key(id, number))? {
+                all.push((number, record));
+            }
+        }
+        all.sort_unstable_by_key(|(number, _)| *number);
+        Ok(all)
+    }
+
+    /// Finds the anchor. `None`: there is none.
+    fn find_anchor(&mut self) -> Result<Option<Anchor>, ReadError> {
+        let Some(record) = self.find(KeyspaceId::ANCHORS, &anchor_key(self.id))? else {
+            return Ok(None);
+        };
+        let no_anchor = || Corrupt::at(0, format!("the anchor of collection {} is none", self.id));
+        self.anchor = Anchor::decode(record.value()).ok_or_else(no_anchor)?;
+        Ok(Some(self.anchor))
     }
 
     /// A record of a hidden keyspace.
@@ -66,6 +152,15 @@ impl<'s> Look<'s> {
         };
         self.seen.push((root, place, found.entry));
         Ok(Some(found.record))
+    }
+
+    /// Whether what the look has shown was there at one instant.
+    fn is_valid(&self) -> Result<bool, ReadError> {
+        match self.all {
+            All::Unknown => self.is_still_there(),
+            All::Found(_) => Ok(true),
+            All::Overtaken => Ok(false),
+        }
     }
 
     /// Whether the index still names all that was found.
@@ -93,6 +188,9 @@ impl std::fmt::Debug for Look<'_> {
     }
 }
 
+/// The main that a look has found: its place in the index, and the collection's id.
+type FoundMain = ((Root, Place, Entry), u64);
+
 impl Store {
     /// See [`Database::look`](crate::Database::look).
     pub(crate) fn look_at_collection<R>(
@@ -111,37 +209,85 @@ impl Store {
             let Some(root) = self.root(space)? else {
                 return Ok(None);
             };
-            let segment = self.mem.index_segment(root, place)?;
-            let seen = self.find(root, place, segment, key)?;
-            let Some(found) = seen.and_then(|(found, _)| found) else {
+            let Some((main, id)) = self.find_main((root, place), key, kind)? else {
                 return Ok(None);
             };
-            let record = found.record;
-            let is_live = self.life(record.expires(), &Before::default()) == RecordLife::Live;
-            if !is_live || record.header().kind() != kind || !kind.is_large() {
-                return Ok(None);
-            }
-            let no_id = || Corrupt::at(found.entry.loc().byte(), "a main that is no id");
-            let id = collection_of(record.value()).ok_or_else(no_id)?;
-            let mut look = Look {
-                store: self,
-                id,
-                anchor: Anchor::new(kind),
-                seen: Vec::with_capacity(4),
-            };
-            look.seen.push((root, place, found.entry));
-            let Some(anchor) = look.find(KeyspaceId::ANCHORS, &anchor_key(id))? else {
+            let mut look = Look::new(self, id, kind);
+            look.seen.push(main);
+            if look.find_anchor()?.is_none() {
                 // It was removed meanwhile, or there never was one, which the other way reports.
                 continue;
-            };
-            let no_anchor = || Corrupt::at(found.entry.loc().byte(), "a main without an anchor");
-            look.anchor = Anchor::decode(anchor.value()).ok_or_else(no_anchor)?;
+            }
             let result = visit(&mut look);
-            if look.is_still_there()? {
+            if look.is_valid()? {
                 self.note_access(root, place);
                 return Ok(Some(result));
             }
+            if !matches!(look.all, All::Unknown) {
+                drop(look);
+                return self.look_under_lock(database, key, kind, visit);
+            }
         }
         Ok(None)
+    }
+
+    /// As [`look_at_collection`](Self::look_at_collection), of a whole collection, whose inner
+    /// records are found while the home of its key is locked. The caller is pinned.
+    fn look_under_lock<R>(
+        &self,
+        database: u8,
+        key: &[u8],
+        kind: ValueKind,
+        mut visit: impl FnMut(&mut Look<'_>) -> R,
+    ) -> Result<Option<R>, ReadError> {
+        if self.read_only {
+            return Ok(None);
+        }
+        let (slot, place) = (self.participants.slot()?, self.place(key));
+        let find = |root| {
+            let Some((_, id)) = self.find_main((root, place), key, kind)? else {
+                return Ok(None);
+            };
+            let mut look = Look::new(self, id, kind);
+            match look.find_anchor()? {
+                Some(anchor)
+                    if anchor.bytes.saturating_add(anchor.tree.bytes) <= MOST_UNDER_LOCK => {}
+                _ => return Ok(None),
+            }
+            mneme_sys::fault!("look.locked");
+            look.all = All::Found(look.find_inner_records()?);
+            Ok(Some((look, root)))
+        };
+        let found = self
+            .with_home_locked(&slot, (database, place), find)
+            .map_err(WriteError::while_reading)?;
+        let Some((mut look, root)) = found.flatten() else {
+            return Ok(None);
+        };
+        let result = visit(&mut look);
+        self.note_access(root, place);
+        Ok(Some(result))
+    }
+
+    /// The main of this kind under `key`, and the id of its collection. `None`: there is none.
+    fn find_main(
+        &self,
+        (root, place): (Root, Place),
+        key: &[u8],
+        kind: ValueKind,
+    ) -> Result<Option<FoundMain>, ReadError> {
+        let segment = self.mem.index_segment(root, place)?;
+        let seen = self.find(root, place, segment, key)?;
+        let Some(found) = seen.and_then(|(found, _)| found) else {
+            return Ok(None);
+        };
+        let record = found.record;
+        let is_live = self.life(record.expires(), &Before::default()) == RecordLife::Live;
+        if !is_live || record.header().kind() != kind || !kind.is_large() {
+            return Ok(None);
+        }
+        let no_id = || Corrupt::at(found.entry.loc().byte(), "a main that is no id");
+        let id = collection_of(record.value()).ok_or_else(no_id)?;
+        Ok(Some(((root, place, found.entry), id)))
     }
 }

@@ -21,9 +21,11 @@
 //! keys the caller has not named, does not lock ahead at all.
 
 use mneme_arena::Class;
+use mneme_sync::Slot;
 
-use crate::error::{Corrupt, WriteError};
+use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::lookup::Lookup;
+use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::records::watched::Watched;
 use crate::region::mem::Loc;
@@ -152,6 +154,33 @@ impl Store {
             beyond => Err(WriteError::NoSuchDatabase(beyond)),
         });
         places.collect()
+    }
+
+    /// Calls `work` with the index of a database while the home of a key is locked: no other thread
+    /// changes the key meanwhile, nor a collection that it leads to. Readers look past the lock.
+    /// `None`: it cannot be locked, because there is no space for the notes or the thread is in the
+    /// body of a transaction; or the database was cleared meanwhile.
+    pub(crate) fn with_home_locked<R>(
+        &self,
+        slot: &Slot<'_>,
+        (database, place): (u8, Place),
+        work: impl FnOnce(Root) -> Result<R, ReadError>,
+    ) -> Result<Option<R>, WriteError> {
+        let named = [(database, place)];
+        let mut locked = Transaction::new(self, slot, None)?;
+        locked.lock_ahead(&KnownKeys::of(&named))?;
+        let Some(root) = locked.root(database)? else {
+            return Ok(None);
+        };
+        let home = self.mem.index_segment(root, place)?;
+        let home = home.map(|segment| Home::of(segment, place).loc);
+        if !matches!((&locked.ahead, home), (Some(ahead), Some(home)) if ahead.holds(home)) {
+            return Ok(None);
+        }
+        let result = work(root);
+        let is_current = locked.roots_are_current()?;
+        locked.give_up_locks()?;
+        Ok(is_current.then_some(result?))
     }
 }
 
