@@ -29,6 +29,8 @@ const UNITS: &[&str] = &[
     "unit/type/list",
     "unit/type/list-2",
     "unit/type/list-3",
+    "unit/type/zset",
+    "unit/geo",
     "unit/keyspace",
     "unit/expire",
     "unit/scan",

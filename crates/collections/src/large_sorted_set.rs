@@ -29,6 +29,14 @@ pub struct LargeSortedSet<'r> {
     leaves: Leaves<'r, 2>,
 }
 
+/// Refuses a member that is too long.
+fn check_len(member: &[u8]) -> Result<(), CollectionError> {
+    match member.len() <= MAX_ELEMENT {
+        true => Ok(()),
+        false => Err(EditError::TooLong(member.len()).into()),
+    }
+}
+
 /// An element of the tree as a member with its score.
 fn scored<'e>(element: &[Element<'e>]) -> Result<Scored<'e>, Damage> {
     match *element {
@@ -207,17 +215,47 @@ impl<'r> LargeSortedSet<'r> {
     /// # Errors
     /// The score is not a number, the member is too long, the set is damaged, or there is no space.
     pub fn set(&mut self, member: &[u8], score: f64) -> Result<Option<f64>, CollectionError> {
+        check_len(member)?;
+        let before = self.score(member)?;
+        self.put(member, before, score)?;
+        Ok(before)
+    }
+
+    /// As [`SortedSetEdit::set_many`](crate::SortedSetEdit::set_many). A member that is too long
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// As for [`set`](Self::set); those of `give`.
+    pub fn set_many<E: From<CollectionError>>(
+        &mut self,
+        members: &[&[u8]],
+        mut give: impl FnMut(usize, Option<f64>) -> Result<Option<f64>, E>,
+    ) -> Result<bool, E> {
+        members.iter().try_for_each(|member| check_len(member))?;
+        let mut is_changed = false;
+        for (place, member) in members.iter().enumerate() {
+            let before = self.score(member)?;
+            if let Some(score) = give(place, before)? {
+                is_changed |= self.put(member, before, score)?;
+            }
+        }
+        Ok(is_changed)
+    }
+
+    /// Gives `member`, which has the score `before`, another one. Whether it is another one.
+    fn put(
+        &mut self,
+        member: &[u8],
+        before: Option<f64>,
+        score: f64,
+    ) -> Result<bool, CollectionError> {
         if score.is_nan() {
             return Err(EditError::NotANumber.into());
         }
-        if member.len() > MAX_ELEMENT {
-            return Err(EditError::TooLong(member.len()).into());
-        }
         // -0 is 0.
         let score = score + 0.0;
-        let before = self.score(member)?;
         if before == Some(score) {
-            return Ok(before);
+            return Ok(false);
         }
         if let Some(before) = before {
             let rank = self.rank_of(member, before)?;
@@ -230,7 +268,7 @@ impl<'r> LargeSortedSet<'r> {
         self.leaves
             .tree(SHAPE)
             .insert(seek, &[member, text.bytes()])?;
-        Ok(before)
+        Ok(true)
     }
 
     /// Removes `member`. Returns the score that it had. O(log members).

@@ -193,10 +193,14 @@ impl<'s, 'k> SortedSet<'s, 'k> {
     /// # Errors
     /// As for [`set`](Self::set); then none is set.
     pub fn set_many(&self, members: &[(&[u8], f64)]) -> Result<usize, CollectionError> {
+        let names: Vec<&[u8]> = members.iter().map(|(member, _)| *member).collect();
         self.change(|set| {
-            members.iter().try_fold(0, |new, (member, score)| {
-                Ok(new + usize::from(set.set(member, *score)?.is_none()))
-            })
+            let mut new = 0;
+            set.set_many(&names, |place, old| {
+                new += usize::from(old.is_none());
+                Ok::<_, CollectionError>(Some(members[place].1))
+            })?;
+            Ok(new)
         })
     }
 

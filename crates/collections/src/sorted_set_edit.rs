@@ -1,5 +1,6 @@
 //! Changes of a small sorted set: an image of its own, which becomes the new one.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use mneme_log::{Decision, Elements, MAX_VALUE};
@@ -8,6 +9,9 @@ use crate::error::{CollectionError, Damage, EditError};
 use crate::listpack::{self, EMPTY, Encoded};
 use crate::packed_sorted_set::{FORM, PACKED, PackedSortedSet, SKIPLIST};
 use crate::score::ScoreText;
+
+/// Members that are set one by one at most: for more of them all are sorted anew.
+const FEW: usize = 8;
 
 /// Up to where Redis keeps a sorted set as a listpack: `zset-max-listpack-entries` and
 /// `zset-max-listpack-value`.
@@ -91,26 +95,14 @@ impl SortedSetEdit {
         for (_, score) in &mut members {
             *score = sound(*score)?;
         }
-        members.sort_by(|(one, score), (other, of_other)| {
-            score.total_cmp(of_other).then_with(|| one.cmp(other))
-        });
-        let mut image = vec![PACKED];
-        image.extend_from_slice(&EMPTY[..listpack::HEAD]);
-        let mut longest = 0;
-        for (member, score) in &members {
-            let member = member.as_ref();
-            longest = longest.max(member.len());
-            check_len(image.len().saturating_add(member.len()))?;
-            Encoded::of(member).append_to(&mut image);
-            Encoded::of(ScoreText::of(*score).bytes()).append_to(&mut image);
-        }
-        image.push(EMPTY[listpack::HEAD]);
+        let count = members.len();
+        let (image, longest) = image_of(members)?;
         let mut set = SortedSetEdit {
             image,
             longest: Some(longest),
             ..SortedSetEdit::new()
         };
-        set.finish(Some(2 * members.len()));
+        set.finish(Some(2 * count));
         set.convert(limits)?;
         Ok(set)
     }
@@ -207,6 +199,71 @@ impl SortedSetEdit {
         Ok(before)
     }
 
+    /// Asks `give` for each of `members`, in order, which score it gets: the argument is the one
+    /// that it has, and `None` leaves it as it is. Whether any has changed. O(bytes + members log
+    /// members). After an error of `give` those before may have their scores.
+    ///
+    /// # Errors
+    /// As for [`set`](Self::set); those of `give`.
+    pub fn set_many<E: From<CollectionError>>(
+        &mut self,
+        members: &[&[u8]],
+        mut give: impl FnMut(usize, Option<f64>) -> Result<Option<f64>, E>,
+    ) -> Result<bool, E> {
+        let mut is_changed = false;
+        if members.len() <= FEW {
+            for (place, member) in members.iter().enumerate() {
+                let old = self.read().and_then(|set| set.score(member));
+                let old = old.map_err(CollectionError::from)?;
+                if let Some(score) = give(place, old)? {
+                    let before = self.set(member, score).map_err(CollectionError::from)?;
+                    is_changed |= before != Some(score);
+                }
+            }
+            return Ok(is_changed);
+        }
+        let mut scores = self.scores().map_err(CollectionError::from)?;
+        let (mut longest, mut changes) = (self.longest, Vec::new());
+        for (place, &member) in members.iter().enumerate() {
+            let old = scores.get(member).copied();
+            let Some(score) = give(place, old)? else {
+                continue;
+            };
+            let score = sound(score).map_err(CollectionError::from)?;
+            if old == Some(score) {
+                continue;
+            }
+            scores.insert(member.to_vec(), score);
+            if old.is_none() {
+                longest = longest.max(Some(member.len()));
+            }
+            changes.push((member, score));
+        }
+        if changes.is_empty() {
+            return Ok(false);
+        }
+        let (count, form) = (scores.len(), self.image.first().copied());
+        let image = image_of(scores.into_iter().collect());
+        (self.image, _) = image.map_err(CollectionError::from)?;
+        self.image[0] = form.unwrap_or(PACKED);
+        self.finish(Some(2 * count));
+        self.longest = longest;
+        for (member, score) in changes {
+            self.note(member, Some(score));
+        }
+        Ok(true)
+    }
+
+    /// All members with their scores.
+    fn scores(&self) -> Result<HashMap<Vec<u8>, f64>, Damage> {
+        let all = self.read()?.all();
+        all.map(|scored| {
+            let scored = scored?;
+            Ok((scored.member.to_vec(), scored.score()?))
+        })
+        .collect()
+    }
+
     /// Removes `member`. Returns the score that it had. O(bytes).
     ///
     /// # Errors
@@ -276,6 +333,27 @@ impl SortedSetEdit {
     fn finish(&mut self, count: Option<usize>) {
         listpack::finish(&mut self.image[FORM..], count);
     }
+}
+
+/// The image of these members with their scores, but for its head, and the length of the longest.
+fn image_of<M: AsRef<[u8]> + Ord>(
+    mut members: Vec<(M, f64)>,
+) -> Result<(Vec<u8>, usize), EditError> {
+    members.sort_by(|(one, score), (other, of_other)| {
+        score.total_cmp(of_other).then_with(|| one.cmp(other))
+    });
+    let mut image = vec![PACKED];
+    image.extend_from_slice(&EMPTY[..listpack::HEAD]);
+    let mut longest = 0;
+    for (member, score) in &members {
+        let member = member.as_ref();
+        longest = longest.max(member.len());
+        check_len(image.len().saturating_add(member.len()))?;
+        Encoded::of(member).append_to(&mut image);
+        Encoded::of(ScoreText::of(*score).bytes()).append_to(&mut image);
+    }
+    image.push(EMPTY[listpack::HEAD]);
+    Ok((image, longest))
 }
 
 /// The score as it is kept: -0 is 0.

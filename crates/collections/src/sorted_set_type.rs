@@ -6,7 +6,7 @@ use mneme_log::{Decision, Elements, ValueKind};
 
 use crate::SORTED_SET;
 use crate::collection_type::{CollectionType, LargeEdit};
-use crate::error::{CollectionError, Damage, EditError};
+use crate::error::{CollectionError, Damage};
 use crate::keyed::MAX_PACKED;
 use crate::large_sorted_set::LargeSortedSet;
 use crate::leaves::MAX_ELEMENT;
@@ -335,20 +335,6 @@ impl<'r> SortedSetChange<'r> {
         self.is_changed
     }
 
-    /// Refuses a member that is too long for the set as it is, so that a change of several members
-    /// can ask before it begins.
-    ///
-    /// # Errors
-    /// It is too long.
-    pub fn accepts(&self, member: &[u8]) -> Result<(), CollectionError> {
-        match &self.form {
-            ChangedForm::Large(_) if member.len() > MAX_ELEMENT => {
-                Err(EditError::TooLong(member.len()).into())
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Gives `member` this score. Returns the one that it had.
     ///
     /// # Errors
@@ -360,6 +346,23 @@ impl<'r> SortedSetChange<'r> {
         };
         self.is_changed |= before != Some(score);
         Ok(before)
+    }
+
+    /// Asks `give` for each of `members`, in order, which score it gets: the argument is the one
+    /// that it has, and `None` leaves it as it is. A member that is too long changes nothing.
+    ///
+    /// # Errors
+    /// As for [`set`](Self::set); those of `give`.
+    pub fn set_many<E: From<CollectionError>>(
+        &mut self,
+        members: &[&[u8]],
+        give: impl FnMut(usize, Option<f64>) -> Result<Option<f64>, E>,
+    ) -> Result<(), E> {
+        self.is_changed |= match &mut self.form {
+            ChangedForm::Packed(set) => set.set_many(members, give)?,
+            ChangedForm::Large(set) => set.set_many(members, give)?,
+        };
+        Ok(())
     }
 
     /// Removes `member`. Returns the score that it had.

@@ -166,14 +166,11 @@ pub(crate) fn give(
 ) -> Result<Done, Failure> {
     let limits = call.server.settings.sorted_set_limits();
     let key = call.args.at(1);
+    let members: Vec<&[u8]> = pairs.iter().map(|(_, member)| *member).collect();
     let (done, _) = call.keyspace.update_sorted_set(key, |set| {
         let mut done = Done::default();
-        // Within EXEC a command that fails must have changed nothing.
-        for (_, member) in pairs {
-            set.accepts(member)?;
-        }
-        for &(number, member) in pairs {
-            let old = set.view()?.score(member)?;
+        set.set_many(&members, |place, old| {
+            let (number, _) = pairs[place];
             let score = match old {
                 Some(old) if adds_up => old + number,
                 _ => number,
@@ -186,16 +183,16 @@ pub(crate) fn give(
                 None => !conditions.is_there,
             };
             if !is_given {
-                continue;
+                return Ok(None);
             }
             done.score = Some(score);
             match old {
                 None => done.added += 1,
                 Some(old) if old != score => done.moved += 1,
-                Some(_) => continue,
+                Some(_) => {}
             }
-            set.set(member, score)?;
-        }
+            Ok(Some(score))
+        })?;
         set.convert(limits)?;
         Ok((done, done.added + done.moved > 0))
     })?;
