@@ -150,16 +150,25 @@ impl ElementScan {
                 bytes,
             });
         };
-        let scanned = mneme_collections::scan_collection(home, id, self.at, VISITED, visit);
-        self.at = scanned.map_err(|error| match error {
-            CollectionError::Store(error) => DurableError::from(error),
-            error => DurableError::from(WriteError::Reap(error.to_string())),
-        })?;
+        self.at = scan_elements(home, (id, self.at), visit)?;
         if self.at == 0 {
             self.found.pop();
         }
         Ok(true)
     }
+}
+
+/// Visits some elements of a collection from a place on. Returns where to go on; 0: that was all.
+pub(crate) fn scan_elements(
+    home: &LogStore,
+    (id, at): (u64, u64),
+    visit: impl FnMut(ValueKind, &[u8], &[u8]),
+) -> Result<u64, DurableError> {
+    let scanned = mneme_collections::scan_collection(home, id, at, VISITED, visit);
+    scanned.map_err(|error| match error {
+        CollectionError::Store(error) => DurableError::from(error),
+        error => DurableError::from(WriteError::Reap(error.to_string())),
+    })
 }
 
 impl Checkpoint {

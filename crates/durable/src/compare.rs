@@ -5,11 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mneme_collections::CollectionError;
-use mneme_log::feed::Item;
-use mneme_log::{Cursor, Evict, LogStore, Stored, WriteError, element_of};
+use mneme_log::{Cursor, Evict, LogStore, Stored, WriteError, collection_of};
 
 use crate::DurableError;
-use crate::checkpoint::{BaseSource, ElementScan};
+use crate::checkpoint::{BaseSource, scan_elements};
 use crate::disk::RebuildSource;
 use crate::gate::GateState;
 use crate::recover::{Files, RecoveryClock, load_tree};
@@ -73,7 +72,8 @@ fn load_again(source: &BaseSource, goes_on: &GoesOn<'_>) -> Result<LogStore, Dur
     }
 }
 
-/// Compares each record of `home` with that of `copy`, and then the numbers of records.
+/// Compares each record of `home`, and what it leads to, with that of `copy`, and then the numbers
+/// of records.
 fn compare(home: &LogStore, copy: &LogStore, goes_on: &GoesOn<'_>) -> Result<u64, DurableError> {
     let differs = |what: String| Err(DurableError::Differs { what });
     for (database, root) in home.roots()?.into_iter().enumerate() {
@@ -82,6 +82,7 @@ fn compare(home: &LogStore, copy: &LogStore, goes_on: &GoesOn<'_>) -> Result<u64
         while root != 0 && cursor != Cursor::END {
             goes_on()?;
             let mut found: Result<Option<Vec<u8>>, DurableError> = Ok(None);
+            let mut large = Vec::new();
             let visit = |key: &[u8], stored: Stored<'_>| {
                 let same = || -> Result<bool, DurableError> {
                     if of.kind(key)? != Some(stored.kind)
@@ -96,7 +97,12 @@ fn compare(home: &LogStore, copy: &LogStore, goes_on: &GoesOn<'_>) -> Result<u64
                 };
                 if let Ok(None) = found {
                     found = match same() {
-                        Ok(true) => Ok(None),
+                        Ok(true) => {
+                            let id = collection_of(stored.value);
+                            let id = id.filter(|_| stored.kind.is_large());
+                            large.extend(id.map(|id| (id, key.to_vec())));
+                            Ok(None)
+                        }
                         Ok(false) => Ok(Some(key.to_vec())),
                         Err(error) => Err(error),
                     };
@@ -109,30 +115,15 @@ fn compare(home: &LogStore, copy: &LogStore, goes_on: &GoesOn<'_>) -> Result<u64
                     "they have another record {key:?} of database {database}"
                 ));
             }
-            cursor = next.unwrap_or(Cursor::END);
-        }
-    }
-    let mut elements = ElementScan::default();
-    loop {
-        goes_on()?;
-        let mut found: Result<Option<Vec<u8>>, DurableError> = Ok(None);
-        let goes_on = elements.visit(home, |put| {
-            if let (Ok(None), Item::Put { key, bytes, .. }) = (&found, put) {
-                found = match has_element(copy, key, bytes) {
-                    Ok(true) => Ok(None),
-                    Ok(false) => Ok(Some(key.to_vec())),
-                    Err(error) => Err(error.into()),
-                };
+            for (id, key) in large {
+                if let Some(what) = differing(home, copy, id, goes_on)? {
+                    let key = key.escape_ascii();
+                    return differs(format!(
+                        "they have {what} in the large value \"{key}\" of database {database}"
+                    ));
+                }
             }
-        })?;
-        if let Some(key) = found? {
-            let element = key.get(8..).unwrap_or_default().escape_ascii();
-            return differs(format!(
-                "they have another element {element} of a large value"
-            ));
-        }
-        if !goes_on {
-            break;
+            cursor = next.unwrap_or(Cursor::END);
         }
     }
     let (here, there) = (home.records(), copy.records());
@@ -142,11 +133,47 @@ fn compare(home: &LogStore, copy: &LogStore, goes_on: &GoesOn<'_>) -> Result<u64
     }
 }
 
-/// Whether a collection of `store` has the element of this key, with this value.
-fn has_element(store: &LogStore, key: &[u8], value: &[u8]) -> Result<bool, WriteError> {
-    let Some((id, element)) = element_of(key) else {
-        return Ok(false);
+/// How the collection that the same record of both leads to differs in `copy`. `None`: it does not.
+/// Those that no record leads to are being freed in one, and may be gone in the other.
+fn differing(
+    home: &LogStore,
+    copy: &LogStore,
+    id: u64,
+    goes_on: &GoesOn<'_>,
+) -> Result<Option<String>, DurableError> {
+    let count = |store: &LogStore| {
+        let anchor = store.transaction(|t| t.anchor(id));
+        anchor.map(|anchor| anchor.map_or(0, |anchor| anchor.count))
     };
+    let (here, there) = (count(home)?, count(copy)?);
+    if here != there {
+        return Ok(Some(format!("{there} elements, and the store {here},")));
+    }
+    let mut at = 0;
+    loop {
+        goes_on()?;
+        let mut found: Result<Option<Vec<u8>>, WriteError> = Ok(None);
+        at = scan_elements(home, (id, at), |_, element, value| {
+            if let Ok(None) = found {
+                let has = has_element(copy, (id, element), value);
+                found = has.map(|has| (!has).then(|| element.to_vec()));
+            }
+        })?;
+        if let Some(element) = found? {
+            return Ok(Some(format!("another element {}", element.escape_ascii())));
+        }
+        if at == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// Whether a collection of `store` has this element, with this value.
+fn has_element(
+    store: &LogStore,
+    (id, element): (u64, &[u8]),
+    value: &[u8],
+) -> Result<bool, WriteError> {
     match mneme_collections::element_of_collection(store, id, element) {
         Ok(found) => Ok(found.is_some_and(|found| found == value)),
         Err(CollectionError::Store(error)) => Err(error),

@@ -1,10 +1,12 @@
 //! The files are compared with the store.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use mneme_collections::{SET, Set, SetEdit};
 use mneme_durable::{DurabilityMode, DurableError};
-use mneme_log::{Evict, Expiry};
+use mneme_log::{Evict, Expiry, collection_of, leaf_numbers};
 use mneme_sys::ManualClock;
+use mneme_sys::fault::{Action, arm};
 use mneme_testkit::{Random, TestDir};
 
 use crate::{BOTH, builder, change, journals, open, options};
@@ -67,9 +69,6 @@ fn a_comparison_ends_when_the_store_is_to_be_closed() {
 /// before.
 #[test]
 fn a_comparison_leaves_the_eviction_policy_as_it_is() {
-    use mneme_sys::fault::{Action, arm};
-    use std::sync::Mutex;
-
     let dir = TestDir::new("durable-compared-evicts");
     let store = options(&dir).open_private(builder().evict(Evict::Lru));
     let store = Arc::new(store.unwrap());
@@ -105,4 +104,80 @@ fn files_that_lack_a_change_are_found() {
         Ok(_) => false,
     };
     assert!(is_found, "{compared:?}");
+}
+
+/// One that only the files have, too.
+#[test]
+fn an_element_of_a_large_value_that_differs_is_found() {
+    for mode in BOTH {
+        for is_gone in [false, true] {
+            let dir = TestDir::new("durable-compared-elements");
+            let store = options(&dir).mode(mode).open_private(builder()).unwrap();
+            let members: Vec<String> = (0..600).map(|i| format!("member {i}")).collect();
+            let named: Vec<&[u8]> = members.iter().map(String::as_bytes).collect();
+            Set::of(&store, b"set").unwrap().add_many(&named).unwrap();
+            assert_eq!(store.kind(b"set").unwrap(), Some(SET.large()));
+            let compare = || store.durability().compare_files();
+            assert_eq!(compare().unwrap(), 1);
+            // What is changed like this is not said in the feed.
+            store
+                .transaction(|t| {
+                    let main = t.read(b"set", |stored| collection_of(stored.unwrap().value))?;
+                    let id = main.unwrap();
+                    let mut anchor = t.anchor(id)?.unwrap();
+                    let number = leaf_numbers(anchor.leaves).next().unwrap();
+                    let leaf = t.read_inner(id, number, |leaf| leaf.unwrap().to_vec())?;
+                    let mut leaf = SetEdit::of(&leaf).unwrap();
+                    let first = leaf.read().unwrap().members().next().unwrap();
+                    let first = first.unwrap().to_vec();
+                    assert!(leaf.remove(&first).unwrap());
+                    if is_gone {
+                        anchor.count -= 1;
+                    } else {
+                        assert!(leaf.add(b"another").unwrap());
+                    }
+                    t.put_inner(id, number, &leaf.into_image())?;
+                    t.set_anchor(id, &anchor)
+                })
+                .unwrap();
+            let compared = compare();
+            let is_found = matches!(&compared, Err(DurableError::Differs { what }) if what.contains("\"set\""));
+            assert!(is_found, "{compared:?}");
+        }
+    }
+}
+
+/// Its elements go one after the other, and in the files all at once.
+#[test]
+fn a_large_value_that_is_being_freed_is_no_difference() {
+    for mode in BOTH {
+        let dir = TestDir::new("durable-compared-freed");
+        let store = options(&dir).mode(mode).open_private(builder()).unwrap();
+        let store = Arc::new(store);
+        let members: Vec<String> = (0..9_000).map(|i| format!("member {i}")).collect();
+        let named: Vec<&[u8]> = members.iter().map(String::as_bytes).collect();
+        for key in [&b"set"[..], b"other"] {
+            Set::of(&store, key).unwrap().add_many(&named).unwrap();
+        }
+        assert!(store.remove(b"set").unwrap());
+        let (compared, of) = (Arc::new(Mutex::new(None)), Arc::clone(&store));
+        let noted = Arc::clone(&compared);
+        let compare = move || {
+            let durability = of.durability();
+            let compare = std::thread::scope(|scope| {
+                let compare = scope.spawn(|| durability.compare_files());
+                compare.join().unwrap()
+            });
+            *noted.lock().unwrap() = Some(compare);
+        };
+        arm(
+            "sweep.collections.slice",
+            Action::Call(Arc::new(compare)),
+            1,
+        );
+        assert!(store.sweep_collections().unwrap());
+        let compared = compared.lock().unwrap().take().unwrap();
+        assert_eq!(compared.unwrap(), 1);
+        assert_eq!(store.durability().compare_files().unwrap(), 1);
+    }
 }
