@@ -16,17 +16,23 @@ pub(super) static ZCARD: Command = Command {
     ..Command::SORTED_SET
 };
 
+/// What most of them have in common.
+const LOOK_UP: Command = Command {
+    complexity: "O(log N) where N is the number of members; a small set is looked through",
+    arity: 3,
+    flags: &[Flag::Readonly, Flag::Fast],
+    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
+    arguments: &[Argument::key("key"), Argument::new("member", Kind::String)],
+    ..Command::SORTED_SET
+};
+
 pub(super) static ZSCORE: Command = Command {
     name: "zscore",
     summary: "Returns the score of a member of a sorted set",
     since: "1.2.0",
     complexity: "O(1); a small set is looked through",
-    arity: 3,
-    flags: &[Flag::Readonly, Flag::Fast],
-    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
-    arguments: &[Argument::key("key"), Argument::new("member", Kind::String)],
     run: score,
-    ..Command::SORTED_SET
+    ..LOOK_UP
 };
 
 pub(super) static ZMSCORE: Command = Command {
@@ -35,74 +41,56 @@ pub(super) static ZMSCORE: Command = Command {
     since: "6.2.0",
     complexity: "O(N) where N is the number of members asked for; a small set is looked through",
     arity: -3,
-    flags: &[Flag::Readonly, Flag::Fast],
-    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
         Argument::key("key"),
         Argument::new("member", Kind::String).multiple(),
     ],
     run: scores,
-    ..Command::SORTED_SET
+    ..LOOK_UP
 };
 
 pub(super) static ZRANK: Command = Command {
     name: "zrank",
     summary: "Returns how many members of a sorted set lie before one",
     since: "2.0.0",
-    complexity: "O(log N) where N is the number of members; a small set is looked through",
-    arity: 3,
-    flags: &[Flag::Readonly, Flag::Fast],
-    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
-    arguments: &[Argument::key("key"), Argument::new("member", Kind::String)],
     run: |call| rank(call, false),
-    ..Command::SORTED_SET
+    ..LOOK_UP
 };
 
 pub(super) static ZREVRANK: Command = Command {
     name: "zrevrank",
     summary: "Returns how many members of a sorted set lie behind one",
     since: "2.0.0",
-    complexity: "O(log N) where N is the number of members; a small set is looked through",
-    arity: 3,
-    flags: &[Flag::Readonly, Flag::Fast],
-    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
-    arguments: &[Argument::key("key"), Argument::new("member", Kind::String)],
     run: |call| rank(call, true),
-    ..Command::SORTED_SET
+    ..LOOK_UP
 };
 
 pub(super) static ZCOUNT: Command = Command {
     name: "zcount",
     summary: "Returns the number of members of a sorted set between two scores",
     since: "2.0.0",
-    complexity: "O(log N) where N is the number of members; a small set is looked through",
     arity: 4,
-    flags: &[Flag::Readonly, Flag::Fast],
-    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
         Argument::key("key"),
         Argument::new("min", Kind::Double),
         Argument::new("max", Kind::Double),
     ],
     run: |call| count(call, RangeOrder::Score),
-    ..Command::SORTED_SET
+    ..LOOK_UP
 };
 
 pub(super) static ZLEXCOUNT: Command = Command {
     name: "zlexcount",
     summary: "Returns the number of members of a sorted set between two texts, if all have the same score",
     since: "2.8.9",
-    complexity: "O(log N) where N is the number of members; a small set is looked through",
     arity: 4,
-    flags: &[Flag::Readonly, Flag::Fast],
-    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[
         Argument::key("key"),
         Argument::new("min", Kind::String),
         Argument::new("max", Kind::String),
     ],
     run: |call| count(call, RangeOrder::Member),
-    ..Command::SORTED_SET
+    ..LOOK_UP
 };
 
 fn card(call: &mut Call<'_>) -> Outcome {

@@ -1,0 +1,375 @@
+//! The records of a [counted tree](super).
+//!
+//! Elements lie in *leaves*, each a listpack behind one byte, in which an element has as many
+//! entries as the tree's shape says. What leads to leaves is a *branch*:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0 | [`BRANCH`] |
+//! | 1 | 1: the tree has keys; 0: none |
+//! | 2..4 | children |
+//! | 8 each | their numbers |
+//! | 8 each | the elements in or below each |
+//! | 4 each, with keys | where its key begins in the listpack |
+//! | with keys | a listpack of the keys |
+//!
+//! A child's key is an element that is or was in the tree: what lies in or below the child is not
+//! less, and what lies before it is. The key of a first child is not looked at.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use mneme_log::{BRANCH, BRANCH_HEAD};
+
+use crate::error::Damage;
+use crate::listpack::{self, EMPTY, Element, Encoded, Entries, HEAD, Listpack};
+
+/// Entries of an element at most.
+pub(super) const MAX_STRIDE: usize = 2;
+/// The first byte of a leaf.
+const LEAF: u8 = 2;
+/// Bytes of a leaf before its listpack.
+pub(super) const FORM: usize = 1;
+/// Bytes of a branch for each child, without its key.
+pub(super) const CHILD: usize = 16;
+/// Bytes that say where a key begins.
+pub(super) const BEGIN: usize = 4;
+
+/// What the elements of a tree are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ElementShape {
+    /// Entries of each.
+    pub stride: usize,
+    /// Whether they are found by comparison too.
+    pub has_keys: bool,
+}
+
+/// How an element lies to the place that is looked for: before it, there, or behind. In the order
+/// of the tree, elements are `Less`, then one at most is `Equal`, then they are `Greater`.
+pub(crate) type Compare<'c> = dyn FnMut(&[Element<'_>]) -> Result<Ordering, Damage> + 'c;
+
+/// A place in the order.
+pub(crate) enum Seek<'c> {
+    /// By its position.
+    At(u64),
+    /// Before the first element that is not `Less`.
+    By(&'c mut Compare<'c>),
+}
+
+/// The entries of an element, each as a value.
+pub(super) struct ElementParts<'b> {
+    parts: [Element<'b>; MAX_STRIDE],
+    stride: usize,
+}
+
+/// A record that is read.
+pub(super) enum CountedNode<'b> {
+    Leaf(CountedLeaf<'b>),
+    Branch(Branch<'b>),
+}
+
+impl<'b> CountedNode<'b> {
+    pub fn read(image: &'b [u8], shape: ElementShape) -> Result<CountedNode<'b>, Damage> {
+        match image.first() {
+            Some(&BRANCH) => Branch::read(image, shape).map(CountedNode::Branch),
+            _ => CountedLeaf::read(image, shape).map(CountedNode::Leaf),
+        }
+    }
+}
+
+pub(super) struct CountedLeaf<'b> {
+    image: &'b [u8],
+    /// Where each element begins, and behind them where the last one ends.
+    begins: Vec<usize>,
+    shape: ElementShape,
+}
+
+impl<'b> CountedLeaf<'b> {
+    pub fn read(image: &'b [u8], shape: ElementShape) -> Result<CountedLeaf<'b>, Damage> {
+        let Some((&LEAF, listpack)) = image.split_first() else {
+            return Err(damage("a record of a tree of an unknown form"));
+        };
+        let listpack = Listpack::read(listpack)?;
+        let many = listpack.said_len().unwrap_or_default() / shape.stride + 1;
+        let mut begins = Vec::with_capacity(many);
+        let mut entry_of_element = 0;
+        for entry in listpack.entries() {
+            let entry = entry?;
+            if entry_of_element == 0 {
+                begins.push(entry.begin + FORM);
+            }
+            entry_of_element = (entry_of_element + 1) % shape.stride;
+        }
+        begins.push(image.len() - 1);
+        match entry_of_element {
+            0 => Ok(CountedLeaf {
+                image,
+                begins,
+                shape,
+            }),
+            _ => Err(damage("an element of a tree that is not whole")),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.begins.len() - 1
+    }
+
+    /// The bytes of these elements' entries.
+    pub fn entries(&self, of: Range<usize>) -> &'b [u8] {
+        &self.image[self.begins[of.start]..self.begins[of.end]]
+    }
+
+    pub fn element(&self, index: usize) -> Result<ElementParts<'b>, Damage> {
+        let at = self.begins[index] - FORM;
+        parts(Entries::at(&self.image[FORM..], at), self.shape.stride)
+    }
+
+    pub fn index(&self, seek: &mut Seek<'_>) -> Result<usize, Damage> {
+        match seek {
+            Seek::At(position) => Ok(usize::try_from(*position).unwrap_or(usize::MAX)),
+            Seek::By(compare) => self.index_by(compare),
+        }
+    }
+
+    pub fn index_by(&self, compare: &mut Compare<'_>) -> Result<usize, Damage> {
+        first_without(0..self.len(), |index| {
+            let element = self.element(index)?;
+            Ok(compare(element.values())? == Ordering::Less)
+        })
+    }
+
+    /// The number of elements of the first half, by bytes. There are two elements at least.
+    pub fn middle(&self) -> usize {
+        let half = self.image.len().div_ceil(2);
+        let index = self.begins.partition_point(|begin| *begin < half);
+        index.clamp(1, self.len() - 1)
+    }
+}
+
+pub(super) struct Branch<'b> {
+    image: &'b [u8],
+    /// Children.
+    pub len: usize,
+    shape: ElementShape,
+    /// Of the keys.
+    listpack: &'b [u8],
+}
+
+/// A child of a branch.
+#[derive(Clone, Copy)]
+pub(super) struct Child<'b> {
+    pub number: u64,
+    pub count: u64,
+    /// The bytes of its entries.
+    pub key: &'b [u8],
+}
+
+impl<'b> Branch<'b> {
+    pub fn read(image: &'b [u8], shape: ElementShape) -> Result<Branch<'b>, Damage> {
+        let unsound = || damage("a branch that is none");
+        let [BRANCH, has_keys, low, high, ..] = *image else {
+            return Err(unsound());
+        };
+        let len = usize::from(u16::from_le_bytes([low, high]));
+        let of_child = CHILD + if shape.has_keys { BEGIN } else { 0 };
+        let Some(listpack) = image.get(BRANCH_HEAD + of_child * len..) else {
+            return Err(unsound());
+        };
+        if len == 0 || has_keys != u8::from(shape.has_keys) {
+            return Err(unsound());
+        }
+        if shape.has_keys {
+            Listpack::read(listpack)?;
+        }
+        Ok(Branch {
+            image,
+            len,
+            shape,
+            listpack,
+        })
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        let mut word = [0; 8];
+        word.copy_from_slice(&self.image[at..at + 8]);
+        u64::from_le_bytes(word)
+    }
+
+    pub fn number(&self, index: usize) -> u64 {
+        self.word(BRANCH_HEAD + 8 * index)
+    }
+
+    pub fn count(&self, index: usize) -> u64 {
+        self.word(BRANCH_HEAD + 8 * (self.len + index))
+    }
+
+    pub fn set_count(&self, image: &mut [u8], index: usize, count: u64) {
+        let at = BRANCH_HEAD + 8 * (self.len + index);
+        image[at..at + 8].copy_from_slice(&count.to_le_bytes());
+    }
+
+    /// Where the key of a child begins in the listpack.
+    fn key_begin(&self, index: usize) -> Result<usize, Damage> {
+        let end = self.listpack.len() - 1;
+        if index == self.len {
+            return Ok(end);
+        }
+        let at = BRANCH_HEAD + CHILD * self.len + BEGIN * index;
+        let mut begin = [0; BEGIN];
+        begin.copy_from_slice(&self.image[at..at + BEGIN]);
+        let begin = u32::from_le_bytes(begin) as usize;
+        match (HEAD..=end).contains(&begin) {
+            true => Ok(begin),
+            false => Err(damage("a key beyond its branch")),
+        }
+    }
+
+    pub fn key_element(&self, index: usize) -> Result<ElementParts<'b>, Damage> {
+        let entries = Entries::at(self.listpack, self.key_begin(index)?);
+        parts(entries, self.shape.stride)
+    }
+
+    pub fn children(&self) -> Result<Vec<Child<'b>>, Damage> {
+        // One more usually comes.
+        let mut children = Vec::with_capacity(self.len + 1);
+        for index in 0..self.len {
+            let key = match self.shape.has_keys {
+                true => {
+                    let key = self.key_begin(index)?..self.key_begin(index + 1)?;
+                    let key = self.listpack.get(key);
+                    key.ok_or_else(|| damage("keys that are not in order"))?
+                }
+                false => &[],
+            };
+            children.push(Child {
+                number: self.number(index),
+                count: self.count(index),
+                key,
+            });
+        }
+        Ok(children)
+    }
+
+    /// The child in or below which a place is. A position becomes one of the child's.
+    pub fn index(&self, seek: &mut Seek<'_>, is_new: bool) -> Result<usize, Damage> {
+        let position = match seek {
+            Seek::By(compare) => return self.index_by(compare),
+            Seek::At(position) => position,
+        };
+        for index in 0..self.len {
+            let count = self.count(index);
+            if *position < count || is_new && *position == count {
+                return Ok(index);
+            }
+            *position -= count;
+        }
+        Err(beyond())
+    }
+
+    pub fn index_by(&self, compare: &mut Compare<'_>) -> Result<usize, Damage> {
+        if !self.shape.has_keys {
+            return Err(damage("a tree without keys that is looked through"));
+        }
+        let index = first_without(1..self.len, |index| {
+            let key = self.key_element(index)?;
+            Ok(compare(key.values())? != Ordering::Greater)
+        })?;
+        Ok(index - 1)
+    }
+}
+
+/// The first of `range` for which `is_before` is not so, if those for which it is come first.
+fn first_without(
+    range: Range<usize>,
+    mut is_before: impl FnMut(usize) -> Result<bool, Damage>,
+) -> Result<usize, Damage> {
+    let (mut begin, mut end) = (range.start, range.end);
+    while begin < end {
+        let middle = begin + (end - begin) / 2;
+        match is_before(middle)? {
+            true => begin = middle + 1,
+            false => end = middle,
+        }
+    }
+    Ok(begin)
+}
+
+impl<'b> ElementParts<'b> {
+    pub fn values(&self) -> &[Element<'b>] {
+        &self.parts[..self.stride]
+    }
+}
+
+/// The next `stride` entries.
+pub(super) fn parts(mut entries: Entries<'_>, stride: usize) -> Result<ElementParts<'_>, Damage> {
+    let mut parts = [Element::Integer(0); MAX_STRIDE];
+    for part in &mut parts[..stride] {
+        let entry = entries.next().transpose()?;
+        *part = entry
+            .ok_or_else(|| damage("an element of a tree that is not whole"))?
+            .value();
+    }
+    Ok(ElementParts { parts, stride })
+}
+
+pub(super) fn entries_of(element: &[&[u8]]) -> Vec<u8> {
+    let mut entries = Vec::new();
+    for value in element {
+        Encoded::of(value).append_to(&mut entries);
+    }
+    entries
+}
+
+/// The image of a leaf with these entries.
+pub(super) fn leaf_of(entries: &[u8], count: usize) -> Vec<u8> {
+    let mut image = Vec::with_capacity(FORM + EMPTY.len() + entries.len());
+    image.push(LEAF);
+    image.extend_from_slice(&EMPTY[..HEAD]);
+    image.extend_from_slice(entries);
+    image.push(EMPTY[HEAD]);
+    listpack::finish(&mut image[FORM..], Some(count));
+    image
+}
+
+/// The image of a branch with these children.
+pub(super) fn branch_of(children: &[Child<'_>], shape: ElementShape) -> Vec<u8> {
+    let keys: usize = children.iter().map(|child| child.key.len()).sum();
+    let of_child = CHILD + BEGIN;
+    let mut image =
+        Vec::with_capacity(BRANCH_HEAD + children.len() * of_child + EMPTY.len() + keys);
+    image.extend_from_slice(&[BRANCH, u8::from(shape.has_keys)]);
+    image.extend_from_slice(&(children.len() as u16).to_le_bytes());
+    for child in children {
+        image.extend_from_slice(&child.number.to_le_bytes());
+    }
+    for child in children {
+        image.extend_from_slice(&child.count.to_le_bytes());
+    }
+    if !shape.has_keys {
+        return image;
+    }
+    let mut begin = HEAD;
+    for child in children {
+        image.extend_from_slice(&(begin as u32).to_le_bytes());
+        begin += child.key.len();
+    }
+    let listpack = image.len();
+    image.extend_from_slice(&EMPTY[..HEAD]);
+    for child in children {
+        image.extend_from_slice(child.key);
+    }
+    image.push(EMPTY[HEAD]);
+    listpack::finish(&mut image[listpack..], Some(children.len() * shape.stride));
+    image
+}
+
+#[cold]
+pub(super) fn damage(what: &'static str) -> Damage {
+    Damage { at: 0, what }
+}
+
+#[cold]
+pub(super) fn beyond() -> Damage {
+    damage("a position beyond the tree")
+}
