@@ -105,15 +105,39 @@ fn change_set(database: Database<'_>, random: &mut Random) {
     changed.unwrap();
 }
 
+/// One of ninety members, short ones or long ones.
+fn member_name(random: &mut Random, is_long: bool) -> Vec<u8> {
+    let len = random.below(3) as usize * if is_long { 60 } else { 10 };
+    format!("m{}{}", random.below(30), "x".repeat(len)).into_bytes()
+}
+
+/// Fills a hash, a set and a sorted set so that they are large ones.
+pub fn fill_collections(database: Database<'_>, random: &mut Random) {
+    let value = vec![b'v'; 400];
+    let fields: Vec<_> = (0..12).map(|i| format!("f{i}").into_bytes()).collect();
+    let pairs: Vec<(&[u8], &[u8])> = fields.iter().map(|f| (&f[..], &value[..])).collect();
+    Hash::new(database, b"hash-0").set_many(&pairs).unwrap();
+    let members: Vec<_> = (1..10).map(|i| format!("{i:0500}")).collect();
+    let members: Vec<&[u8]> = members.iter().map(String::as_bytes).collect();
+    let set = Set::new(database, b"set-0").max_intset(6);
+    set.add_many(&members).unwrap();
+    let members: Vec<_> = (0..60)
+        .map(|i| (member_name(random, true), f64::from(i % 9)))
+        .collect();
+    let members: Vec<(&[u8], f64)> = members.iter().map(|(m, s)| (&m[..], *s)).collect();
+    let set = SortedSet::new(database, b"zset-0");
+    set.set_many(&members).unwrap();
+    for (key, kind) in [("hash-0", HASH), ("set-0", SET), ("zset-0", SORTED_SET)] {
+        assert_eq!(database.kind(key.as_bytes()).unwrap(), Some(kind.large()));
+    }
+}
+
 /// Changes some members of a sorted set.
 fn change_sorted_set(database: Database<'_>, random: &mut Random) {
     let key = format!("zset-{}", random.below(4)).into_bytes();
     let set = SortedSet::new(database, &key);
-    let longest = if random.below(2) == 0 { 30 } else { 100 };
-    let name = |random: &mut Random| {
-        let len = random.below(longest) as usize;
-        format!("m{}{}", random.below(30), "x".repeat(len)).into_bytes()
-    };
+    let is_long = random.below(2) == 0;
+    let name = |random: &mut Random| member_name(random, is_long);
     let score = |random: &mut Random| random.below(40) as f64 / 4.0;
     let member = name(random);
     match random.below(16) {
@@ -127,8 +151,9 @@ fn change_sorted_set(database: Database<'_>, random: &mut Random) {
         ),
         4..7 => drop(set.remove(&member).unwrap()),
         7 => drop(set.increment(&member, 0.1).unwrap()),
-        8 => {
-            let many: Vec<_> = (0..30).map(|_| (name(random), score(random))).collect();
+        // Some of the sets become large ones.
+        8..10 => {
+            let many: Vec<_> = (0..60).map(|_| (name(random), score(random))).collect();
             let many: Vec<(&[u8], f64)> = many.iter().map(|(m, s)| (&m[..], *s)).collect();
             set.set_many(&many).unwrap();
         }

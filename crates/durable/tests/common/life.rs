@@ -13,7 +13,7 @@ use mneme_sys::medium::{
 };
 use mneme_testkit::Random;
 
-use super::collections::{change_collection, held};
+use super::collections::{change_collection, fill_collections, held};
 
 /// Databases that a life uses.
 const DATABASES: usize = 3;
@@ -196,6 +196,22 @@ impl Life {
                 .put_kind(&key, &value, kind, Expiry::Never)
                 .unwrap(),
         }
+        self.note();
+    }
+
+    /// Large values of every type, which later changes meet.
+    pub fn fill(&mut self) {
+        let Self { store, random, .. } = self;
+        let database = store.as_ref().unwrap().database(0).unwrap();
+        fill_collections(database, random);
+        self.note();
+    }
+
+    /// A random change of a hash, a set or a sorted set of the first database.
+    pub fn change_collection(&mut self) {
+        let Self { store, random, .. } = self;
+        let database = store.as_ref().unwrap().database(0).unwrap();
+        change_collection(database, random);
         self.note();
     }
 

@@ -342,8 +342,13 @@ pub fn drawn_survive(mode: DurabilityMode, seconds: u64, least: usize) {
     let (mut lives, mut states, mut opened) = (0, 0, 0);
     loop {
         let mut life = Life::new(mode, random.next());
+        let is_filled = random.below(2) == 0;
+        if is_filled {
+            life.fill();
+        }
         for _ in 0..12 + random.below(30) {
             match life.random.below(12) {
+                8 | 9 if is_filled => life.change_collection(),
                 0 => life.reopen(),
                 1 | 2 => life.sync(),
                 3 => life.stepped().step(),

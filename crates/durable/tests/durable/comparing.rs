@@ -9,6 +9,7 @@ use mneme_sys::ManualClock;
 use mneme_sys::fault::{Action, arm};
 use mneme_testkit::{Random, TestDir};
 
+use crate::collections::fill_collections;
 use crate::{BOTH, builder, change, journals, open, options};
 
 /// What the files hold is compared with what the store holds, and a difference is found.
@@ -19,7 +20,9 @@ fn files_are_compared_with_the_store() {
         let clock = Arc::new(ManualClock::new(0, 1000));
         let options = options(&dir).mode(mode).clock(clock.clone());
         let store = options.open_private(builder()).unwrap();
-        change(&store, &mut Random::new(21), 1000);
+        let mut random = Random::new(21);
+        fill_collections(store.database(0).unwrap(), &mut random);
+        change(&store, &mut random, 1000);
         store.put_until(b"old", b"value", Expiry::At(5000)).unwrap();
         let compare = || store.durability().compare_files();
         assert_eq!(compare().unwrap(), store.records());
