@@ -590,7 +590,7 @@ impl<'i> CountedTree<'i> {
             }
             CountedNode::Branch(_) if level == MAX_LEVELS => Err(endless().into()),
             CountedNode::Branch(branch) => {
-                let mut count = 0;
+                let mut count = 0u64;
                 for (index, child) in branch.children()?.into_iter().enumerate() {
                     if shape.has_keys && index > 0 {
                         check.next(branch.key_element(index)?.values(), true)?;
