@@ -68,7 +68,8 @@ impl<'s, 'k> SortedSet<'s, 'k> {
     }
 
     /// Calls `visit` with the set as it is at one instant; `None`: the key is not there. It may run
-    /// again: the last run counts.
+    /// again: the last run counts. A run that others overtake may see parts of different
+    /// instants, so `visit` returns what contradicts itself, and does not panic.
     ///
     /// # Errors
     /// Those of [`LogStore::get`]: the key holds a value of another kind, for one; those that

@@ -439,7 +439,8 @@ impl LogStore {
     /// and for the repair after a killed participant: all or nothing.
     ///
     /// If another thread changes a key that `body` has read before the transaction commits, `body`
-    /// runs again. So it must have no effect but those on the transaction. It holds a pin
+    /// runs again. So it must have no effect but those on the transaction, and not panic at values
+    /// that were never there together: a run that is overtaken may see such. It holds a pin
     /// meanwhile, so keep it short. An error that it returns ends the transaction without effect.
     /// After 16 such conflicts the buckets of the keys that it used before are locked while it
     /// runs, so that it commits in the end. Writers of those keys wait meanwhile.
