@@ -288,7 +288,7 @@ impl Stopper {
     /// Reads the TLS files again, for new connections. If a file cannot be read, nothing changes,
     /// and the error is logged.
     pub fn reload(&self) {
-        self.tell(|shared| configure::reload_tls(shared));
+        self.tell(configure::reload_tls);
     }
 
     /// Duplicated handles of the listening sockets; none if the server has ended.
