@@ -451,6 +451,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "a tree of 20,000 frames takes a minute")]
     fn a_run_over_many_words_is_found_whole() {
         let mut owned = Owned::new(20_000);
         owned.mark(77..15_003, true);

@@ -136,6 +136,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "safe code")]
     fn the_smallest_limit_of_a_processs_groups_counts() {
         let own = ("proc/self/cgroup", "0::/system.slice/mneme.service\n");
         let (above, service, other) = (

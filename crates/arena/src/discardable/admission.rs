@@ -63,6 +63,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "safe code that takes a minute")]
     fn a_full_cache_accepts_keys_missed_twice_and_forgets_others() {
         let admission = RecentMisses::default();
         let admits = |number: u64| admission.admits(hash(number), 1000);

@@ -677,6 +677,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "plain arithmetic that takes a minute")]
     fn ranges_set_exactly_their_bits() {
         for (first, units) in [(0, 1), (63, 2), (5, 59), (5, 60), (64, 64), (1, 300)] {
             let mut map = [0u64; MAP_WORDS];

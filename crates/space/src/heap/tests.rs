@@ -696,7 +696,7 @@ fn deaths_against_model(seed: u64, max: usize, size: fn(&mut Dice) -> usize, ste
 
 #[test]
 fn a_heap_is_repaired_after_a_death_at_any_store() {
-    let (seeds, steps) = if cfg!(miri) { (1, 20) } else { (40, 400) };
+    let (seeds, steps) = if cfg!(miri) { (1, 8) } else { (40, 400) };
     let mut died = 0;
     for seed in 1..=seeds {
         died += deaths_against_model(seed * 0x9e37_79b9, 16 * MIB, short, steps);

@@ -133,6 +133,7 @@ fn the_assembly_copy_conforms() {
 
 /// The public functions are one of the two implementations, and work across a page border.
 #[test]
+#[cfg_attr(miri, ignore = "Miri chooses the portable one")]
 fn the_chosen_copy_conforms() {
     copies_exactly_the_range(super::load, super::store);
 }
