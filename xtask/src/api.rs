@@ -9,10 +9,9 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::files;
-use crate::steps::{Outcome, failed, run};
+use crate::steps::{self, Outcome, failed, run};
 use crate::workspace::{Package, Workspace};
 
 /// cargo runs this as rustdoc.
@@ -108,7 +107,7 @@ fn document(workspace: &Workspace) -> Outcome<PathBuf> {
     let executable = fs::set_permissions(&rustdoc, Permissions::from_mode(0o755));
     executable.map_err(failed("make executable", &rustdoc))?;
 
-    let mut cargo = Command::new("cargo");
+    let mut cargo = steps::cargo();
     cargo.args(["doc", "--quiet", "--no-deps"]);
     for package in workspace.published() {
         cargo.args(["--package", &package.name]);

@@ -5,11 +5,11 @@
 //! command selects: to select one package alone would build most of its dependencies again.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::steps::printed;
+use crate::steps::{self, printed};
 use crate::workspace::{Package, Workspace};
 
 /// A target that has been built.
@@ -70,7 +70,7 @@ pub fn test_of<'a>(built: &'a [Artifact], package: &Package, name: &str) -> Opti
 /// # Errors
 /// In words, when cargo cannot be run or the build fails.
 pub fn build(workspace: &Workspace, arguments: &[&str]) -> Result<Vec<Artifact>, String> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = steps::cargo();
     cargo.args(arguments).current_dir(&workspace.root);
     cargo.args(["--message-format", "json-render-diagnostics"]);
     println!("$ cargo {}", arguments.join(" "));

@@ -129,7 +129,8 @@ fn test(workspace: &Workspace, checks: &Path) -> Outcome {
         let program = program.ok_or_else(|| format!("no test `{name}` was built"))?;
         let mut command = Command::new(program);
         command.current_dir(&package.directory);
-        command.env("CC", compiler("")).env("CXX", compiler("++"));
+        command.env("MNEME_C_CHECK_CLANG", compiler(""));
+        command.env("MNEME_C_CHECK_CLANGXX", compiler("++"));
         command.env("MNEME_C_CHECK", checks);
         run(&mut command)
     }))

@@ -9,7 +9,9 @@ use crate::proof::{Item, Proof};
 use crate::prose;
 use crate::python;
 use crate::redis_suite;
-use crate::steps::{Outcome, Steps, all, run, run_side_by_side, run_together, skipped, succeeds};
+use crate::steps::{
+    self, Outcome, Steps, all, run, run_side_by_side, run_together, skipped, succeeds,
+};
 use crate::workspace::Workspace;
 use clap::builder::PossibleValuesParser;
 use std::process::Command;
@@ -93,7 +95,7 @@ pub fn run_all(workspace: &Workspace, options: &Options) -> Outcome {
 
 /// A cargo command in the workspace's root.
 fn cargo(workspace: &Workspace, arguments: &[&str]) -> Command {
-    let mut command = Command::new("cargo");
+    let mut command = steps::cargo();
     command.args(arguments).current_dir(&workspace.root);
     command
 }
@@ -106,6 +108,7 @@ fn nightly(workspace: &Workspace, arguments: &[&str]) -> Command {
     for variable in ["RUSTUP_TOOLCHAIN", "CARGO", "RUSTC", "RUSTDOC"] {
         command.env_remove(variable);
     }
+    steps::forget_package(&mut command);
     command
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::files::copy;
-use crate::steps::{Outcome, run, skipped, succeeds};
+use crate::steps::{self, Outcome, run, skipped, succeeds};
 use crate::workspace::Workspace;
 
 /// Bytes that the image may have.
@@ -25,7 +25,7 @@ pub fn lay_out(workspace: &Workspace) -> Outcome<PathBuf> {
     if !workspace.has_target(&target) {
         return skipped(format!("`rustup target add {target}` first"));
     }
-    let mut cargo = Command::new("cargo");
+    let mut cargo = steps::cargo();
     cargo.args(["build", "--release", "--package", "mneme"]);
     cargo.args(["--target", &target]);
     run(cargo.current_dir(&workspace.root))?;

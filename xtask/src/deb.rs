@@ -11,7 +11,7 @@ use std::process::Command;
 
 use crate::files::write;
 use crate::install_c;
-use crate::steps::{Outcome, failed, printed, run, skipped, succeeds};
+use crate::steps::{self, Outcome, failed, printed, run, skipped, succeeds};
 use crate::workspace::Workspace;
 
 /// Where the files are that no build leaves: pages, completions, libraries.
@@ -35,7 +35,7 @@ pub struct Packages {
 /// # Errors
 /// In words, what failed or is absent.
 pub fn build(workspace: &Workspace) -> Outcome<Packages> {
-    if !succeeds(Command::new("cargo").args(["deb", "--version"])) {
+    if !succeeds(steps::cargo().args(["deb", "--version"])) {
         return skipped("there is no cargo-deb; `cargo install --locked cargo-deb`");
     }
     prepare(workspace)?;
@@ -76,7 +76,7 @@ fn prepare(workspace: &Workspace) -> Outcome {
 
 /// Packs what has been built into a directory; the package.
 fn pack(workspace: &Workspace, of: &[&str], revision: u32, to: &Path) -> Outcome<PathBuf> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = steps::cargo();
     cargo
         .args(["deb", "--no-build", "--strip", "--quiet"])
         .args(of);

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::server::Server;
-use crate::steps::{Outcome, failed, printed, succeed};
+use crate::steps::{self, Outcome, failed, printed, succeed};
 use crate::workspace::Workspace;
 
 const MODULE: &str = "github.com/pingcap/go-ycsb";
@@ -48,7 +48,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let server = match &options.server {
         Some(server) => server.clone(),
         None => {
-            let mut cargo = Command::new("cargo");
+            let mut cargo = steps::cargo();
             cargo.args(["build", "--release", "--package", "mneme"]);
             succeed(cargo.current_dir(&workspace.root))?;
             target.join("release/mneme")

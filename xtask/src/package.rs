@@ -7,7 +7,7 @@
 
 use std::process::Command;
 
-use crate::steps::{Outcome, run};
+use crate::steps::{self, Outcome, run};
 use crate::workspace::{Package, Workspace};
 
 /// Files that lie beside the manifest of a published crate.
@@ -49,7 +49,7 @@ pub fn verify(workspace: &Workspace) -> Outcome {
 }
 
 fn pack(workspace: &Workspace) -> Command {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = steps::cargo();
     cargo.args(["package", "--quiet", "--allow-dirty"]);
     for package in workspace.published() {
         cargo.args(["--package", &package.name]);

@@ -9,6 +9,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::steps;
+
 /// One item of a list: its code spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
@@ -96,7 +98,7 @@ impl Item {
     /// The command for an item with a cfg: `cargo test` in the package, with the item's arguments.
     pub fn test(&self, root: &Path) -> Command {
         let (cfg, arguments) = (&self.arguments[0], &self.arguments[1]);
-        let mut command = Command::new("cargo");
+        let mut command = steps::cargo();
         command
             .current_dir(root)
             .args(["test", "-p", &self.package]);

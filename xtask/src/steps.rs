@@ -234,6 +234,26 @@ pub fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
+/// A command of cargo.
+pub fn cargo() -> Command {
+    let mut command = Command::new("cargo");
+    forget_package(&mut command);
+    command
+}
+
+/// Removes from a command's environment what `cargo run` says to a program about its package. Build
+/// scripts of dependencies read these variables too: cargo runs them again when they change, and
+/// compiles all that depends on them again.
+pub fn forget_package(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let is_of_package =
+            |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        if name.to_str().is_some_and(is_of_package) {
+            command.env_remove(name);
+        }
+    }
+}
+
 fn shown(command: &Command) -> String {
     let variables = command
         .get_envs()

@@ -1,6 +1,6 @@
 //! What the workspace consists of, as `cargo metadata` tells it.
 
-use crate::steps::printed;
+use crate::steps::{self, printed};
 use serde_json::Value;
 use std::env;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ impl Workspace {
             .parent()
             .ok_or("xtask has no parent directory")?
             .to_path_buf();
-        let mut cargo = Command::new("cargo");
+        let mut cargo = steps::cargo();
         cargo.args(["metadata", "--no-deps", "--format-version", "1"]);
         let metadata: Value = serde_json::from_str(&printed(cargo.current_dir(&root))?)
             .map_err(|error| format!("cargo metadata is not JSON: {error}"))?;

@@ -22,9 +22,13 @@ pub fn home() -> &'static Path {
 
 /// The C compiler, or for `++` that of C++; `None`, with a word about it, if there is none.
 pub fn compiler(plus: &str) -> Option<String> {
-    let (variable, usual) = match plus {
-        "" => ("CC", "cc"),
-        _ => ("CXX", "c++"),
+    // The checks' compiler has variables of its own: build scripts read `CC`, too, and cargo builds
+    // everything again when it changes.
+    let (variable, usual) = match (plus, checks()) {
+        ("", None) => ("CC", "cc"),
+        (_, None) => ("CXX", "c++"),
+        ("", Some(_)) => ("MNEME_C_CHECK_CLANG", "clang"),
+        (_, Some(_)) => ("MNEME_C_CHECK_CLANGXX", "clang++"),
     };
     let name = std::env::var(variable).unwrap_or(usual.to_owned());
     let found = Command::new(&name)
@@ -52,6 +56,14 @@ fn built() -> &'static [PathBuf] {
         let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
         let mut build = Command::new(cargo);
         build.args(["build", "--lib", "--bin", "mneme"]);
+        // Not the build's own environment: with it, cargo would build again what build scripts have
+        // built that read these.
+        for (name, _) in std::env::vars_os() {
+            let says = |begin: &str| name.to_string_lossy().starts_with(begin);
+            if says("CARGO_PKG_") || says("CARGO_MANIFEST_") {
+                build.env_remove(name);
+            }
+        }
         // With a test and all packages selected, dependencies are built with the features they have
         // in `cargo test --workspace`, so that its build is reused.
         build.args(["--workspace", "--test", "header"]);
