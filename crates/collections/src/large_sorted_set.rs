@@ -99,6 +99,14 @@ impl<'r> LargeSortedSet<'r> {
         self.leaves.finish()
     }
 
+    /// As [`finish`](Self::finish), after a change that has failed halfway.
+    ///
+    /// # Errors
+    /// There is no space.
+    pub(crate) fn finish_failed(self) -> Result<(), CollectionError> {
+        self.leaves.finish_failed()
+    }
+
     /// Borrows the set, to be read: what a change of the borrowed one does to the anchor is lost.
     pub(crate) fn reborrow(&mut self) -> LargeSortedSet<'_> {
         LargeSortedSet {

@@ -210,6 +210,16 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(self.records.set_anchor(self.id, anchor)?)
     }
 
+    /// As [`finish`](Self::finish), after a change that has failed halfway: a transaction that goes
+    /// on all the same leaves a sound value. One without elements stays.
+    ///
+    /// # Errors
+    /// There is no space.
+    pub(crate) fn finish_failed(mut self) -> Result<(), CollectionError> {
+        self.says = false;
+        self.finish()
+    }
+
     /// Its elements. O(1).
     #[must_use]
     pub fn count(&self) -> u64 {

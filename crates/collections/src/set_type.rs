@@ -65,7 +65,15 @@ impl CollectionType for SetType {
         change: impl FnOnce(&mut SetChange<'_>) -> Result<(R, bool), E>,
     ) -> Result<(R, LargeEdit), E> {
         let mut set = SetChange::new(Form::Large(large));
-        let (result, is_changed) = change(&mut set)?;
+        let (result, is_changed) = match change(&mut set) {
+            Ok(changed) => changed,
+            Err(error) => {
+                if let Form::Large(large) = set.form {
+                    large.finish_failed()?;
+                }
+                return Err(error);
+            }
+        };
         let edit = match set.form {
             Form::Large(large) if is_changed => {
                 let edit = match large.count() {

@@ -72,7 +72,15 @@ impl CollectionType for SortedSetType {
         change: impl FnOnce(&mut SortedSetChange<'_>) -> Result<(R, bool), E>,
     ) -> Result<(R, LargeEdit), E> {
         let mut set = SortedSetChange::new(ChangedForm::Large(large));
-        let (result, is_changed) = change(&mut set)?;
+        let (result, is_changed) = match change(&mut set) {
+            Ok(changed) => changed,
+            Err(error) => {
+                if let ChangedForm::Large(large) = set.form {
+                    large.finish_failed()?;
+                }
+                return Err(error);
+            }
+        };
         let edit = match set.form {
             ChangedForm::Large(large) if is_changed => {
                 let edit = match large.count() {

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use mneme_collections::{
-    CollectionError, LARGE_SET, PackedSet, SET, Set, SetEdit, SetType, apply, check_while, is_same,
-    listpack, look_at_large,
+    CollectionError, LARGE_SET, PackedSet, SET, Set, SetEdit, SetType, apply, check_while, edit,
+    is_same, listpack, look_at_large,
 };
 use mneme_log::{Expiry, LogStore, UpdatePolicy};
 use proptest::collection::vec;
@@ -408,4 +408,37 @@ fn a_large_set_is_read_as_a_whole_however_often_it_is_changed() {
     assert!(members.iter().all(|member| seen.contains(member)));
     assert!(runs <= 3, "{runs} attempts");
     assert_eq!(set.len().unwrap(), members.len() + runs);
+}
+
+/// In a transaction that goes on after the error.
+#[test]
+fn a_change_of_a_large_set_that_fails_halfway_leaves_a_sound_one() {
+    let store = store(UpdatePolicy::Append);
+    let set = Set::of(&store, b"set").unwrap();
+    let members: Vec<Bytes> = (0..600).map(|i| format!("{i}-").into_bytes()).collect();
+    set.add_many(&slices(&members)).unwrap();
+    let long = vec![b'm'; 70_000];
+    for removes_all in [false, true] {
+        store
+            .transaction(|t| {
+                let changed = edit::<SetType, (), CollectionError>(t, (0, b"set"), (), |set| {
+                    set.add(b"new")?;
+                    if removes_all {
+                        let members = set.members()?;
+                        set.remove_many(&slices(&members))?;
+                    }
+                    set.add(&long)?;
+                    Ok(((), true))
+                });
+                assert!(changed.is_err());
+                t.put(b"other", b"1").map_err(CollectionError::from)
+            })
+            .unwrap();
+        assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
+        assert!(store.check().unwrap().is_sound());
+        assert_eq!(set.len().unwrap(), if removes_all { 0 } else { 601 });
+    }
+    assert!(set.add(b"new").unwrap());
+    assert!(set.remove(b"new").unwrap());
+    assert!(!store.contains(b"set").unwrap());
 }

@@ -7,7 +7,7 @@ use std::ops::Bound;
 
 use mneme_collections::{
     CollectionError, EditError, Hash, LARGE_SORTED_SET, SORTED_SET, SortedRange, SortedSet,
-    SortedSetEdit, SortedSetLimits, SortedSetType, check_while, look_at_large, put,
+    SortedSetEdit, SortedSetLimits, SortedSetType, check_while, edit, look_at_large, put,
 };
 use mneme_log::{Expiry, LogStore, Transaction, UpdatePolicy, collection_of};
 use proptest::collection::vec;
@@ -270,6 +270,40 @@ fn a_large_sorted_set_that_its_own_transaction_removes_or_replaces_is_freed() {
     assert!(store.remove(b"set").unwrap());
     store.sweep_collections().unwrap();
     assert_eq!(store.check().unwrap().inner_records, 0);
+}
+
+/// In a transaction that goes on after the error.
+#[test]
+fn a_change_of_a_large_sorted_set_that_fails_halfway_leaves_a_sound_one() {
+    let store = store(UpdatePolicy::Append);
+    store.transaction(|t| put_large(t, b"set")).unwrap();
+    for removes_all in [false, true] {
+        let changed = |t: &mut Transaction<'_>| {
+            edit::<SortedSetType, (), CollectionError>(t, (0, b"set"), (), |set| {
+                set.set(b"new", 1.0)?;
+                if removes_all {
+                    set.remove_positions(0..u64::MAX)?;
+                }
+                set.set(b"another", f64::NAN)?;
+                Ok(((), true))
+            })
+        };
+        store
+            .transaction(|t| {
+                assert!(changed(t).is_err());
+                t.put(b"other", b"1").map_err(CollectionError::from)
+            })
+            .unwrap();
+        assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
+        assert!(store.check().unwrap().is_sound());
+        let set = SortedSet::of(&store, b"set").unwrap();
+        let len = if removes_all { 0 } else { 601 };
+        assert_eq!(set.len().unwrap(), len);
+    }
+    let set = SortedSet::of(&store, b"set").unwrap();
+    assert!(set.set(b"new", 1.0).unwrap());
+    assert!(set.remove(b"new").unwrap());
+    assert!(!store.contains(b"set").unwrap());
 }
 
 /// One that leads to nothing, and one that leads to itself.
