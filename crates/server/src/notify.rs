@@ -18,6 +18,10 @@ pub(crate) enum EventClass {
     Set = 1 << 5,
     Hash = 1 << 6,
     SortedSet = 1 << 7,
+    /// A key that was removed because it had expired.
+    Expired = 1 << 8,
+    /// A key that was removed to free memory.
+    Evicted = 1 << 9,
     /// A key that was looked up and is absent.
     KeyMiss = 1 << 11,
     /// A key that was absent.
@@ -37,8 +41,8 @@ const LETTERS: [(char, u32); 14] = [
     ('s', EventClass::Set as u32),
     ('h', EventClass::Hash as u32),
     ('z', EventClass::SortedSet as u32),
-    ('x', 1 << 8),
-    ('e', 1 << 9),
+    ('x', EventClass::Expired as u32),
+    ('e', EventClass::Evicted as u32),
     ('t', 1 << 10),
     ('d', 1 << 13),
     ('n', EventClass::New as u32),
@@ -83,6 +87,11 @@ pub(crate) struct KeyEvent {
 }
 
 impl KeyEvent {
+    /// Whether there is a channel for any event, whatever its class.
+    pub fn are_reported(flags: u32) -> bool {
+        flags & (KEYSPACE | KEYEVENT) != 0
+    }
+
     /// Calls `publish` with the channels and the messages that report it.
     pub fn report(&self, flags: u32, mut publish: impl FnMut(&[u8], &[u8])) {
         let Self {
@@ -138,7 +147,7 @@ impl<'a> EventNotes<'a> {
     /// With these flags, unless nothing is reported.
     #[inline]
     pub fn new(flags: u32, noted: &'a NotedEvents) -> Option<Self> {
-        (flags & (KEYSPACE | KEYEVENT) != 0).then_some(Self { flags, noted })
+        KeyEvent::are_reported(flags).then_some(Self { flags, noted })
     }
 
     /// Whether events of this class are reported.

@@ -23,6 +23,7 @@ use crate::eviction_policy;
 use crate::exclusive::Sections;
 use crate::fill_policy;
 use crate::gate::{AwaitsGate, ReplyGate};
+use crate::key_events::KeyEventListener;
 use crate::listen::{Accepted, Bound, Listener, Listeners};
 use crate::loading::Loading;
 use crate::local_changes::LocalListener;
@@ -105,6 +106,8 @@ pub(crate) struct Shared {
     pub background: Background,
     /// The changes that local programs have made.
     pub local_changes: LocalListener,
+    /// Listens for events of keys that no command is the cause of.
+    pub key_events: KeyEventListener,
     /// The address that serves metrics, and the waker of the thread that serves them.
     pub metrics: OnceLock<(SocketAddr, Waker)>,
     /// The progress of loading the store.
@@ -265,6 +268,7 @@ impl Shared {
                 ..Baseline::default()
             }),
             local_changes: LocalListener::default(),
+            key_events: KeyEventListener::default(),
         }
     }
 
@@ -652,6 +656,7 @@ impl Shared {
         // SYNC: pairs with the Acquire load in `stopping`.
         self.stopping.store(true, Ordering::Release);
         self.store.wake_listeners();
+        self.key_events.wake();
         self.purge.end();
         self.saver.end();
         if let Some(durability) = self.store.durability() {

@@ -54,11 +54,16 @@ impl Queue {
     /// The keys that the commands name, each with its database, if they change anything: what is
     /// to be locked so that they are carried out once. `database` is the one selected. A key that
     /// its place among the arguments does not tell is left out.
-    pub fn keys(&self, mut database: usize) -> Vec<(usize, &[u8])> {
-        let mut keys = Vec::new();
-        if !self.may_change_data() {
-            return keys;
+    pub fn keys(&self, database: usize) -> Vec<(usize, &[u8])> {
+        match self.may_change_data() {
+            true => self.named_keys(database),
+            false => Vec::new(),
         }
+    }
+
+    /// The keys that the commands name, each with its database.
+    pub fn named_keys(&self, mut database: usize) -> Vec<(usize, &[u8])> {
+        let mut keys = Vec::new();
         for queued in &self.commands {
             let args = queued.args();
             if queued.command.name == "select" {

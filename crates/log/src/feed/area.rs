@@ -23,13 +23,13 @@
 use std::ptr::NonNull;
 use std::slice::Iter;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use mneme_sync::{Interest, Participants, RobustLock, Slot, SlotId};
 
 use super::ahead::Group;
 use super::bell::FeedBell;
-use super::item::Item;
+use super::item::{Item, RemovalCause};
 use super::ring::{Author, FeedRing, HEADER_BYTES, Reserved, RingRefused, State};
 use crate::error::{Corrupt, OpenError, WriteError};
 use crate::region::layout::{
@@ -81,6 +81,8 @@ pub(crate) struct FeedArea {
     rests: AtomicBool,
     /// Swaps of databases by this opening.
     own_swaps: AtomicU64,
+    /// Listeners of this opening that hear of its own removals.
+    hearing: AtomicUsize,
     /// How far space was freed when a change found none in spite of all its tries. While it is so,
     /// a thread stands still, and others try once.
     stuck: AtomicU64,
@@ -128,6 +130,7 @@ impl FeedArea {
             enters: AtomicBool::new(true),
             rests: AtomicBool::new(false),
             own_swaps: AtomicU64::new(0),
+            hearing: AtomicUsize::new(0),
             // No position.
             stuck: AtomicU64::new(1),
             _mem: mem.clone(),
@@ -250,6 +253,45 @@ impl FeedArea {
         self.participants.is_watched_by_others(Interest::Changes)
     }
 
+    /// Counts a listener of this opening that hears of its own removals from now on, or no longer.
+    pub fn hear_removals(&self, hears: bool) {
+        // SYNC: pairs with the load in `are_removals_reported`, by the barrier with which the
+        // listener looks for changes that are under way.
+        match hears {
+            true => self.hearing.fetch_add(1, Relaxed),
+            false => self.hearing.fetch_sub(1, Relaxed),
+        };
+    }
+
+    /// Whether what this opening removes by itself is to be entered for its own listeners. The
+    /// caller has announced the change, and asked for [others](Self::is_followed).
+    pub fn are_removals_reported(&self) -> bool {
+        self.hearing.load(Relaxed) != 0
+    }
+
+    /// The number that an entry has in place of this opening's if it is for its own listeners, too.
+    /// With more than 64 openings it may be another's number: what that one removes by itself is
+    /// then reported to those alone that hear of this.
+    pub fn own_removals(&self) -> u16 {
+        let own = self.participants.process_number();
+        own.wrapping_add(FEED_OPENINGS as u16)
+    }
+
+    /// The author of an entry of these items.
+    fn author_of(&self, slot: &Slot<'_>, items: &[Item<'_>]) -> Author {
+        match items {
+            [Item::Remove { cause, .. }]
+                if *cause != RemovalCause::Asked && self.are_removals_reported() =>
+            {
+                Author {
+                    process: self.own_removals(),
+                    ..self.author(slot)
+                }
+            }
+            _ => self.author(slot),
+        }
+    }
+
     pub(super) fn author(&self, slot: &Slot<'_>) -> Author {
         Author {
             slot: slot.id(),
@@ -284,7 +326,7 @@ impl FeedArea {
         if bytes > MAX_ENTRY {
             return self.enter_sent(slot).map(Some);
         }
-        let reserved = self.ring().reserve(self.author(slot), bytes);
+        let reserved = self.ring().reserve(self.author_of(slot, items), bytes);
         let entry = reserved.map_err(|refused| self.refused(refused))?;
         self.note_last(entry);
         self.fill(entry, items.iter().copied());
@@ -294,6 +336,7 @@ impl FeedArea {
 
     /// As [`enter`](Self::enter), for followers that may lose entries.
     fn enter_abridged(&self, slot: &Slot<'_>, items: &[Item<'_>]) -> Option<Reserved> {
+        let author = self.author_of(slot, items);
         let items = items.iter().map(|item| item.abridged());
         let bytes = HEADER_BYTES + items.clone().map(|item| item.encoded_len()).sum::<usize>();
         let ring = self.ring();
@@ -304,7 +347,7 @@ impl FeedArea {
         };
         let entry = loop {
             if bytes <= MAX_ENTRY
-                && let Ok(entry) = ring.reserve(self.author(slot), bytes)
+                && let Ok(entry) = ring.reserve(author, bytes)
             {
                 break entry;
             }
@@ -337,10 +380,15 @@ impl FeedArea {
 
     /// Notes for followers where this opening's last entry ends. The entry is not complete.
     fn note_last(&self, entry: Reserved) {
+        let own = self.participants.process_number();
         if self.has_other_followers() {
             // SYNC: followers load it once it was overwritten, which orders it.
-            let last = self.last_of(self.participants.process_number());
-            last.fetch_max(entry.end(), Relaxed);
+            self.last_of(own).fetch_max(entry.end(), Relaxed);
+        }
+        if entry.is_of(self.own_removals()) {
+            // SYNC: as above. For followers of this opening, it is as if another had entered it.
+            self.last_of(own.wrapping_add(1))
+                .fetch_max(entry.end(), Relaxed);
         }
     }
 
@@ -382,6 +430,14 @@ impl FeedArea {
     fn ring_for_others(&self) {
         if self.has_other_followers() {
             self.bell.ring();
+        }
+    }
+
+    /// Those of an entry that is complete look again.
+    fn ring_for_followers(&self, entry: Reserved) {
+        match entry.is_of(self.own_removals()) {
+            true => self.bell.ring(),
+            false => self.ring_for_others(),
         }
     }
 
@@ -437,7 +493,7 @@ impl FeedArea {
     #[inline(never)]
     pub fn complete(&self, entry: Reserved) {
         self.ring().complete(entry, State::Whole);
-        self.ring_for_others();
+        self.ring_for_followers(entry);
     }
 
     /// Step *completed*: the change has not happened.
@@ -445,7 +501,7 @@ impl FeedArea {
     #[inline(never)]
     pub fn void(&self, entry: Reserved) {
         self.ring().complete(entry, State::Void);
-        self.ring_for_others();
+        self.ring_for_followers(entry);
     }
 
     pub fn refused(&self, refused: RingRefused) -> WriteError {

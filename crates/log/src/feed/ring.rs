@@ -165,6 +165,11 @@ impl Reserved {
     pub fn end(self) -> u64 {
         self.at.wrapping_add(self.header.stride())
     }
+
+    /// Whether the opening with this number makes it.
+    pub fn is_of(self, process: u16) -> bool {
+        self.header.is_of(process)
+    }
 }
 
 /// Why no entry was reserved, or none could be drained.

@@ -40,6 +40,20 @@ impl Records {
         }
     }
 
+    /// As [`enter_change`](Self::enter_change), for a removal that nobody has asked for: listeners
+    /// of this opening may hear of it, too.
+    #[inline(always)]
+    pub(crate) fn enter_own_removal<'i>(
+        &self,
+        slot: &Slot<'_>,
+        item: impl FnOnce() -> Result<Item<'i>, Corrupt>,
+    ) -> Result<Option<Reserved>, WriteError> {
+        match self.feed.is_followed() || self.feed.are_removals_reported() {
+            false => Ok(None),
+            true => self.feed.enter(slot, &[item()?]),
+        }
+    }
+
     /// As [`enter_change`](Self::enter_change), for an operation that has announced itself and
     /// holds an unchanged home: both end if nothing can be entered.
     #[inline(always)]

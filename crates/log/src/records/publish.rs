@@ -431,6 +431,9 @@ impl Records {
             true => RemovalCause::Asked,
         };
         let entered = match change.says {
+            None if change.new.is_none() && cause != RemovalCause::Asked => {
+                self.enter_own_removal(slot, || self.item_of(id, &{ *change }, cause))
+            }
             None => self.enter_change(slot, || self.item_of(id, &{ *change }, cause)),
             Some(elements) => self.enter_elements(slot, id, change.key, elements),
         };

@@ -284,6 +284,17 @@ macro_rules! operations {
                 db.store.with_feed(|| db.store.remove(db.number, key))
             }
 
+            /// Removes `key` if it has expired, for those that are to hear of it
+            /// ([`ChangeListener`](crate::ChangeListener)): for all others it is absent anyway.
+            /// Returns whether it had.
+            ///
+            /// # Errors
+            /// As for `remove`.
+            pub fn remove_if_expired(&$self, key: &[u8]) -> Result<bool, WriteError> {
+                let db = $db;
+                db.store.remove_if_expired(db.number, key)
+            }
+
             /// Removes each key. Returns how many were there.
             ///
             /// # Errors

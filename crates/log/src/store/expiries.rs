@@ -13,7 +13,7 @@ use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::records::change_set::Counted;
 use crate::records::expiry::{Before, Expiry, RecordLife, Stored};
-use crate::records::publish::Expect;
+use crate::records::publish::{Expect, KeyChange};
 use crate::region::kind::ValueKind;
 use crate::region::mem::Loc;
 use crate::region::record::{EXPIRY_AT, MAX_KEY};
@@ -57,6 +57,31 @@ impl Store {
                 _ => Decision::Keep,
             }
         })
+    }
+
+    /// Removes `key` if it has expired. Returns whether it had.
+    pub(crate) fn remove_if_expired(&self, database: u8, key: &[u8]) -> Result<bool, WriteError> {
+        let slot = self.writer()?;
+        if key.len() > MAX_KEY {
+            return Ok(false);
+        }
+        let (_pin, space) = self.enter(&slot, database)?;
+        let Some(root) = self.root(space)? else {
+            return Ok(false);
+        };
+        let place = self.place(key);
+        let segment = self.mem.index_segment(root, place)?;
+        let seen = self.find(root, place, segment, key)?;
+        let expired = seen
+            .and_then(|(found, _)| found)
+            .filter(|found| self.is_expired(&found.record));
+        match expired {
+            Some(found) => {
+                let removal = KeyChange::removal(root, place, key);
+                self.remove_expired(&slot, removal, found.entry.loc())
+            }
+            None => Ok(false),
+        }
     }
 
     /// Sets the expiry where it lies. `None`: the record has no word for it.

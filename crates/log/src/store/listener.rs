@@ -28,8 +28,9 @@ const LONG: Duration = Duration::from_millis(100);
 /// [`LogStore::listen`](crate::LogStore::listen) on. No thread waits for it, wherever it stops or
 /// dies: what it has not received until it is overwritten is reported as lost.
 ///
-/// Changes by the listener's own opening, including its maintainer, are not reported. Those by
-/// another opening in the same process are. `Send`; dropping it ends the listening.
+/// Changes by the listener's own opening, including its maintainer, are not reported, unless it
+/// [hears](Self::hear_own_removals) of keys that expire or are evicted. Those by another opening in
+/// the same process are. `Send`; dropping it ends the listening.
 ///
 /// ```
 /// # use mneme_log::{LogStore, Notification, ChangeKind, control_bytes};
@@ -83,6 +84,8 @@ pub struct ChangeListener {
     owed: Announced,
     /// Whether a loss is to be reported.
     lost: bool,
+    /// Whether it hears of its opening's own removals.
+    hears_removals: bool,
     /// The position of an entry that is not complete, and since when.
     unfinished: Option<(u64, u64)>,
     /// The index of each database, by the entries so far.
@@ -178,6 +181,7 @@ impl ChangeListener {
             losses: 0,
             owed: Announced::default(),
             lost: true,
+            hears_removals: false,
             unfinished: None,
             roots: [0; DATABASES],
             own_swaps: 0,
@@ -196,6 +200,27 @@ impl ChangeListener {
     fn lose(&mut self) -> Result<(), SlotError> {
         self.lost = true;
         self.owed = self.store.participants.announced(&CHANGE_LANES)?;
+        Ok(())
+    }
+
+    /// Whether the listener receives also what its own opening removes from now on although nobody
+    /// has asked for it: keys that have [expired](ChangeKind::Expired) or are
+    /// [evicted](ChangeKind::Evicted). While none does, they cost as little as other changes that
+    /// nobody listens to. A [loss](Notification::Lost) marks the beginning.
+    ///
+    /// # Errors
+    /// [`SlotError::Barrier`], and it receives as much as before.
+    pub fn hear_own_removals(&mut self, hears: bool) -> Result<(), SlotError> {
+        if hears == self.hears_removals {
+            return Ok(());
+        }
+        self.store.feed.hear_removals(hears);
+        self.hears_removals = hears;
+        if hears && let Err(refused) = self.lose() {
+            self.store.feed.hear_removals(false);
+            self.hears_removals = false;
+            return Err(refused);
+        }
         Ok(())
     }
 
@@ -253,7 +278,8 @@ impl ChangeListener {
                     self.at = oldest;
                 }
                 ReadEntry::Complete(header) => {
-                    count += self.hand_out(&bytes, &mut receive);
+                    let is_own = !self.hears_removals && header.is_of(feed.own_removals());
+                    count += self.hand_out(&bytes, is_own, &mut receive);
                     self.at = self.at.wrapping_add(header.stride());
                 }
             }
@@ -323,8 +349,14 @@ impl ChangeListener {
         })
     }
 
-    /// Hands out what an entry says; how many changes that were.
-    fn hand_out(&mut self, bytes: &[u8], receive: &mut impl FnMut(Notification<'_>)) -> usize {
+    /// Hands out what an entry says; how many changes that were. If it `is_own`, removals that
+    /// nobody has asked for are the own opening's.
+    fn hand_out(
+        &mut self,
+        bytes: &[u8],
+        is_own: bool,
+        receive: &mut impl FnMut(Notification<'_>),
+    ) -> usize {
         let (mut count, mut edited) = (0, None);
         let mut long;
         for item in entries(self.at, bytes)
@@ -345,6 +377,9 @@ impl ChangeListener {
                         continue;
                     }
                     (root, ChangeKind::Stored(key))
+                }
+                Ok(Item::Remove { cause, .. }) if is_own && cause != RemovalCause::Asked => {
+                    continue;
                 }
                 Ok(Item::Touch { root, key }) => (root, ChangeKind::Stored(key)),
                 Ok(Item::Expire { root, key, .. }) => (root, ChangeKind::Retimed(key)),
@@ -458,6 +493,14 @@ impl ChangeListener {
             armed,
             limit,
         })
+    }
+}
+
+impl Drop for ChangeListener {
+    fn drop(&mut self) {
+        if self.hears_removals {
+            self.store.feed.hear_removals(false);
+        }
     }
 }
 

@@ -12,12 +12,16 @@ mod mirror;
 mod replayed;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use memory::{NOW, POLICIES, two, two_of};
 use mirror::{Mirror, Received};
-use mneme_log::{Decision, Evict, Expiry, LogStore, Part, Patch, UpdatePolicy, WriteError};
+use mneme_log::{
+    Decision, Evict, Expiry, LogStore, Notification, Part, Patch, UpdatePolicy, WriteError,
+};
+use mneme_sys::ManualClock;
 
 /// Fewer changes of short keys than the store holds for a listener.
 const CAPACITY: usize = 4096;
@@ -218,6 +222,71 @@ fn an_evicted_key_is_reported_as_evicted() {
     assert_eq!(ours.stats().evicted, evicted as u64);
     assert!(evicted > 0);
     mirror.shows_the_store("is_eviction");
+}
+
+/// What the listener's own opening removes by itself is received if it is asked for, in a store
+/// with a feed that is kept as well, and not otherwise.
+#[test]
+fn a_listener_that_asks_for_it_hears_of_what_its_own_opening_expires_and_evicts() {
+    for kept in [false, true] {
+        let clock = Arc::new(ManualClock::new(1_000, NOW));
+        let builder = LogStore::builder().capacity(64 << 20);
+        let builder = builder.change_feed(kept).clock(clock.clone());
+        let ours = builder.maintainer(false).open_private().unwrap();
+        let mut drainer = kept.then(|| ours.change_feed().unwrap());
+        let mut listener = ours.listen().unwrap();
+        let mut received = move |hears: bool| {
+            listener.hear_own_removals(hears).unwrap();
+            let mut received = Vec::new();
+            let receive = |report: Notification<'_>| received.push(Received::of(report));
+            listener.drain(100_000, receive).unwrap();
+            (received, listener.sleep().is_some())
+        };
+        let expire = |key: &[u8]| {
+            let soon = Expiry::At(ours.wall_ms() + 10);
+            ours.put_until(key, b"v", soon).unwrap();
+            clock.advance_ms(20);
+            assert!(ours.get(key).unwrap().is_none());
+        };
+        assert_eq!(names(&received(false).0), ["lost"]);
+        expire(b"silent");
+        assert_eq!(ours.remove_expired().unwrap(), 1);
+        assert_eq!(names(&received(false).0), [""; 0]);
+        // A loss marks the beginning.
+        assert_eq!(names(&received(true).0), ["lost"]);
+        expire(b"swept");
+        assert_eq!(ours.remove_expired().unwrap(), 1);
+        expire(b"removed too late");
+        assert!(!ours.remove(b"removed too late").unwrap());
+        ours.put(b"asked", b"v").unwrap();
+        assert!(ours.remove(b"asked").unwrap());
+        let (seen, may_sleep) = received(true);
+        assert_eq!(
+            names(&seen),
+            ["0 expired swept", "0 expired removed too late"]
+        );
+        assert!(may_sleep);
+        ours.set_eviction(Evict::Random).unwrap();
+        let mut evicted = 0;
+        for i in 0..4000 {
+            ours.put(&key(i), &[1; 30_000]).unwrap();
+            if let Some(drainer) = &mut drainer {
+                let end = drainer.drain(usize::MAX, &mut Vec::new()).unwrap().end;
+                drainer.set_durable(end).unwrap();
+            }
+            let (seen, _) = received(true);
+            assert!(
+                seen.iter().all(|one| one.name().contains("evicted")),
+                "{seen:?}"
+            );
+            evicted += seen.len();
+        }
+        assert!(evicted > 0);
+        assert_eq!(ours.stats().evicted, evicted as u64);
+        // And no longer.
+        expire(b"silent again");
+        assert_eq!(names(&received(false).0), [""; 0]);
+    }
 }
 
 #[test]

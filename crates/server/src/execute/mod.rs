@@ -19,6 +19,7 @@ use crate::counters::Counters;
 use crate::denial;
 use crate::exclusive::{ExclusiveSection, SharedSection};
 use crate::monitor;
+use crate::notify::EventClass;
 use crate::pause::Pause;
 use crate::report_events::report_events_of;
 use crate::resp::{Arguments, Batch, Protocol, Reply};
@@ -695,6 +696,10 @@ impl<'a> Executor<'a> {
             drop(guard);
             self.enter_section();
             return Err(Failure::NotAlone);
+        }
+        if self.client.event_flags & EventClass::Expired as u32 != 0 && self.refusal.is_none() {
+            let (database, queue) = (self.client.database, self.client.queue.as_ref());
+            server.expire_keys_of(command, &args, database, queue);
         }
         let reply = Reply::new(self.out, self.client.protocol).up_to(self.bounds.most);
         let outcome = (command.run)(&mut Call::new(

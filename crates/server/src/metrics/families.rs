@@ -6,6 +6,7 @@ use mneme_sys::{TimeOf, cpu_time, resident_memory};
 
 use super::exposition::Exposition;
 use crate::client_memory;
+use crate::key_types::drawn_types;
 use crate::settings::Key;
 use crate::shared::Shared;
 use crate::statistics::Statistics;
@@ -136,7 +137,7 @@ fn clients(page: &mut Exposition, server: &Shared) {
     .is(server.settings.count(Key::MaxClients));
     page.gauge(
         "mneme_blocked_clients",
-        "Clients whose next command waits for the end of a pause.",
+        "Clients whose command waits for a key, or for the end of a pause.",
     )
     .is(server.blocked());
     let topics = server.pubsub.counts();
@@ -394,6 +395,17 @@ fn keys(page: &mut Exposition, server: &Shared) {
     );
     for (index, found) in &found {
         expiring.add(&[("database", index)], found.expiring);
+    }
+    let mut drawn = page.gauge(
+        "mneme_database_drawn_keys",
+        "By type, some keys that were drawn by lot for this page.",
+    );
+    for (index, _) in &found {
+        let database = index.parse().unwrap_or(0);
+        let types = drawn_types(&server.store, database).unwrap_or_default();
+        for (name, keys) in types {
+            drawn.add(&[("database", index), ("type", name)], keys);
+        }
     }
 }
 

@@ -101,6 +101,11 @@ impl Running {
                 Ok(())
             })?;
         }
+        self.shared.follow_key_events();
+        self.spawn("mneme-key-events", |shared| {
+            shared.serve_key_events();
+            Ok(())
+        })?;
         self.spawn("mneme-background", |shared| {
             let (store, pages) = (&shared.store, &shared.pages);
             shared.background.work(

@@ -180,3 +180,34 @@ const ABSENT: &[&str] = &[
     "UNWATCH",
     "EXISTS a b",
 ];
+
+/// Whether the command that looks finds that it has expired, or something before it.
+#[test]
+fn events_of_keys_that_expire_are_those_of_redis() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let [ours, theirs] = [address, redis.address].map(|address| {
+        let mut client = Client::connect(address);
+        let mut listener = Client::connect(address);
+        client.line("CONFIG SET notify-keyspace-events KEA");
+        listener.line("PSUBSCRIBE __key*");
+        for line in ["SET a v PX 5", "SET a w PX 5", "HSET a f v", "PEXPIRE a 5"] {
+            client.line(line);
+            let has_expiry = line.contains('P');
+            while has_expiry && client.line("EXISTS a") != Reply::Integer(0) {
+                std::thread::yield_now();
+            }
+        }
+        client.line("PUBLISH __key_end 1");
+        let mut events = Vec::new();
+        loop {
+            let event = listener.reply();
+            let is_last = event.items().get(2) == Some(&Reply::bulk("__key_end"));
+            events.push(event);
+            if is_last {
+                return events;
+            }
+        }
+    });
+    assert_eq!(ours, theirs);
+}

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Client, Reply, encode, info, server};
 use mneme_collections::{End, List};
-use mneme_log::Decision;
+use mneme_log::{Decision, Expiry};
 use mneme_server::{Opening, Running, Server, StoreOrigin};
 use mneme_shared::{Access, Found, Registry, Segment, SharedStore, StoreOptions};
 use mneme_sys::{Clock, ManualClock, SystemClock};
@@ -113,6 +113,33 @@ fn changes_by_local_programs_are_counted() {
     assert!(counts[0] <= 10_000 && counts[1] <= 5_000, "{counts:?}");
     client.command(&["CONFIG", "RESETSTAT"]);
     assert_eq!(counted(&mut client, KINDS), ([0, 0], 0));
+}
+
+/// Strings, and the expiry and the end of any key: what was done to another value is not known.
+#[test]
+fn events_report_what_local_programs_do() {
+    let place = Place::new("events");
+    let running = place.serve();
+    let address = running.addresses()[0];
+    let mut client = Client::connect(address);
+    let mut listener = crate::key_events::listener(address, "EA");
+    let store = place.attach();
+    let at = |ms| Expiry::At(store.wall_ms() + ms);
+    store.put_until(b"a", b"v", at(1_000_000)).unwrap();
+    assert!(store.set_expiry(b"a", at(2_000_000)).unwrap());
+    List::of(&store, b"l")
+        .unwrap()
+        .push(End::Back, &[b"item"])
+        .unwrap();
+    store.remove(b"a").unwrap();
+    store.remove(b"l").unwrap();
+    store.put_until(b"b", b"v", at(5)).unwrap();
+    let events = [(); 5].map(|()| crate::key_events::event(&mut listener));
+    assert_eq!(events, ["set a", "expire a", "del a", "del l", "set b"]);
+    assert_eq!(crate::key_events::event(&mut listener), "expired b");
+    // It is the server that has removed it, or the program: that is counted no other way.
+    client.line("CONFIG SET notify-keyspace-events KA");
+    assert_eq!(counted(&mut client, ["stored", "removed"]), ([4, 2], 0));
 }
 
 /// A local program pushes items, and clients of the server that wait get them in their order.

@@ -17,6 +17,7 @@ mod durable;
 mod fairness;
 mod handover;
 mod hostile;
+mod key_events;
 mod linearizable;
 mod locals;
 mod metrics;

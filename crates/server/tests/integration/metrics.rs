@@ -170,6 +170,13 @@ fn metrics_equal_info() {
             assert_eq!(page.value(&series), counted, "{series}");
         }
     }
+    let drawn = |kind: &str| {
+        page.value(&format!(
+            "mneme_database_drawn_keys{{database=\"3\",type=\"{kind}\"}}"
+        ))
+    };
+    assert!(drawn("string") > 0.0);
+    assert_eq!(info.part("types_db3", "drawn"), drawn("string"));
     let uses: f64 = page.beginning("mneme_memory_bytes{").map(|(_, v)| v).sum();
     assert_eq!(uses, page.value("mneme_memory_capacity_bytes"));
     let build = page.beginning("mneme_build_info{").next().unwrap();

@@ -102,8 +102,8 @@ fn sections_are_those_asked_for() {
     ];
     assert_eq!(sections(""), default);
     assert_eq!(sections("default"), default);
-    assert_eq!(sections("all").len(), default.len() + 2);
-    assert_eq!(sections("everything").len(), default.len() + 2);
+    assert_eq!(sections("all").len(), default.len() + 3);
+    assert_eq!(sections("everything").len(), default.len() + 3);
     assert_eq!(
         sections("keyspace CPU server nonsense"),
         ["Server", "CPU", "Keyspace"]

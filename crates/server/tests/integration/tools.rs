@@ -48,6 +48,48 @@ fn redis_cli_works_with_the_server() {
     assert!(info.contains("mneme_version:"));
 }
 
+/// Of each type there are two keys, one of which is the larger.
+#[test]
+fn redis_cli_finds_the_largest_keys_of_all_types() {
+    let fill = |address| {
+        let mut client = Client::connect(address);
+        for line in [
+            "SET short v",
+            "SET string a-longer-value",
+            "RPUSH list a b c",
+            "RPUSH short-list a",
+            "HSET hash a 1 b 2 c 3 d 4",
+            "HSET short-hash a 1",
+            "SADD set a b",
+            "SADD short-set 1",
+            "ZADD sorted-set 1 a 2 b 3 c",
+            "ZADD short-sorted-set 1 a",
+        ] {
+            client.line(line);
+        }
+    };
+    // What it says after it has looked at all keys, in whichever order.
+    let summary = |address, option| -> Option<Vec<String>> {
+        let text = tool("redis-cli", address, &[option])?;
+        let (_, summary) = text.split_once("summary").expect("a summary");
+        let mut lines: Vec<String> = summary.lines().map(String::from).collect();
+        lines.sort_unstable();
+        Some(lines)
+    };
+    let (_running, address) = start(server());
+    fill(address);
+    let Some(largest) = summary(address, "--bigkeys") else {
+        return;
+    };
+    let memory = summary(address, "--memkeys").unwrap().concat();
+    for kind in ["string", "list", "hash", "set", "zset"] {
+        assert!(memory.contains(&format!("2 {kind}s with ")), "{memory}");
+    }
+    let Some(redis) = Redis::start() else { return };
+    fill(redis.address);
+    assert_eq!(Some(largest), summary(redis.address, "--bigkeys"));
+}
+
 #[test]
 fn redis_cli_inserts_in_bulk() {
     let (_running, address) = start(server());

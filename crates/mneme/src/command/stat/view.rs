@@ -107,11 +107,12 @@ pub fn page(place: &str, now: &Sample, before: Option<&Sample>) -> String {
     );
     let _ = writeln!(
         page,
-        "network     {} in, {} out; {} clients of {}, {} refused",
+        "network     {} in, {} out; {} clients of {}, {} of them wait, {} refused",
         per_second(rate("total_net_input_bytes", now, before)),
         per_second(rate("total_net_output_bytes", now, before)),
         info.number("connected_clients"),
         info.number("maxclients"),
+        info.number("blocked_clients"),
         info.number("rejected_connections"),
     );
     let topics = ["pubsub_channels", "pubsub_patterns", "pubsubshard_channels"];
@@ -143,6 +144,15 @@ pub fn page(place: &str, now: &Sample, before: Option<&Sample>) -> String {
         "keys        {keys}; {} evicted",
         count(info.number("evicted_keys") as f64)
     );
+    for (number, list) in info.beginning("types_db") {
+        let types = list.split(',').filter_map(|pair| pair.split_once('='));
+        let types: Vec<String> = types.map(|(name, keys)| format!("{keys} {name}")).collect();
+        let _ = writeln!(
+            page,
+            "types       {} in database {number}",
+            types.join(", ")
+        );
+    }
     if let Some(before) = before {
         let [p50, p99, p999] = now.spreads.all_since(&before.spreads).percentiles();
         let _ = writeln!(

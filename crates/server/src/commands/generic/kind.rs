@@ -1,8 +1,7 @@
 //! `TYPE key`: what kind of value a key holds.
 
 use crate::command::*;
-use mneme_collections::{HASH, LIST, SET, SORTED_SET};
-use mneme_log::ValueKind;
+use crate::key_types::type_name;
 
 pub(super) static TYPE: Command = Command {
     name: "type",
@@ -21,15 +20,4 @@ fn run(call: &mut Call<'_>) -> Outcome {
     call.keyspace.count_of(call.args.at(1), kind.is_some());
     call.reply.simple(kind.map_or("none", type_name));
     Ok(())
-}
-
-/// Redis's name for a kind of values.
-pub(super) fn type_name(kind: ValueKind) -> &'static str {
-    match kind.packed() {
-        HASH => "hash",
-        SET => "set",
-        LIST => "list",
-        SORTED_SET => "zset",
-        _ => "string",
-    }
 }

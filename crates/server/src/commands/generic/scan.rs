@@ -1,8 +1,8 @@
 //! `SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]`: returns the keys, a few at a time.
 
 use crate::command::*;
-use crate::commands::generic::kind::type_name;
 use crate::glob::Steps;
+use crate::key_types::type_name;
 use crate::resp::parse_u64;
 use mneme_log::Cursor;
 

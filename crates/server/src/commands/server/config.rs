@@ -129,6 +129,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
     if call.client.event_flags != 0 {
         report_events(call.server, call.client);
     }
+    call.server.follow_key_events();
     // What it has sent already behind this goes by it, too.
     call.client.event_flags = call.server.settings.number(Key::NotifyEvents) as u32;
     call.reply.ok();

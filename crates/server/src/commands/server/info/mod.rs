@@ -47,6 +47,7 @@ const SECTIONS: &[Section] = &[
     ("Latencystats", false, sections::latencystats),
     ("Cluster", true, sections::cluster),
     ("Keyspace", true, sections::keyspace),
+    ("Keytypes", false, sections::key_types),
 ];
 
 fn run(call: &mut Call<'_>) -> Outcome {

@@ -8,6 +8,7 @@ use super::Fields;
 use crate::client_memory;
 use crate::command::*;
 use crate::commands::server::memory::{page_warning, used};
+use crate::key_types::drawn_types;
 use crate::settings::Key;
 use crate::shared::Shared;
 use crate::statistics::Statistics;
@@ -330,6 +331,23 @@ pub(super) fn keyspace(server: &Shared, fields: &mut Fields) -> Outcome {
             fields.add(
                 &format!("db{index}"),
                 format_args!("keys={keys},expires={expires},avg_ttl={ttl}"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Of each database, how many keys were drawn by lot, and of which types they were.
+pub(super) fn key_types(server: &Shared, fields: &mut Fields) -> Outcome {
+    for index in 0..server.settings.count(Key::Databases) {
+        let types = drawn_types(&server.store, index)?;
+        if !types.is_empty() {
+            let drawn: usize = types.values().sum();
+            let types = types.iter().map(|(name, keys)| format!(",{name}={keys}"));
+            let types: String = types.collect();
+            fields.add(
+                &format!("types_db{index}"),
+                format_args!("drawn={drawn}{types}"),
             );
         }
     }

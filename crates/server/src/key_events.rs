@@ -1,0 +1,50 @@
+//! Listens for events of keys that no client's command has changed, **while such events are
+//! wanted**. See [`crate::report_key_events`].
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use mneme_log::{ChangeListener, LogStore, SlotError};
+
+/// Listens while such events are wanted.
+#[derive(Debug, Default)]
+pub(crate) struct KeyEventListener {
+    listener: Mutex<Option<ChangeListener>>,
+    has_begun: Condvar,
+}
+
+impl KeyEventListener {
+    pub fn lock(&self) -> MutexGuard<'_, Option<ChangeListener>> {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to listen to this store, or ends it. What is removed from now on is reported.
+    pub fn listen(&self, store: &LogStore, is_wanted: bool) -> Result<(), SlotError> {
+        let mut listener = self.lock();
+        match is_wanted {
+            true if listener.is_none() => {
+                let mut begun = store.listen()?;
+                begun.hear_own_removals(true)?;
+                *listener = Some(begun);
+                self.has_begun.notify_all();
+            }
+            true => {}
+            false => *listener = None,
+        }
+        Ok(())
+    }
+
+    /// Waits until it listens, unless `is_stopping`.
+    pub fn wait(&self, is_stopping: impl Fn() -> bool) {
+        let listener = self.lock();
+        if listener.is_none() && !is_stopping() {
+            let begun = self.has_begun.wait(listener);
+            drop(begun.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Ends the sleep of the thread that reports, which looks whether the server stops.
+    pub fn wake(&self) {
+        drop(self.lock());
+        self.has_begun.notify_all();
+    }
+}

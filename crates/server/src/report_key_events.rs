@@ -1,0 +1,161 @@
+//! Events of keys that no client's command has changed: **each key that the store removes because
+//! it has expired or to free memory is reported once, and so is what local programs do** to strings
+//! and to any key's expiry or existence, unless the [change feed](mneme_log::ChangeListener) says
+//! that changes were lost.
+//!
+//! A listener of the feed exists while such events are wanted, and costs nothing otherwise. Nothing
+//! is removed at the very moment when it expires. As in Redis, it is removed when a command names
+//! it, or when the store's maintainer comes by: a command first removes those of its keys that have
+//! expired, so that their events come before its own.
+
+use std::time::Duration;
+
+use mneme_log::{ChangeKind, ChangeListener, Notification, SlotError, ValueKind};
+
+use crate::client::Topic;
+use crate::command::{Command, Reach};
+use crate::notify::{EventClass, KeyEvent};
+use crate::resp::Arguments;
+use crate::settings::Key;
+use crate::shared::Shared;
+use crate::transaction_queue::Queue;
+
+/// Changes that are taken in at once.
+const AT_ONCE: usize = 4096;
+/// Sleep without a change, at most.
+const LONG: Duration = Duration::from_secs(60);
+/// Sleep if the kernel refuses a barrier now.
+const RETRY: Duration = Duration::from_millis(10);
+
+/// The classes of such events.
+const CLASSES: u32 = EventClass::Expired as u32
+    | EventClass::Evicted as u32
+    | EventClass::Generic as u32
+    | EventClass::String as u32;
+
+impl Shared {
+    /// Listens to the store if the settings ask for events that no command is the cause of.
+    pub fn follow_key_events(&self) {
+        // The store that is loaded is followed once it is there.
+        if self.store.is_loading() || self.stopping() {
+            return;
+        }
+        let flags = self.settings.number(Key::NotifyEvents) as u32;
+        let is_wanted = flags & CLASSES != 0 && KeyEvent::are_reported(flags);
+        if let Err(error) = self.key_events.listen(&self.store, is_wanted) {
+            tracing::warn!(%error, "keys that expire or are evicted are not reported");
+        }
+    }
+
+    /// Reports what has happened by now. How many changes there were; `None`: nobody wants to know.
+    fn report_key_events(&self) -> Option<Result<usize, SlotError>> {
+        let mut listener = self.key_events.lock();
+        let receive = |notification: Notification<'_>| {
+            let Notification::Change(change) = notification else {
+                return;
+            };
+            let (class, name, key) = match change.kind {
+                ChangeKind::Expired(key) => (EventClass::Expired, "expired", key),
+                ChangeKind::Evicted(key) => (EventClass::Evicted, "evicted", key),
+                ChangeKind::Removed(key) => (EventClass::Generic, "del", key),
+                ChangeKind::Retimed(key) => (EventClass::Generic, "expire", key),
+                ChangeKind::Stored(key) if self.is_string(change.database, key) => {
+                    (EventClass::String, "set", key)
+                }
+                // What was done to another value is not known. Databases have no events in Redis.
+                _ => return,
+            };
+            self.publish_key_event(class, name, change.database, key);
+        };
+        Some(listener.as_mut()?.drain(AT_ONCE, receive))
+    }
+
+    fn is_string(&self, database: usize, key: &[u8]) -> bool {
+        let kind = self.store.database(database).map(|it| it.kind(key));
+        matches!(kind, Ok(Ok(Some(ValueKind::STRING))))
+    }
+
+    fn publish_key_event(
+        &self,
+        class: EventClass,
+        name: &'static str,
+        database: usize,
+        key: &[u8],
+    ) {
+        let flags = self.settings.number(Key::NotifyEvents) as u32;
+        if flags & class as u32 == 0 {
+            return;
+        }
+        let event = KeyEvent {
+            class,
+            name,
+            database,
+            key: key.into(),
+        };
+        let mut posted = Vec::new();
+        event.report(flags, |channel, message| {
+            let pubsub = &self.pubsub;
+            pubsub.publish(Topic::Channel, channel, message, |thread| {
+                posted.push(thread)
+            });
+        });
+        for thread in posted {
+            if self.pubsub.asks_to_be_woken(thread) {
+                self.threads[thread].wake();
+            }
+        }
+    }
+
+    /// Reports until the server stops, and lets go of the store.
+    pub fn serve_key_events(&self) {
+        while !self.stopping() {
+            match self.report_key_events() {
+                Some(Ok(0)) => {
+                    let sleep = self
+                        .key_events
+                        .lock()
+                        .as_ref()
+                        .and_then(ChangeListener::sleep);
+                    // The bell is armed: a server that stops now rings it.
+                    if let Some(sleep) = sleep
+                        && !self.stopping()
+                    {
+                        sleep.at_most(LONG);
+                    }
+                }
+                Some(Ok(_)) => {}
+                Some(Err(_)) => std::thread::sleep(RETRY),
+                None => self.key_events.wait(|| self.stopping()),
+            }
+        }
+        *self.key_events.lock() = None;
+    }
+
+    /// Removes those keys of a command, or of the transaction that it carries out, that have
+    /// expired, and reports that.
+    #[cold]
+    pub fn expire_keys_of(
+        &self,
+        command: &Command,
+        args: &Arguments<'_>,
+        database: usize,
+        queue: Option<&Queue>,
+    ) {
+        let keys = match (command.reach, queue) {
+            (Reach::Queue, Some(queue)) => queue.named_keys(database),
+            _ => {
+                let keys = command.keys_of(args).into_iter();
+                keys.map(|(at, _)| (database, args.at(at))).collect()
+            }
+        };
+        let mut has_removed = false;
+        for (database, key) in keys {
+            // What cannot be removed now is absent all the same, and is removed later.
+            let removed = (self.store.database(database)).map(|it| it.remove_if_expired(key));
+            has_removed |= matches!(removed, Ok(Ok(true)));
+        }
+        if has_removed {
+            while matches!(self.report_key_events(), Some(Ok(AT_ONCE))) {}
+        }
+    }
+}
