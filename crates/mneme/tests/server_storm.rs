@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use common::Registry;
 use common::serving::{self, Serving};
+use mneme_collections::{CollectionError, LARGE_SORTED_SET, SortedSet, check_while};
 use mneme_log::WriteError;
 use mneme_shared::SharedStore;
 use mneme_testkit::{retry_within, setting, wait_until};
@@ -27,7 +28,12 @@ const CLIENTS: usize = 2;
 /// The number of clients that store under two keys at once.
 const PAIRING: usize = 2;
 const LOCALS: usize = 2;
-const WRITERS: usize = CLIENTS + PAIRING + LOCALS;
+/// The number of writers whose values are scores in one sorted set; the first is a client, and the
+/// other a local program.
+const SCORING: usize = 2;
+const WRITERS: usize = CLIENTS + PAIRING + LOCALS + SCORING;
+/// The sorted set's key.
+const BOARD: &[u8] = b"board";
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// For each key, what a writer has stored last and what it is storing: no other value may be found.
@@ -73,17 +79,30 @@ impl Ledger {
         most.unwrap_or(0)
     }
 
+    /// The number of a value.
+    fn number(value: &str) -> u64 {
+        let number = value.split_once('=').unwrap().1.split_once(';').unwrap().0;
+        number.parse().unwrap()
+    }
+
     /// Whether this may be the value of a key. The writer is paused or continues meanwhile.
     fn check(&self, writer: usize, key: u64, acknowledged: u64, found: Option<&[u8]>) {
+        let number = found.map(|found| {
+            let text = std::str::from_utf8(found).unwrap();
+            let number = Self::number(text);
+            assert_eq!(text, Self::value(writer, key, number), "torn or another's");
+            number
+        });
+        self.check_number(writer, key, acknowledged, number);
+    }
+
+    /// Whether this may be the number of the value of a key.
+    fn check_number(&self, writer: usize, key: u64, acknowledged: u64, number: Option<u64>) {
         let begun = self.begun[key as usize].load(Ordering::SeqCst);
-        let Some(found) = found else {
+        let Some(number) = number else {
             assert_eq!(acknowledged, 0, "{writer}:{key} is gone");
             return;
         };
-        let text = std::str::from_utf8(found).unwrap();
-        let number = text.split_once('=').unwrap().1.split_once(';').unwrap().0;
-        let number: u64 = number.parse().unwrap();
-        assert_eq!(text, Self::value(writer, key, number), "torn or another's");
         let range = acknowledged..=begun;
         assert!(
             range.contains(&number),
@@ -111,6 +130,18 @@ fn set_pair(name: &str, value: &str) -> (String, &'static str) {
     )
 }
 
+/// Stores the value's number as the score of a member. It is a new one, has another score, or is
+/// stored once more.
+fn set_score(name: &str, value: &str) -> (String, &'static str) {
+    let (member, score) = (member(name), Ledger::number(value));
+    (format!("ZADD board CH {score} {member}\r\n"), ":?\r\n")
+}
+
+/// So long that the set is a large one.
+fn member(name: &str) -> String {
+    format!("{name:m<100}")
+}
+
 fn twin(name: &str) -> String {
     format!("{name}:twin")
 }
@@ -135,7 +166,9 @@ fn client(port: u16, writer: usize, stores: Stores, ledger: &Ledger, stop: &Atom
             .and_then(|()| stream.read_exact(&mut reply));
         match stored {
             Ok(()) => {
-                assert_eq!(String::from_utf8_lossy(&reply), expected);
+                let same = |(one, other): (&u8, u8)| *one == other || other == b'?';
+                let is_expected = reply.iter().zip(expected.bytes()).all(same);
+                assert!(is_expected, "{}", String::from_utf8_lossy(&reply));
                 ledger.acknowledge(number);
                 number += 1;
             }
@@ -151,13 +184,20 @@ fn local(store: &SharedStore, writer: usize, ledger: &Ledger, stop: &AtomicBool)
     while !stop.load(Ordering::SeqCst) {
         let key = ledger.begin(number);
         let (name, value) = (Ledger::key(writer, key), Ledger::value(writer, key, number));
-        match store.put(name.as_bytes(), value.as_bytes()) {
+        let stored = if is_scoring(writer) {
+            let board = SortedSet::of(store, BOARD).unwrap();
+            board.set(member(&name).as_bytes(), number as f64).map(drop)
+        } else {
+            let stored = store.put(name.as_bytes(), value.as_bytes());
+            stored.map_err(CollectionError::from)
+        };
+        match stored {
             Ok(()) => {
                 ledger.acknowledge(number);
                 number += 1;
             }
             // A thread that holds the key's bucket was not scheduled for a second.
-            Err(WriteError::Stalled(_)) => {}
+            Err(CollectionError::Store(WriteError::Stalled(_))) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -190,6 +230,7 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
             scope.spawn(move || match writer {
                 0..CLIENTS => client(port, writer, set, ledger, stop),
                 _ if is_pairing(writer) => client(port, writer, set_pair, ledger, stop),
+                _ if writer == WRITERS - SCORING => client(port, writer, set_score, ledger, stop),
                 _ => local(store, writer, ledger, stop),
             });
         }
@@ -208,6 +249,13 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
                     let acknowledged = ledger.acknowledged[key as usize].load(Ordering::SeqCst);
                     let name = Ledger::key(writer, key);
                     // A thread that holds the key's bucket may not be scheduled for long.
+                    if is_scoring(writer) {
+                        let board = SortedSet::of(&reader, BOARD).unwrap();
+                        let score = || board.score(member(&name).as_bytes());
+                        let score = retry_within(MINUTE, score).map(|score| score as u64);
+                        ledger.check_number(writer, key, acknowledged, score);
+                        continue;
+                    }
                     let found = retry_within(MINUTE, || reader.get(name.as_bytes()));
                     ledger.check(writer, key, acknowledged, found.as_deref());
                     if is_pairing(writer) {
@@ -232,7 +280,12 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
     println!("{killed} kills, {stored} values stored");
     let report = store.check().unwrap();
     assert!(report.is_sound(), "{report:?}");
-    assert_eq!(report.records, KEYS * (WRITERS + PAIRING) as u64);
+    let strings = KEYS * (WRITERS - SCORING + PAIRING) as u64;
+    assert_eq!(report.records, strings + 1);
+    assert_eq!(store.kind(BOARD).unwrap(), Some(LARGE_SORTED_SET));
+    let board = SortedSet::of(&store, BOARD).unwrap();
+    assert_eq!(board.len().unwrap(), KEYS * SCORING as u64);
+    assert_eq!(check_while(&store, &|| true).unwrap(), Vec::<String>::new());
     // The server, and the two openings of this process.
     store.reap().unwrap();
     assert_eq!(store.processes().len(), 3);
@@ -242,6 +295,11 @@ fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
 /// Whether this writer stores under two keys at once.
 fn is_pairing(writer: usize) -> bool {
     (CLIENTS..CLIENTS + PAIRING).contains(&writer)
+}
+
+/// Whether this writer's values are scores.
+fn is_scoring(writer: usize) -> bool {
+    writer >= WRITERS - SCORING
 }
 
 /// A free port, which every server of the test uses. It is outside the range that the kernel gives
