@@ -132,6 +132,11 @@ pub struct Readme;
 #[cfg(doctest)]
 pub struct Embedding;
 
+/// The example of the guide to job queues.
+#[doc = include_str!("../../../docs/guides/job-queue.md")]
+#[cfg(doctest)]
+pub struct JobQueue;
+
 /// The examples of the guide to local clients.
 #[doc = include_str!("../../../docs/guides/local-clients.md")]
 #[cfg(doctest)]

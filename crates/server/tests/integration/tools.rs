@@ -1,8 +1,9 @@
 //! Redis' own tools and a client library used with the server. If one is not installed, its test is
 //! skipped, with a message on the terminal.
 
+use std::io::Write;
 use std::net::SocketAddr;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::common::{Client, Redis, Reply, server, start};
 
@@ -114,6 +115,36 @@ fn redis_cli_inserts_in_bulk() {
             );
         }
     }
+}
+
+/// Sends the commands of `docs/guides/job-queue.md`, in their order, over one connection.
+#[test]
+fn the_guide_to_job_queues_shows_what_redis_cli_prints() {
+    const PROMPT: &str = "127.0.0.1:6379> ";
+    let (_running, address) = start(server());
+    let guide = include_str!("../../../../docs/guides/job-queue.md");
+    let blocks = guide.split("```text\n").skip(1);
+    let session: String = blocks
+        .filter_map(|block| block.split("```").next())
+        .collect();
+    let commands = session.lines().filter_map(|line| line.strip_prefix(PROMPT));
+    let commands: String = commands.map(|line| format!("{line}\n")).collect();
+    let printed = session.lines().filter(|line| !line.starts_with(PROMPT));
+    let printed: String = printed.map(|line| format!("{line}\n")).collect();
+    let child = Command::new("redis-cli")
+        .args(["--no-raw", "-p", &address.port().to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => return eprintln!("skipped: redis-cli: {error}"),
+    };
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(commands.as_bytes()).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), printed);
 }
 
 #[test]
