@@ -32,7 +32,7 @@ pub fn apply(
         HASH => {
             let mut hash = HashEdit::of(image)?;
             match value {
-                Some(value) => hash.set(element, value)?,
+                Some(value) => hash.put(element, value)?,
                 None => hash.remove(element)?,
             };
             Ok(hash.into_image())
@@ -40,7 +40,7 @@ pub fn apply(
         SET => {
             let mut set = SetEdit::of(image)?;
             match value {
-                Some(_) => set.add(element)?,
+                Some(_) => set.replay(element)?,
                 None => set.remove(element)?,
             };
             Ok(set.into_image())

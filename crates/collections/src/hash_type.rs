@@ -6,9 +6,9 @@ use crate::HASH;
 use crate::collection_type::{CollectionType, LargeEdit};
 use crate::error::{CollectionError, Damage};
 use crate::keyed::MAX_PACKED;
-use crate::leaves::{LargeHash, MAX_ELEMENT};
+use crate::leaves::LargeHash;
 use crate::packed::PackedHash;
-use crate::packed_edit::HashEdit;
+use crate::packed_edit::{HashEdit, MAX_ELEMENT};
 use crate::records::StoreRecords;
 
 /// Hashes. One that Redis would keep as a listpack stays packed, whatever its length, because its

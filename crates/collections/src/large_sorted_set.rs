@@ -11,8 +11,9 @@ use std::ops::Range;
 use crate::SORTED_SET;
 use crate::counted_tree::{ElementShape, Seek};
 use crate::error::{CollectionError, Damage, EditError};
-use crate::leaves::{Leaves, MAX_ELEMENT};
+use crate::leaves::Leaves;
 use crate::listpack::Element;
+use crate::packed_edit::{check_element, check_elements};
 use crate::packed_sorted_set::{PackedSortedSet, Scored};
 use crate::records::StoreRecords;
 use crate::score::{ScoreText, score_in};
@@ -27,14 +28,6 @@ const SHAPE: ElementShape = ElementShape {
 /// The sorted set that a collection is, within a transaction.
 pub struct LargeSortedSet<'r> {
     leaves: Leaves<'r, 2>,
-}
-
-/// Refuses a member that is too long.
-fn check_len(member: &[u8]) -> Result<(), CollectionError> {
-    match member.len() <= MAX_ELEMENT {
-        true => Ok(()),
-        false => Err(EditError::TooLong(member.len()).into()),
-    }
 }
 
 /// An element of the tree as a member with its score.
@@ -223,7 +216,7 @@ impl<'r> LargeSortedSet<'r> {
     /// # Errors
     /// The score is not a number, the member is too long, the set is damaged, or there is no space.
     pub fn set(&mut self, member: &[u8], score: f64) -> Result<Option<f64>, CollectionError> {
-        check_len(member)?;
+        check_element(member)?;
         let before = self.score(member)?;
         self.put(member, before, score)?;
         Ok(before)
@@ -239,7 +232,7 @@ impl<'r> LargeSortedSet<'r> {
         members: &[&[u8]],
         mut give: impl FnMut(usize, Option<f64>) -> Result<Option<f64>, E>,
     ) -> Result<bool, E> {
-        members.iter().try_for_each(|member| check_len(member))?;
+        check_elements(members)?;
         let mut is_changed = false;
         for (place, member) in members.iter().enumerate() {
             let before = self.score(member)?;

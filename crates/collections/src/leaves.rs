@@ -9,7 +9,7 @@
 //! The functions here read and write leaves by [`StoreRecords`], which a transaction of a store is.
 
 use mneme_log::{
-    Anchor, HASH_BITS, MAX_KEY, MAX_LEAVES, ValueKind, hashes_of, leaf_numbers, leaf_of, split_of,
+    Anchor, HASH_BITS, MAX_LEAVES, ValueKind, hashes_of, leaf_numbers, leaf_of, split_of,
 };
 
 use crate::collection_type::LargeEdit;
@@ -18,7 +18,7 @@ use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
 use crate::lot::Lot;
 use crate::packed::{Packed, place};
-use crate::packed_edit::PackedEdit;
+use crate::packed_edit::{PackedEdit, check_element};
 use crate::records::StoreRecords;
 use crate::{HASH, SET};
 
@@ -28,9 +28,6 @@ const SPLIT: u64 = 1024;
 const JOIN: u64 = 256;
 /// Leaves that are split at most for each element that is set: later changes go on.
 const SPLITS: usize = 4;
-/// The longest element of a large value, in bytes: the change feed has the collection's id before
-/// it.
-pub const MAX_ELEMENT: usize = MAX_KEY - 8;
 
 /// The elements that a collection has, within a transaction. `ENTRIES` of a leaf's listpack make an
 /// element.
@@ -129,6 +126,10 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     ) -> Result<Self, CollectionError> {
         let anchor = records.anchor(id)?;
         let anchor = anchor.filter(|anchor| anchor.kind == kind);
+        if anchor.is_some_and(|anchor| anchor.leaves > anchor.count.max(1)) {
+            let what = "an anchor with more leaves than elements";
+            return Err(Damage { at: 0, what }.into());
+        }
         Ok(Leaves {
             anchor: anchor.ok_or(no_anchor())?,
             stored: anchor,
@@ -336,10 +337,9 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     /// # Errors
     /// As for [`set`](Self::set). None is set if one is too long.
     pub fn set_many(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<usize, CollectionError> {
-        let mut long = pairs.iter().filter(|(field, _)| field.len() > MAX_ELEMENT);
-        if let Some((long, _)) = long.next() {
-            return Err(EditError::TooLong(long.len()).into());
-        }
+        pairs
+            .iter()
+            .try_for_each(|(field, _)| check_element(field))?;
         let mut by_leaf: Vec<(u64, usize)> = (pairs.iter().enumerate())
             .map(|(place, (field, _))| (self.leaf_of(field), place))
             .collect();
@@ -562,7 +562,6 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
             return Ok((result, LargeEdit::Kept));
         }
         let changes: Vec<_> = view.changes().collect();
-        check_fields(&changes)?;
         for run in changes.chunk_by(|(_, one), (_, other)| one.is_some() && other.is_some()) {
             match run {
                 [(field, None)] => drop(self.remove(field)?),
@@ -596,7 +595,6 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         if !is_changed {
             return Ok((result, LargeEdit::Kept));
         }
-        check_fields(&leaf.changes().collect::<Vec<_>>())?;
         if self.says {
             for (field, value) in leaf.changes() {
                 self.records.say(self.id, self.anchor.kind, field, value);
@@ -750,16 +748,6 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
 
 /// Tries of a draw that are to be expected, generously.
 const TRIES: usize = 16;
-
-/// Refuses a change that would set a field too long for a large value. It comes before anything is
-/// stored: a transaction may go on after an error.
-fn check_fields(changes: &[(&[u8], Option<&[u8]>)]) -> Result<(), CollectionError> {
-    let mut set = (changes.iter()).filter_map(|(field, value)| value.and(Some(*field)));
-    match set.find(|field| field.len() > MAX_ELEMENT) {
-        Some(long) => Err(EditError::TooLong(long.len()).into()),
-        None => Ok(()),
-    }
-}
 
 #[cold]
 fn no_anchor() -> Damage {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use mneme_log::{Decision, Elements, MAX_VALUE};
+use mneme_log::{Decision, Elements, MAX_KEY, MAX_VALUE};
 
 use crate::error::{CollectionError, Damage, EditError};
 use crate::listpack::{self, EMPTY, Element, Encoded, HEAD};
@@ -27,6 +27,10 @@ impl Default for Limits {
         }
     }
 }
+
+/// The longest field of a hash or member of a set, in bytes: the change feed has the id of a large
+/// one's collection before it.
+pub const MAX_ELEMENT: usize = MAX_KEY - 8;
 
 /// A value that is changed. A change that fails leaves it as it was. `ENTRIES` of the listpack make
 /// an element.
@@ -363,16 +367,20 @@ impl HashEdit {
     /// Sets `field` to `value`. Whether it is a new field. O(bytes).
     ///
     /// # Errors
-    /// The image is damaged, or would be too long.
+    /// The field is longer than [`MAX_ELEMENT`], the image is damaged, or would be too long.
     pub fn set(&mut self, field: &[u8], value: &[u8]) -> Result<bool, EditError> {
+        check_element(field)?;
         self.put(field, value)
     }
 
     /// Sets each field to its value, in order. How many fields are new. O(bytes + pairs).
     ///
     /// # Errors
-    /// The image is damaged, or would be too long.
+    /// As for [`set`](Self::set). Then none is set.
     pub fn set_many(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<usize, EditError> {
+        pairs
+            .iter()
+            .try_for_each(|(field, _)| check_element(field))?;
         self.put_many(pairs)
     }
 
@@ -412,8 +420,14 @@ impl SetEdit {
     /// Adds `member`. Whether it is a new one. O(bytes).
     ///
     /// # Errors
-    /// The image is damaged, or would be too long.
+    /// The member is longer than [`MAX_ELEMENT`], the image is damaged, or would be too long.
     pub fn add(&mut self, member: &[u8]) -> Result<bool, EditError> {
+        check_element(member)?;
+        self.replay(member)
+    }
+
+    /// As [`add`](Self::add), of a member however long: one that was added before that was refused.
+    pub(crate) fn replay(&mut self, member: &[u8]) -> Result<bool, EditError> {
         if self.is_table() {
             return self.put(member, &[]);
         }
@@ -438,8 +452,11 @@ impl SetEdit {
     /// Adds each of `members`. How many are new. O(bytes + members).
     ///
     /// # Errors
-    /// The image is damaged, or would be too long.
+    /// As for [`add`](Self::add). Then none is added.
     pub fn add_many(&mut self, members: &[&[u8]]) -> Result<usize, EditError> {
+        members
+            .iter()
+            .try_for_each(|member| check_element(member))?;
         let pairs = || -> Vec<_> { members.iter().map(|member| (*member, &[][..])).collect() };
         if self.is_table() {
             return self.put_many(&pairs());
@@ -552,6 +569,21 @@ fn with_pairs<const ENTRIES: usize>(
     check_len(image.len())?;
     listpack::finish(&mut image[FORM..], Some(count));
     Ok((image, new))
+}
+
+/// Refuses an element that a large value cannot have: a small one with it could not become large,
+/// and each change would store all of it.
+pub(crate) fn check_element(element: &[u8]) -> Result<(), EditError> {
+    match element.len() <= MAX_ELEMENT {
+        true => Ok(()),
+        false => Err(EditError::TooLong(element.len())),
+    }
+}
+
+/// As [`check_element`], of several.
+pub(crate) fn check_elements(elements: &[&[u8]]) -> Result<(), CollectionError> {
+    let refused = elements.iter().find_map(|of| check_element(of).err());
+    refused.map_or(Ok(()), |refused| Err(refused.into()))
 }
 
 /// Refuses an image that no record holds. Heads of entries come to a few bytes more, which the

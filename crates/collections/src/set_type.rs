@@ -6,10 +6,10 @@ use crate::SET;
 use crate::collection_type::{CollectionType, LargeEdit};
 use crate::error::{CollectionError, Damage};
 use crate::keyed::MAX_PACKED;
-use crate::leaves::{LargeSet, MAX_ELEMENT};
+use crate::leaves::LargeSet;
 use crate::lot::Lot;
 use crate::packed::PackedSet;
-use crate::packed_edit::SetEdit;
+use crate::packed_edit::{MAX_ELEMENT, SetEdit};
 use crate::records::StoreRecords;
 
 /// Sets. One that Redis would keep as an intset stays packed, whatever its length, for its members

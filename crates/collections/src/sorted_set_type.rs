@@ -9,7 +9,7 @@ use crate::collection_type::{CollectionType, LargeEdit};
 use crate::error::{CollectionError, Damage};
 use crate::keyed::MAX_PACKED;
 use crate::large_sorted_set::LargeSortedSet;
-use crate::leaves::MAX_ELEMENT;
+use crate::packed_edit::{MAX_ELEMENT, check_element, check_elements};
 use crate::packed_sorted_set::{PackedSortedSet, Scored};
 use crate::records::StoreRecords;
 use crate::score::score_in;
@@ -348,6 +348,7 @@ impl<'r> SortedSetChange<'r> {
     /// # Errors
     /// The score is not a number, the member is too long, the set is damaged, or there is no space.
     pub fn set(&mut self, member: &[u8], score: f64) -> Result<Option<f64>, CollectionError> {
+        check_element(member)?;
         let before = match &mut self.form {
             ChangedForm::Packed(set) => set.set(member, score)?,
             ChangedForm::Large(set) => set.set(member, score)?,
@@ -366,6 +367,7 @@ impl<'r> SortedSetChange<'r> {
         members: &[&[u8]],
         give: impl FnMut(usize, Option<f64>) -> Result<Option<f64>, E>,
     ) -> Result<(), E> {
+        check_elements(members)?;
         self.is_changed |= match &mut self.form {
             ChangedForm::Packed(set) => set.set_many(members, give)?,
             ChangedForm::Large(set) => set.set_many(members, give)?,

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use mneme_collections::{
-    CollectionError, EditError, HASH, Hash, HashEdit, HashType, LARGE_HASH, Limits, PackedHash,
-    check_while, edit, look_at_large, put,
+    CollectionError, EditError, HASH, Hash, HashEdit, HashType, LARGE_HASH, Limits, MAX_ELEMENT,
+    PackedHash, apply, check_while, edit, look_at_large, put,
 };
 use mneme_log::{Expiry, LogStore, Transaction, UpdatePolicy, ValueKind, collection_of};
 use proptest::collection::vec;
@@ -441,6 +441,54 @@ fn a_large_hash_that_is_changed_all_the_time_is_read_as_a_whole() {
         }
         is_over.store(true, Relaxed);
     });
+}
+
+/// Beside a field that no large hash can have, a hash would stay one record however long it became,
+/// and each change would store all of it.
+#[test]
+fn a_field_that_is_too_long_for_a_large_hash_is_refused_by_a_small_one() {
+    let store = store(UpdatePolicy::Append);
+    let hash = Hash::of(&store, b"hash").unwrap();
+    let longest = vec![b'f'; MAX_ELEMENT];
+    let long = vec![b'f'; MAX_ELEMENT + 1];
+    let is_refused = |error| matches!(error, CollectionError::Edit(EditError::TooLong(65_528)));
+    assert!(hash.set(&long, b"1").is_err_and(is_refused));
+    assert!(
+        hash.set_many(&[(b"f", b"1"), (&long, b"1")])
+            .is_err_and(is_refused)
+    );
+    assert!(!store.contains(b"hash").unwrap());
+    assert!(hash.set(&longest, b"1").unwrap());
+    assert_eq!(store.kind(b"hash").unwrap(), Some(LARGE_HASH));
+    assert!(hash.set(&long, b"1").is_err_and(is_refused));
+    // One of before this was refused is still replayed.
+    let image = apply(HASH, &HashEdit::new().into_image(), &long, Some(b"1")).unwrap();
+    assert_eq!(PackedHash::read(&image).unwrap().len().unwrap(), 1);
+}
+
+#[test]
+fn a_forged_number_of_leaves_is_an_error_of_all_that_reads_the_hash() {
+    // More than the hash has fields, than the store has space for, and than there can be.
+    for leaves in [601, 1 << 20, 1 << 40, u64::MAX] {
+        let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let forge = |t: &mut Transaction<'_>| {
+            put::<HashType>(t, (0, b"hash"), &image(), Expiry::Never)?;
+            let main = t.read(b"hash", |stored| collection_of(stored.unwrap().value))?;
+            let mut anchor = t.anchor(main.unwrap())?.unwrap();
+            anchor.leaves = leaves;
+            Ok::<_, CollectionError>(t.set_anchor(main.unwrap(), &anchor)?)
+        };
+        store.transaction(forge).unwrap();
+        let hash = Hash::of(&store, b"hash").unwrap();
+        assert!(hash.pairs().is_err() && hash.get(b"field 7").is_err());
+        assert!(hash.len().is_err() && hash.scan(0, 10).is_err());
+        assert!(hash.set(b"field 7", b"1").is_err());
+        assert_eq!(check_while(&store, &|| true).unwrap().len(), 1);
+        // Such a one is not freed, and the sweep ends.
+        assert!(store.remove(b"hash").unwrap());
+        let _ = store.sweep_collections();
+    }
 }
 
 /// The image of a hash that is to become large.

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use mneme_collections::{
-    CollectionError, LARGE_SET, PackedSet, SET, Set, SetEdit, SetType, apply, check_while, edit,
-    is_same, listpack, look_at_large,
+    CollectionError, EditError, LARGE_SET, MAX_ELEMENT, PackedSet, SET, Set, SetEdit, SetType,
+    apply, check_while, edit, is_same, listpack, look_at_large,
 };
 use mneme_log::{Expiry, LogStore, UpdatePolicy};
 use proptest::collection::vec;
@@ -441,4 +441,18 @@ fn a_change_of_a_large_set_that_fails_halfway_leaves_a_sound_one() {
     assert!(set.add(b"new").unwrap());
     assert!(set.remove(b"new").unwrap());
     assert!(!store.contains(b"set").unwrap());
+}
+
+#[test]
+fn a_member_that_is_too_long_for_a_large_set_is_refused_by_a_small_one() {
+    let store = store(UpdatePolicy::Append);
+    let set = Set::of(&store, b"set").unwrap();
+    let long = vec![b'm'; MAX_ELEMENT + 1];
+    let is_refused = |error| matches!(error, CollectionError::Edit(EditError::TooLong(65_528)));
+    assert!(set.add(&long).is_err_and(is_refused));
+    assert!(set.add_many(&[b"1", &long]).is_err_and(is_refused));
+    assert!(!store.contains(b"set").unwrap());
+    assert!(set.add(&long[1..]).unwrap());
+    assert_eq!(store.kind(b"set").unwrap(), Some(LARGE_SET));
+    assert!(set.add(&long).is_err_and(is_refused));
 }

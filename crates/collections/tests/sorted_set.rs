@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use mneme_collections::{
-    CollectionError, EditError, Hash, LARGE_SORTED_SET, SORTED_SET, SortedRange, SortedSet,
-    SortedSetEdit, SortedSetLimits, SortedSetType, check_while, edit, look_at_large, put,
+    CollectionError, EditError, Hash, LARGE_SORTED_SET, MAX_ELEMENT, SORTED_SET, SortedRange,
+    SortedSet, SortedSetEdit, SortedSetLimits, SortedSetType, check_while, edit, look_at_large,
+    put,
 };
 use mneme_log::{Expiry, LogStore, Transaction, UpdatePolicy, collection_of};
 use proptest::collection::vec;
@@ -386,6 +387,23 @@ fn damage_is_reported_with_its_key() {
     let problems = check_while(&store, &|| true).unwrap();
     assert_eq!(problems.len(), 1);
     assert!(problems[0].contains("sorted set \"set\""), "{problems:?}");
+}
+
+#[test]
+fn a_member_that_is_too_long_for_a_large_sorted_set_is_refused_by_a_small_one() {
+    let store = store(UpdatePolicy::Append);
+    let set = SortedSet::of(&store, b"set").unwrap();
+    let long = vec![b'm'; MAX_ELEMENT + 1];
+    let is_refused = |error| matches!(error, CollectionError::Edit(EditError::TooLong(65_528)));
+    assert!(set.set(&long, 1.0).is_err_and(is_refused));
+    assert!(
+        set.set_many(&[(b"m", 1.0), (&long, 2.0)])
+            .is_err_and(is_refused)
+    );
+    assert!(!store.contains(b"set").unwrap());
+    assert!(set.set(&long[1..], 1.0).unwrap());
+    assert_eq!(store.kind(b"set").unwrap(), Some(LARGE_SORTED_SET));
+    assert!(set.set(&long, 1.0).is_err_and(is_refused));
 }
 
 /// Another thread changes the set in the middle of every attempt to read it.

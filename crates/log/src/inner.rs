@@ -29,6 +29,10 @@ pub const HASH_BITS: u32 = 48;
 /// Leaves that a collection has at most.
 pub const MAX_LEAVES: u64 = 1 << 40;
 
+/// Of leaves that were all filled some time, this many bytes and more were in each on average: more
+/// leaves than fit a store by this are damage. A value's type splits none before they have a KiB.
+const LEAF_BYTES: u64 = 512;
+
 /// The lowest number of a record of a tree. Those of leaves are lower.
 pub const TREE_NUMBERS: u64 = 1 << HASH_BITS;
 /// The first byte of a branch. Behind it: a byte that says what else it has, the number of records
@@ -133,8 +137,8 @@ impl Anchor {
         bytes
     }
 
-    /// `None`: these are not the bytes of an anchor.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Anchor> {
+    /// `None`: these are not the bytes of an anchor, or not in a store of `capacity` bytes at most.
+    pub(crate) fn decode(bytes: &[u8], capacity: u64) -> Option<Anchor> {
         let bytes: &[u8; ANCHOR_BYTES] = bytes.try_into().ok()?;
         let (words, _) = bytes.as_chunks::<8>();
         let words: &[[u8; 8]; ANCHOR_BYTES / 8] = words.try_into().ok()?;
@@ -143,7 +147,7 @@ impl Anchor {
         let [tree, numbers, bytes_of_tree] = tree;
         let is_sound = !kind.is_large()
             && kind != ValueKind::STRING
-            && (1..=MAX_LEAVES).contains(&leaves)
+            && (1..=MAX_LEAVES.min(capacity / LEAF_BYTES + 1)).contains(&leaves)
             && (tree == 0 || tree.checked_sub(TREE_NUMBERS)? < numbers);
         is_sound.then_some(Anchor {
             kind,
@@ -161,6 +165,15 @@ impl Anchor {
                 tag: (place >> 32) as u32,
             },
         })
+    }
+
+    /// Whether the anchor leads to an inner record of this number. Of a tree's it is enough that
+    /// the tree has given the number.
+    pub(crate) fn leads_to(&self, number: u64) -> bool {
+        match number.checked_sub(TREE_NUMBERS) {
+            Some(nth) => self.tree.root != 0 && nth < self.tree.numbers,
+            None => leaf_of(hashes_of(number).start, self.leaves) == number,
+        }
     }
 }
 
@@ -251,6 +264,15 @@ pub(crate) fn inner_key(id: u64, number: u64) -> [u8; 16] {
     key
 }
 
+/// The collection and the number of an [`inner_key`].
+pub(crate) fn inner_of(key: &[u8]) -> Option<(u64, u64)> {
+    let (id, number) = key.split_first_chunk::<8>()?;
+    Some((
+        u64::from_be_bytes(*id),
+        u64::from_be_bytes(number.try_into().ok()?),
+    ))
+}
+
 /// The key by which the [change feed](crate::feed) says an element of a collection.
 #[must_use]
 pub fn element_key(id: u64, element: &[u8]) -> Vec<u8> {
@@ -336,17 +358,26 @@ mod tests {
             },
             ..Anchor::new(ValueKind::new(1).unwrap())
         };
-        let bytes = anchor.encode();
-        assert_eq!(Anchor::decode(&bytes), Some(anchor));
-        assert_eq!(Anchor::decode(&bytes[..40]), None);
+        let (bytes, most) = (anchor.encode(), u64::MAX);
+        assert_eq!(Anchor::decode(&bytes, most), Some(anchor));
+        assert_eq!(Anchor::decode(&bytes[..40], most), None);
+        let least = (MAX_LEAVES - 1) * LEAF_BYTES;
+        assert_eq!(Anchor::decode(&bytes, least), Some(anchor));
+        assert_eq!(
+            Anchor::decode(&bytes, least - 1),
+            None,
+            "leaves without space"
+        );
         for (at, value) in [(0, 0), (0, 6), (0, 9), (1, 1), (31, 1), (48, 9), (54, 0)] {
             let mut damaged = bytes;
             damaged[at] = value;
-            assert_eq!(Anchor::decode(&damaged), None, "{value} at {at}");
+            assert_eq!(Anchor::decode(&damaged, most), None, "{value} at {at}");
         }
-        assert_eq!(Anchor::decode(&[0; ANCHOR_BYTES]), None);
+        assert_eq!(Anchor::decode(&[0; ANCHOR_BYTES], most), None);
         assert_eq!(collection_of(&main_of(3)), Some(3));
         assert_eq!((collection_of(&[0; 8]), collection_of(b"3")), (None, None));
+        assert_eq!(inner_of(&inner_key(3, 4)), Some((3, 4)));
+        assert_eq!(inner_of(&[0; 15]), None);
         assert_eq!(element_of(&element_key(9, b"f")), Some((9, &b"f"[..])));
     }
 
@@ -406,6 +437,9 @@ mod tests {
                 }
             }
             assert_eq!(next, 1 << HASH_BITS);
+            let mut anchor = Anchor::new(ValueKind::new(1).unwrap());
+            anchor.leaves = leaves;
+            assert!((0..2 * leaves).all(|n| anchor.leads_to(n) == numbers.contains(&n)));
             let (old, new) = split_of(leaves);
             let mut after: Vec<u64> = leaf_numbers(leaves + 1).collect();
             assert!(numbers.contains(&old) && new.iter().all(|new| after.contains(new)));

@@ -483,3 +483,25 @@ fn a_store_that_is_being_swept_refuses_no_write() {
         put.join().unwrap().unwrap();
     });
 }
+
+#[test]
+fn a_check_names_inner_records_that_no_anchor_leads_to() {
+    let (_memory, store, _other, _clock) = two(POLICIES[0]);
+    let mut id = 0;
+    let change = |t: &mut Transaction<'_>| {
+        set(t, 0, b"k", (1, Expiry::Never))?;
+        id = t.read(b"k", |stored| collection_of(stored.unwrap().value).unwrap())?;
+        // A leaf that there would be if there were more, and one of a collection that is none.
+        t.put_inner(id, LEAVES << 1, b"leaf")?;
+        t.put_inner(id, mneme_log::TREE_NUMBERS + 7, b"of a tree")?;
+        t.put_inner(id + 100, 1, b"leaf")
+    };
+    store.transaction(change).unwrap();
+    let problems = store.check().unwrap().problems;
+    let strays = [(id, 10), (id, mneme_log::TREE_NUMBERS + 7), (id + 100, 1)];
+    for (id, number) in strays {
+        let what = format!("no anchor leads to inner record {number} of collection {id}");
+        assert!(problems.contains(&what), "{what}: {problems:?}");
+    }
+    assert_eq!(problems.len(), strays.len(), "{problems:?}");
+}

@@ -52,6 +52,12 @@ impl Log {
         (frames * FRAME_BYTES).min(self.mem.region().max() as u64)
     }
 
+    /// Bytes that it has in any case at most, at little cost.
+    #[inline]
+    pub(crate) fn most_bytes(&self) -> u64 {
+        self.mem.region().max() as u64
+    }
+
     /// Frames that only compaction may claim, in a store of `frames` frames: a 50th, at least what
     /// it was created with.
     fn reserve_for(&self, frames: u64) -> u64 {

@@ -433,18 +433,23 @@ impl Reclaim {
         let Some(id) = collection_of(record.value()) else {
             return Ok(0);
         };
+        let anchor = self.anchor_now(id)?;
+        Ok(anchor.map_or(0, |anchor| anchor.bytes.saturating_add(anchor.tree.bytes)))
+    }
+
+    /// The anchor of a collection, as it is by now. `None`: there is none, or it is damaged. The
+    /// caller is pinned.
+    pub(crate) fn anchor_now(&self, id: u64) -> Result<Option<Anchor>, ReadError> {
         let Some(root) = self.root(KeyspaceId::ANCHORS)? else {
-            return Ok(0);
+            return Ok(None);
         };
         let key = anchor_key(id);
         let place = self.place(&key);
         let segment = self.mem.index_segment(root, place)?;
         let found = self.find(root, place, segment, &key)?;
         // No thread overwrites the record of an anchor.
-        let anchor = found
-            .and_then(|(found, _)| found)
-            .and_then(|found| Anchor::decode(found.record.value()));
-        Ok(anchor.map_or(0, |anchor| anchor.bytes.saturating_add(anchor.tree.bytes)))
+        let anchor = found.and_then(|(found, _)| found);
+        Ok(anchor.and_then(|found| Anchor::decode(found.record.value(), self.most_bytes())))
     }
 
     /// Removes the worst of samples of records with an expiry: of [`ROUND`] samples, and no more at

@@ -63,7 +63,7 @@ const MOST: usize = 100;
 const WALKS: usize = 3;
 
 impl Report {
-    fn problem(&mut self, what: String) {
+    pub(super) fn problem(&mut self, what: String) {
         if self.problems.len() < MOST && !self.problems.contains(&what) {
             self.problems.push(what);
         }
@@ -133,6 +133,8 @@ impl Store {
             let checked = self.check_space(slot, space, goes_on, &mut report);
             report.damage(checked)?;
         }
+        let checked = self.check_collections(slot, goes_on, &mut report);
+        report.damage(checked)?;
         if goes_on() {
             // No thread frees a dropped index while its blocks are counted.
             let _sweeping = self.tables.header().sweep.lock(slot)?;

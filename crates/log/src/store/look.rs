@@ -135,7 +135,8 @@ impl<'s> Look<'s> {
             return Ok(None);
         };
         let no_anchor = || Corrupt::at(0, format!("the anchor of collection {} is none", self.id));
-        self.anchor = Anchor::decode(record.value()).ok_or_else(no_anchor)?;
+        let anchor = Anchor::decode(record.value(), self.store.most_bytes());
+        self.anchor = anchor.ok_or_else(no_anchor)?;
         Ok(Some(self.anchor))
     }
 

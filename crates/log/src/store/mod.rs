@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 mod builder;
 pub(crate) mod check;
+mod check_collections;
 pub(crate) mod components;
 mod database;
 mod expiries;

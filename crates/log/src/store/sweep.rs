@@ -22,6 +22,8 @@ use crate::index::root::Root;
 use crate::index::walk::HashOrder;
 use crate::inner::{Anchor, InnerNumbers, MAINS_LOST, MainPlace, SWEPT, main_of, numbers_of};
 use crate::records::scan::Cursor;
+use crate::region::mem::Loc;
+use crate::region::record::Record;
 use crate::region::space::KeyspaceId;
 use crate::store::LogStore;
 use crate::store::components::Store;
@@ -131,14 +133,35 @@ impl Store {
 
     /// Hands out the anchors of some buckets from `at` on, which goes on. Returns whether those
     /// were the last ones. `visit` runs pinned.
-    fn anchors_from(
+    pub(super) fn anchors_from(
         &self,
         slot: &Slot<'_>,
         at: &mut HashOrder,
         mut visit: impl FnMut(Result<(u64, Anchor), Corrupt>) -> Result<(), ReadError>,
     ) -> Result<bool, ReadError> {
+        self.hidden_from(slot, KeyspaceId::ANCHORS, at, |loc, record| {
+            let id = record.key().try_into().map(u64::from_be_bytes);
+            let anchor = Anchor::decode(record.value(), self.most_bytes());
+            visit(match (id, anchor) {
+                (Ok(id), Some(anchor)) => Ok((id, anchor)),
+                _ => {
+                    let what = "the record of an anchor that is none";
+                    Err(Corrupt::at(loc.byte(), what))
+                }
+            })
+        })
+    }
+
+    /// As [`anchors_from`](Self::anchors_from), the records of a hidden keyspace.
+    pub(super) fn hidden_from(
+        &self,
+        slot: &Slot<'_>,
+        space: KeyspaceId,
+        at: &mut HashOrder,
+        mut visit: impl FnMut(Loc, Record<'_>) -> Result<(), ReadError>,
+    ) -> Result<bool, ReadError> {
         let _pin = self.enter_all(slot).map_err(WriteError::while_reading)?;
-        let Some(root) = self.root(KeyspaceId::ANCHORS)? else {
+        let Some(root) = self.root(space)? else {
             return Ok(true);
         };
         for _ in 0..64 {
@@ -148,16 +171,8 @@ impl Store {
             let mut entries = Vec::new();
             self.entries_here(root, at, |entry| entries.push(entry))?;
             for entry in entries {
-                let record = self.mem.record(entry.loc())?;
-                let id = record.key().try_into().map(u64::from_be_bytes);
-                // No thread overwrites the record of an anchor.
-                visit(match (id, Anchor::decode(record.value())) {
-                    (Ok(id), Some(anchor)) => Ok((id, anchor)),
-                    _ => {
-                        let what = "the record of an anchor that is none";
-                        Err(Corrupt::at(entry.loc().byte(), what))
-                    }
-                })?;
+                // No thread overwrites such a record.
+                visit(entry.loc(), self.mem.record(entry.loc())?)?;
             }
         }
         Ok(false)

@@ -38,10 +38,11 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// As for [`read`](Self::read); what lies there is no anchor.
     pub fn anchor(&mut self, id: u64) -> Result<Option<Anchor>, WriteError> {
+        let most = self.store.most_bytes();
         let found = self
             .hidden(KeyspaceId::ANCHORS)
             .read(&anchor_key(id), |stored| {
-                stored.map(|stored| Anchor::decode(stored.value))
+                stored.map(|stored| Anchor::decode(stored.value, most))
             })?;
         match found {
             None => Ok(None),
