@@ -24,6 +24,8 @@ impl KeyEventListener {
             true if listener.is_none() => {
                 let mut begun = store.listen()?;
                 begun.hear_own_removals(true)?;
+                // The loss that marks the beginning is none.
+                begun.drain(0, |_| ())?;
                 *listener = Some(begun);
                 self.has_begun.notify_all();
             }

@@ -70,6 +70,8 @@ mod shared;
 mod socket_file;
 mod statistics;
 mod tls;
+mod track_keys;
+mod tracking;
 mod transaction_queue;
 mod version;
 mod waking;

@@ -28,6 +28,16 @@ pub(crate) enum EventClass {
     New = 1 << 14,
 }
 
+impl EventClass {
+    /// Whether a key is not as it was; what is new has another event, too.
+    pub fn is_change(self) -> bool {
+        !matches!(self, EventClass::KeyMiss | EventClass::New)
+    }
+}
+
+/// Not a class: every change is noted, because clients track keys.
+pub(crate) const TRACKED: u32 = 1 << 31;
+
 /// Messages on `__keyspace@db__:key`.
 const KEYSPACE: u32 = 1;
 /// Messages on `__keyevent@db__:event`.
@@ -147,12 +157,12 @@ impl<'a> EventNotes<'a> {
     /// With these flags, unless nothing is reported.
     #[inline]
     pub fn new(flags: u32, noted: &'a NotedEvents) -> Option<Self> {
-        KeyEvent::are_reported(flags).then_some(Self { flags, noted })
+        (KeyEvent::are_reported(flags) || flags & TRACKED != 0).then_some(Self { flags, noted })
     }
 
     /// Whether events of this class are reported.
     pub fn wants(self, class: EventClass) -> bool {
-        self.flags & class as u32 != 0
+        self.flags & class as u32 != 0 || self.flags & TRACKED != 0 && class.is_change()
     }
 
     /// Notes an event, if it is of a class that is reported.

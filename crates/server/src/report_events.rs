@@ -2,7 +2,7 @@
 
 use crate::client::{Client, Topic};
 use crate::command::{Failure, Outcome};
-use crate::notify::{EventClass, KeyEvent};
+use crate::notify::{EventClass, KeyEvent, TRACKED};
 use crate::shared::Shared;
 
 /// Publishes what the client's command, or those of a transaction so far, have noted by now.
@@ -26,6 +26,13 @@ fn report_those(server: &Shared, client: &mut Client, is_meant: impl Fn(&KeyEven
     let events = server.threads[client.thread].events.take();
     let flags = client.event_flags;
     for event in events.into_iter().filter(is_meant) {
+        if flags & TRACKED != 0 && event.class.is_change() {
+            let by = Some(client.entry.id);
+            server.invalidate(&event.key, by, |thread| client.wake_later(thread));
+        }
+        if flags & event.class as u32 == 0 {
+            continue;
+        }
         event.report(flags, |channel, message| {
             let posted = |thread| client.wake_later(thread);
             let pubsub = &server.pubsub;

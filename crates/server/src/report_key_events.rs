@@ -41,7 +41,8 @@ impl Shared {
             return;
         }
         let flags = self.settings.number(Key::NotifyEvents) as u32;
-        let is_wanted = flags & CLASSES != 0 && KeyEvent::are_reported(flags);
+        let is_wanted =
+            flags & CLASSES != 0 && KeyEvent::are_reported(flags) || self.tracking.is_active();
         if let Err(error) = self.key_events.listen(&self.store, is_wanted) {
             tracing::warn!(%error, "keys that expire or are evicted are not reported");
         }
@@ -51,9 +52,13 @@ impl Shared {
     fn report_key_events(&self) -> Option<Result<usize, SlotError>> {
         let mut listener = self.key_events.lock();
         let receive = |notification: Notification<'_>| {
-            let Notification::Change(change) = notification else {
-                return;
+            let change = match notification {
+                Notification::Change(change) => change,
+                Notification::Lost => {
+                    return self.invalidate_all(|thread| self.wake_reader(thread));
+                }
             };
+            self.invalidate_changed(change.kind);
             let (class, name, key) = match change.kind {
                 ChangeKind::Expired(key) => (EventClass::Expired, "expired", key),
                 ChangeKind::Evicted(key) => (EventClass::Evicted, "evicted", key),
@@ -68,6 +73,29 @@ impl Shared {
             self.publish_key_event(class, name, change.database, key);
         };
         Some(listener.as_mut()?.drain(AT_ONCE, receive))
+    }
+
+    /// Sends messages to clients that track what has changed.
+    fn invalidate_changed(&self, change: ChangeKind<'_>) {
+        if !self.tracking.is_active() {
+            return;
+        }
+        let wake = |thread| self.wake_reader(thread);
+        match change {
+            ChangeKind::Stored(key)
+            | ChangeKind::Retimed(key)
+            | ChangeKind::Removed(key)
+            | ChangeKind::Expired(key)
+            | ChangeKind::Evicted(key) => self.invalidate(key, None, wake),
+            _ => self.invalidate_all(wake),
+        }
+    }
+
+    /// Wakes a thread whose clients have messages to get, if it is not woken for them yet.
+    fn wake_reader(&self, thread: usize) {
+        if self.pubsub.asks_to_be_woken(thread) {
+            self.threads[thread].wake();
+        }
     }
 
     fn is_string(&self, database: usize, key: &[u8]) -> bool {
@@ -92,18 +120,10 @@ impl Shared {
             database,
             key: key.into(),
         };
-        let mut posted = Vec::new();
         event.report(flags, |channel, message| {
-            let pubsub = &self.pubsub;
-            pubsub.publish(Topic::Channel, channel, message, |thread| {
-                posted.push(thread)
-            });
+            let wake = |thread| self.wake_reader(thread);
+            self.pubsub.publish(Topic::Channel, channel, message, wake);
         });
-        for thread in posted {
-            if self.pubsub.asks_to_be_woken(thread) {
-                self.threads[thread].wake();
-            }
-        }
     }
 
     /// Reports until the server stops, and lets go of the store.

@@ -28,7 +28,7 @@ use crate::listen::{Accepted, Bound, Listener, Listeners};
 use crate::loading::Loading;
 use crate::local_changes::LocalListener;
 use crate::log_limiter::LogLimiter;
-use crate::notify::NotedEvents;
+use crate::notify::{NotedEvents, TRACKED};
 use crate::pause::Pauses;
 use crate::pubsub::{Posted, PubSub};
 use crate::purge::Purge;
@@ -36,6 +36,7 @@ use crate::saver::Saver;
 use crate::settings::{Key, Settings};
 use crate::statistics::{self, Latency, Pages, Rate, Slowlog, Statistics};
 use crate::tls::{self, TlsIdentity};
+use crate::tracking::Tracking;
 
 /// How long a server must run before its start counts as successful. Errors in a store show up when
 /// the maintainer first checks it, and when clients reconnect.
@@ -106,6 +107,8 @@ pub(crate) struct Shared {
     pub background: Background,
     /// The changes that local programs have made.
     pub local_changes: LocalListener,
+    /// Which clients have read which keys, of those that track them.
+    pub tracking: Tracking,
     /// Listens for events of keys that no command is the cause of.
     pub key_events: KeyEventListener,
     /// The address that serves metrics, and the waker of the thread that serves them.
@@ -268,6 +271,7 @@ impl Shared {
                 ..Baseline::default()
             }),
             local_changes: LocalListener::default(),
+            tracking: Tracking::default(),
             key_events: KeyEventListener::default(),
         }
     }
@@ -301,6 +305,17 @@ impl Shared {
             Key::AppendOnly if self.settings.is(Key::Data) => "yes".to_owned(),
             key => self.settings.show(key),
         }
+    }
+
+    /// Which events are to be noted.
+    #[inline]
+    pub fn event_flags(&self) -> u32 {
+        let tracked = if self.tracking.is_active() {
+            TRACKED
+        } else {
+            0
+        };
+        self.settings.number(Key::NotifyEvents) as u32 | tracked
     }
 
     /// Nanoseconds of the same.

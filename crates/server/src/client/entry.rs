@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::pushes::Pushes;
 use super::subscriptions::ByTopic;
 use crate::resp::Protocol;
+use crate::tracking::TrackingMode;
 use mneme_log::Watch;
 
 /// Bytes of each name in a line that is kept.
@@ -88,6 +89,8 @@ pub(crate) struct State {
     pub subscriptions: ByTopic<usize>,
     /// Whether it is shown all commands.
     pub is_monitor: bool,
+    /// How it tracks the keys that it reads.
+    pub tracking: Option<Arc<TrackingMode>>,
 }
 
 /// Bytes of a connection's own buffers, and of what it keeps for its client. An idle connection has
@@ -155,6 +158,7 @@ impl State {
             is_held: false,
             subscriptions: ByTopic::default(),
             is_monitor: false,
+            tracking: None,
         }
     }
 }
@@ -270,6 +274,7 @@ impl Entry {
                 name: cut(&state.name),
                 library: (cut(&state.library.0), cut(&state.library.1)),
                 user: cut(&state.user).into(),
+                tracking: state.tracking.clone(),
                 ..*state
             }
         };
@@ -291,11 +296,18 @@ impl Line<'_> {
     /// A letter for each thing that is so.
     fn flags(&self) -> String {
         let Self { entry, state, .. } = self;
+        let tracking = state.tracking.as_ref();
         let flags: String = [
             (state.is_monitor, 'O'),
             (state.subscriptions.any(), 'P'),
             (state.queued.is_some(), 'x'),
             (state.is_held, 'b'),
+            (state.tracking.is_some(), 't'),
+            (
+                tracking.is_some_and(|mode| mode.is_broken.load(Ordering::Relaxed)),
+                'R',
+            ),
+            (tracking.is_some_and(|mode| mode.broadcasts), 'B'),
             (entry.is_dirty(), 'd'),
             (state.is_closing, 'c'),
             (entry.is_unix(), 'U'),
@@ -351,9 +363,13 @@ impl fmt::Display for Line<'_> {
         )?;
         write!(
             f,
-            " cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
+            " cmd={} user={} redir={} resp={} lib-name={} lib-ver={}",
             state.last_command,
             String::from_utf8_lossy(&state.user),
+            state
+                .tracking
+                .as_ref()
+                .map_or(-1, |mode| mode.redirect as i64),
             state.protocol.number(),
             String::from_utf8_lossy(&state.library.0),
             String::from_utf8_lossy(&state.library.1),

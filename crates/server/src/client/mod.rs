@@ -22,6 +22,7 @@ use crate::pause::Pause;
 use crate::pubsub::PubSub;
 use crate::resp::Protocol;
 use crate::settings::OutputClass;
+use crate::tracking::TrackingMode;
 use crate::transaction_queue::Queue;
 
 /// A client as its commands see it; only its thread touches it.
@@ -84,6 +85,10 @@ pub(crate) struct Client {
     pub is_pushed_to: bool,
     /// Whether it is shown all commands: it has sent `MONITOR`.
     pub is_monitor: bool,
+    /// How it tracks the keys that it reads.
+    pub tracking: Option<Arc<TrackingMode>>,
+    /// Whether `CLIENT CACHING` has just said that the keys of the next command are tracked.
+    pub caching: Option<bool>,
     /// Whether there are clients that are shown its commands.
     pub is_monitored: bool,
     /// Messages to it, encoded, that the current command would send amid replies that the client
@@ -211,6 +216,8 @@ impl Client {
             subscriptions: Subscriptions::default(),
             is_pushed_to: false,
             is_monitor: false,
+            tracking: None,
+            caching: None,
             is_monitored: false,
             unsilenced: Vec::new(),
             event_flags: 0,
@@ -348,7 +355,8 @@ impl Client {
 
     /// Notes whether it may still get messages. Those that were published for it have been taken.
     pub fn settle_pushes(&mut self) {
-        self.is_pushed_to = self.is_monitor || self.subscriptions.counts().any();
+        self.is_pushed_to =
+            self.is_monitor || self.tracking.is_some() || self.subscriptions.counts().any();
     }
 
     /// The class of its output limit.

@@ -27,6 +27,8 @@ pub(crate) enum PushHead {
     ShardMessage,
     /// Likewise, of a channel that matches this pattern.
     PatternMessage(Arc<[u8]>),
+    /// Of a key that its client tracks, which the body names in an array; of all if it is empty.
+    Invalidation,
     /// The body is all there is.
     Nothing,
 }
@@ -39,7 +41,10 @@ impl Push {
     pub fn bytes(&self) -> usize {
         let pattern = match &self.head {
             PushHead::PatternMessage(pattern) => pattern.len(),
-            PushHead::Message | PushHead::ShardMessage | PushHead::Nothing => 0,
+            PushHead::Message
+            | PushHead::ShardMessage
+            | PushHead::Invalidation
+            | PushHead::Nothing => 0,
         };
         HEAD + pattern + self.body.len()
     }
@@ -59,6 +64,22 @@ impl Push {
                 reply.push(4);
                 reply.bulk(b"pmessage");
                 reply.bulk(pattern);
+            }
+            PushHead::Invalidation => {
+                match reply.protocol() {
+                    Protocol::Resp3 => {
+                        reply.push(2);
+                        reply.bulk(b"invalidate");
+                    }
+                    Protocol::Resp2 => {
+                        reply.push(3);
+                        reply.bulk(b"message");
+                        reply.bulk(b"__redis__:invalidate");
+                    }
+                }
+                if self.body.is_empty() {
+                    reply.null();
+                }
             }
             PushHead::Nothing => {}
         }

@@ -621,6 +621,7 @@ impl Connection {
     /// Closes the connection in an orderly way.
     pub fn close(mut self, shared: &Shared) {
         self.client.unsubscribe_all(&shared.pubsub);
+        shared.end_tracking(&mut self.client);
         self.recount(shared, 0);
         self.stream.finish();
     }

@@ -306,9 +306,11 @@ impl EventLoop {
         let shared = Arc::clone(&self.shared);
         shared.pubsub.dispatch(self.index);
         for Fed { key, client } in shared.pubsub.fed(self.index) {
-            let connection = self.connections.get(key);
-            // Many may get one message: others are served between them.
-            if connection.is_some_and(|one| one.client.entry.id == client) {
+            let connection = self.connections.get_mut(key);
+            if let Some(connection) = connection.filter(|one| one.client.entry.id == client) {
+                // It may get what another client tracks.
+                connection.client.is_pushed_to = true;
+                // Many may get one message: others are served between them.
                 self.resume_later(key);
             }
         }

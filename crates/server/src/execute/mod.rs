@@ -19,7 +19,7 @@ use crate::counters::Counters;
 use crate::denial;
 use crate::exclusive::{ExclusiveSection, SharedSection};
 use crate::monitor;
-use crate::notify::EventClass;
+use crate::notify::{EventClass, TRACKED};
 use crate::pause::Pause;
 use crate::report_events::report_events_of;
 use crate::resp::{Arguments, Batch, Protocol, Reply};
@@ -156,7 +156,7 @@ impl<'a> Executor<'a> {
         self.pause = server.pauses.now(|| server.now_ms());
         self.refusal = Refusal::of(server);
         self.client.is_monitored = server.pubsub.is_monitored();
-        self.client.event_flags = server.settings.number(Key::NotifyEvents) as u32;
+        self.client.event_flags = server.event_flags();
         if self.client.has_old_rules(&server.users) {
             self.client.renew_rules(&server.users);
         }
@@ -221,6 +221,12 @@ impl<'a> Executor<'a> {
             if self.client.is_pushed_to {
                 self.insert_pushes(found, position);
             }
+            if self.client.caching.is_some()
+                && self.client.queue.is_none()
+                && found.is_none_or(|command| command.name != "client")
+            {
+                self.client.caching = None;
+            }
             if self.out.len() >= self.bounds.full {
                 break;
             }
@@ -246,8 +252,10 @@ impl<'a> Executor<'a> {
         if pushes.is_empty() || command.is_some_and(|command| command.group == Group::PubSub) {
             return;
         }
-        if self.client.is_monitor {
-            // As in Redis: among them is the command itself, behind its reply.
+        if self.client.is_monitor || self.client.tracking.is_some() {
+            // As in Redis: among them is the command itself, behind its reply, or word of a change
+            // that it has made. And a key that has changed since the command has read it must not
+            // be said to have changed before the old value arrives.
             pushes.take(self.out, self.client.protocol, usize::MAX);
             return;
         }
@@ -697,9 +705,14 @@ impl<'a> Executor<'a> {
             self.enter_section();
             return Err(Failure::NotAlone);
         }
-        if self.client.event_flags & EventClass::Expired as u32 != 0 && self.refusal.is_none() {
+        if self.client.event_flags & (EventClass::Expired as u32 | TRACKED) != 0
+            && self.refusal.is_none()
+        {
             let (database, queue) = (self.client.database, self.client.queue.as_ref());
             server.expire_keys_of(command, &args, database, queue);
+        }
+        if self.client.tracking.is_some() {
+            server.remember_keys_of(self.client, command, &args);
         }
         let reply = Reply::new(self.out, self.client.protocol).up_to(self.bounds.most);
         let outcome = (command.run)(&mut Call::new(

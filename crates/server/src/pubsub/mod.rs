@@ -103,6 +103,20 @@ impl PubSub {
         );
     }
 
+    /// Sends each client what is meant for it. `posted` as in [`publish`](Self::publish).
+    pub fn send(&self, pushes: Vec<(Arc<Entry>, Push)>, posted: impl FnMut(usize)) {
+        if pushes.is_empty() {
+            return;
+        }
+        let deliveries = pushes.into_iter().map(|(entry, push)| {
+            let to = Arc::new(vec![Arc::clone(&entry)]);
+            (entry.thread, Delivery { push, to })
+        });
+        let mut deliveries: Vec<_> = deliveries.collect();
+        deliveries.sort_by_key(|(thread, _)| *thread);
+        Posted::post(|thread| &self.inboxes[thread].posted, deliveries, posted);
+    }
+
     /// Adds a subscription that there is not. Returns its name, which all subscribers share.
     pub fn add(&self, topic: Topic, name: &[u8], entry: &Arc<Entry>) -> Arc<[u8]> {
         self.change().add(topic, name, entry)

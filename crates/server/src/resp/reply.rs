@@ -59,6 +59,11 @@ impl<'a> Reply<'a> {
         }
     }
 
+    /// The protocol version of the replies.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
     /// Sets the protocol version of the replies that follow.
     pub fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;

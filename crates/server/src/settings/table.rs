@@ -295,6 +295,9 @@ settings! {
     TlsProtocols: "tls-protocols", Kind::Text, "", Live;
     /// Whether clients get session tickets, which shorten their next handshake.
     TlsSessionCaching: "tls-session-caching", Kind::Flag, "yes", Live;
+    /// Keys that clients have read which track them (CLIENT TRACKING), beyond which the server
+    /// forgets some, and says that they may have changed. 0: any number.
+    TrackingKeys: "tracking-table-max-keys", Kind::Number { least: 0, most: i64::MAX }, "1000000", Live;
     /// A unix socket to listen on as well; none if empty.
     UnixSocket: "unixsocket" or "socket", Kind::Text, "", AtStart;
     /// Permissions of the unix socket, as `chmod` takes them: 700 is this user alone, 770 the group

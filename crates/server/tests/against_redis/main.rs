@@ -20,6 +20,7 @@ mod sets;
 mod sorted_sets;
 mod strings;
 mod texts;
+mod tracking;
 mod transactions;
 
 use std::net::SocketAddr;

@@ -115,6 +115,27 @@ fn changes_by_local_programs_are_counted() {
     assert_eq!(counted(&mut client, KINDS), ([0, 0], 0));
 }
 
+#[test]
+fn a_client_is_notified_of_a_key_that_it_tracks_and_a_local_program_changes() {
+    let place = Place::new("tracked");
+    let running = place.serve();
+    let mut client = crate::tracking::tracking(running.addresses()[0], "ON");
+    let store = place.attach();
+    for key in ["a", "l"] {
+        client.line(&format!("EXISTS {key}"));
+    }
+    store.put(b"a", b"v").unwrap();
+    assert_eq!(client.reply(), crate::tracking::invalidated("a"));
+    List::of(&store, b"l")
+        .unwrap()
+        .push(End::Back, &[b"item"])
+        .unwrap();
+    assert_eq!(client.reply(), crate::tracking::invalidated("l"));
+    client.line("GET a");
+    store.remove(b"a").unwrap();
+    assert_eq!(client.reply(), crate::tracking::invalidated("a"));
+}
+
 /// Strings, and the expiry and the end of any key: what was done to another value is not known.
 #[test]
 fn events_report_what_local_programs_do() {

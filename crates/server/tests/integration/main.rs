@@ -28,5 +28,6 @@ mod pubsub;
 mod serving;
 mod tls;
 mod tools;
+mod tracking;
 mod transactions;
 mod waiting;

@@ -5,7 +5,7 @@ use crate::commands::help;
 use crate::configure::{self, ChangeError, SettingChange};
 use crate::glob::Steps;
 use crate::report_events::report_events;
-use crate::settings::{Key, SETTINGS, Setting};
+use crate::settings::{SETTINGS, Setting};
 
 pub(super) static CONFIG: Command = Command {
     name: "config",
@@ -131,7 +131,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
     }
     call.server.follow_key_events();
     // What it has sent already behind this goes by it, too.
-    call.client.event_flags = call.server.settings.number(Key::NotifyEvents) as u32;
+    call.client.event_flags = call.server.event_flags();
     call.reply.ok();
     Ok(())
 }

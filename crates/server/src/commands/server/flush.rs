@@ -51,6 +51,8 @@ fn all(call: &mut Call<'_>) -> Outcome {
             clear(call, database)?;
         }
     }
+    let client = &mut *call.client;
+    (call.server).invalidate_all(|thread| client.wake_later(thread));
     call.reply.ok();
     Ok(())
 }
@@ -59,6 +61,8 @@ fn selected(call: &mut Call<'_>) -> Outcome {
     check_mode(call)?;
     let database = call.keyspace.whole()?;
     clear(call, database)?;
+    let client = &mut *call.client;
+    (call.server).invalidate_all(|thread| client.wake_later(thread));
     call.reply.ok();
     Ok(())
 }

@@ -55,6 +55,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
             swapped => swapped?,
         }
     }
+    let client = &mut *call.client;
+    (call.server).invalidate_all(|thread| client.wake_later(thread));
     call.reply.ok();
     Ok(())
 }

@@ -20,6 +20,7 @@ pub(super) static CLIENT: Command = Command {
     since: "2.4.0",
     group: Group::Connection,
     subcommands: &[
+        &tracking::CACHING,
         &identity::GETNAME,
         &tracking::GETREDIR,
         &HELP,
@@ -32,6 +33,7 @@ pub(super) static CLIENT: Command = Command {
         &reply::REPLY,
         &identity::SETINFO,
         &identity::SETNAME,
+        &tracking::TRACKING,
         &tracking::TRACKINGINFO,
         &unblock::UNBLOCK,
         &pause::UNPAUSE,

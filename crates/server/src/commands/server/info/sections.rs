@@ -71,7 +71,7 @@ pub(super) fn clients(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("cluster_connections", 0);
     fields.add("maxclients", server.settings.count(Key::MaxClients));
     fields.add("blocked_clients", server.blocked());
-    fields.add("tracking_clients", 0);
+    fields.add("tracking_clients", server.tracking.clients());
     Ok(())
 }
 
@@ -222,11 +222,12 @@ pub(super) fn stats(server: &Shared, fields: &mut Fields) -> Outcome {
             "sync_partial_err",
             "total_net_repl_input_bytes",
             "total_net_repl_output_bytes",
-            "tracking_total_keys",
-            "tracking_total_items",
-            "tracking_total_prefixes",
         ],
     );
+    let (keys, items, prefixes) = server.tracking.totals();
+    fields.add("tracking_total_keys", keys);
+    fields.add("tracking_total_items", items);
+    fields.add("tracking_total_prefixes", prefixes);
     fields.add("slowlog_len", server.slowlog.len());
     fields.add("total_error_replies", totals.errors);
     fields.add("total_reads_processed", totals.reads);

@@ -1,0 +1,167 @@
+//! Client-side caching (`CLIENT TRACKING`): **a client that tracks keys gets a message for each key
+//! that it has read, once, if the key may have changed since**, whoever changes it: a client, a
+//! local program, its expiry, or eviction.
+//!
+//! A client is entered in the table of the keys that it is about to read, and a change takes the
+//! key's clients out of the table once it can be seen. So a client that has read the value of
+//! before is in the table, or gets the message already. Changes are those that are noted as
+//! [events](crate::notify): while any client tracks, all threads note them, and the store's own
+//! come from its [feed](crate::report_key_events). As in Redis, a key is one of whichever database.
+//!
+//! A client that broadcasts is in no table: it gets a message for every key with its prefixes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::client::{Client, Entry, Push, PushHead};
+use crate::command::{Command, Flag, Reach};
+use crate::resp::{Arguments, Protocol, Reply};
+use crate::settings::Key;
+use crate::shared::Shared;
+use crate::tracking::TrackingMode;
+
+impl Shared {
+    /// Makes a client track from now on, or in another way. Changes that are under way may not be
+    /// noted: the caller waits for the sections of all threads.
+    pub fn begin_tracking(&self, client: &mut Client, mode: TrackingMode) {
+        let mode = Arc::new(mode);
+        self.tracking.broadcast(client.entry.id, &mode.prefixes);
+        client.entry.state().tracking = Some(Arc::clone(&mode));
+        if client.tracking.replace(mode).is_none() {
+            self.tracking.begin();
+        }
+        client.caching = None;
+        client.settle_pushes();
+        client.event_flags = self.event_flags();
+        self.follow_key_events();
+    }
+
+    /// Makes a client track no longer.
+    pub fn end_tracking(&self, client: &mut Client) {
+        let Some(mode) = client.tracking.take() else {
+            return;
+        };
+        client.caching = None;
+        client.entry.state().tracking = None;
+        self.tracking.end_broadcast(client.entry.id, &mode.prefixes);
+        if self.tracking.end() {
+            // As in Redis, the table is dropped with the last; one that begins meanwhile stays.
+            self.tracking.retain(|id| {
+                let entries = self.clients.named(&[id]);
+                entries.iter().any(|entry| entry.state().tracking.is_some())
+            });
+            self.follow_key_events();
+        }
+        client.event_flags = self.event_flags();
+    }
+
+    /// Enters a client in the table of the keys that its command, or the transaction that it
+    /// carries out, is about to read.
+    #[cold]
+    pub fn remember_keys_of(&self, client: &mut Client, command: &Command, args: &Arguments<'_>) {
+        let Some(mode) = &client.tracking else {
+            return;
+        };
+        if !mode.tracks(client.caching) {
+            return;
+        }
+        let id = client.entry.id;
+        let mut dropped = Vec::new();
+        let most = self.settings.count(Key::TrackingKeys);
+        let mut remember = |command: &Command, args: &Arguments<'_>| {
+            if command.has(Flag::Readonly) {
+                for (at, _) in command.keys_of(args) {
+                    dropped.extend(self.tracking.remember(id, args.at(at), most));
+                }
+            }
+        };
+        match (command.reach, &client.queue) {
+            (Reach::Queue, Some(queue)) => (queue.commands().iter())
+                .for_each(|queued| remember(queued.command, &queued.args())),
+            _ => remember(command, args),
+        }
+        for key in dropped {
+            self.invalidate(&key, None, |thread| client.wake_later(thread));
+        }
+    }
+
+    /// Sends a message to the clients that track `key`, which `by` has changed if it is a client.
+    /// `posted` as in [`publish`](crate::pubsub::PubSub::publish).
+    pub fn invalidate(&self, key: &[u8], by: Option<u64>, posted: impl FnMut(usize)) {
+        let mut body = Vec::new();
+        let mut reply = Reply::new(&mut body, Protocol::Resp2);
+        reply.array(1);
+        reply.bulk(key);
+        let body = Arc::new(body);
+        let readers = self.tracking.take(key);
+        let broadcasting = self.tracking.broadcasting(key);
+        let mut deliveries = Vec::new();
+        for (ids, broadcasts) in [(readers, false), (broadcasting, true)] {
+            for entry in self.clients.named(&ids) {
+                let mode = entry.state().tracking.clone();
+                if let Some(mode) = mode
+                    && mode.broadcasts == broadcasts
+                    && !(mode.skips_own && by == Some(entry.id))
+                {
+                    deliveries.extend(self.delivery(&entry, &mode, &body));
+                }
+            }
+        }
+        self.pubsub.send(deliveries, posted);
+    }
+
+    /// Sends a message to all clients that track: all keys may have changed.
+    pub fn invalidate_all(&self, posted: impl FnMut(usize)) {
+        if !self.tracking.is_active() {
+            return;
+        }
+        self.tracking.retain(|_| false);
+        let body = Arc::new(Vec::new());
+        let mut deliveries = Vec::new();
+        for entry in self.clients.list() {
+            let mode = entry.state().tracking.clone();
+            if let Some(mode) = mode {
+                deliveries.extend(self.delivery(&entry, &mode, &body));
+            }
+        }
+        self.pubsub.send(deliveries, posted);
+    }
+
+    /// What is sent for a client that tracks in this way, and to whom; `None`: one that could not
+    /// read it.
+    fn delivery(
+        &self,
+        entry: &Arc<Entry>,
+        mode: &TrackingMode,
+        body: &Arc<Vec<u8>>,
+    ) -> Option<(Arc<Entry>, Push)> {
+        let push = |entry: &Arc<Entry>, head, body| Some((Arc::clone(entry), Push { head, body }));
+        let is_modern = |entry: &Entry| entry.state().protocol == Protocol::Resp3;
+        let body = Arc::clone(body);
+        if mode.redirect == 0 {
+            return match is_modern(entry) {
+                true => push(entry, PushHead::Invalidation, body),
+                false => None,
+            };
+        }
+        match self.clients.named(&[mode.redirect]).first() {
+            Some(target) if is_modern(target) || target.state().subscriptions.any() => {
+                push(target, PushHead::Invalidation, body)
+            }
+            Some(_) => None,
+            None => {
+                // SYNC: pairs with nothing; something that is shown.
+                mode.is_broken.store(true, Ordering::Relaxed);
+                let mut broken = Vec::new();
+                let mut reply = Reply::new(&mut broken, Protocol::Resp3);
+                reply.push(2);
+                reply.bulk(b"tracking-redir-broken");
+                reply.integer(i64::try_from(mode.redirect).unwrap_or(i64::MAX));
+                match is_modern(entry) {
+                    true => push(entry, PushHead::Nothing, Arc::new(broken)),
+                    false => None,
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Client-side caching: the same messages, errors and states as from Redis.
+
+use crate::common::{Client, Redis, Reply, encode, server, start};
+
+/// What a client gets up to the reply to `line`, and that: the keys of messages first.
+fn notified(client: &mut Client, line: &str) -> (Vec<Reply>, Reply) {
+    let words: Vec<&str> = line.split(' ').collect();
+    client.send(&encode(&words));
+    let mut keys = Vec::new();
+    loop {
+        match client.reply() {
+            // A message may name several keys.
+            Reply::Push(parts) if parts[0] == Reply::bulk("invalidate") => match &parts[1] {
+                Reply::Array(named) => keys.extend(named.clone()),
+                all => keys.push(all.clone()),
+            },
+            reply => {
+                keys.sort_by(|one, other| one.partial_cmp(other).unwrap());
+                return (keys, crate::without_id(reply));
+            }
+        }
+    }
+}
+
+#[test]
+fn clients_that_track_keys_get_the_messages_that_redis_sends() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let [ours, theirs] = [address, redis.address].map(|address| {
+        let mut client = Client::connect(address);
+        let mut writer = Client::connect(address);
+        client.line("HELLO 3");
+        let mut results = Vec::new();
+        for (is_writer, line) in [
+            (false, "CLIENT TRACKINGINFO"),
+            (false, "CLIENT CACHING YES"),
+            (false, "CLIENT TRACKING"),
+            (false, "CLIENT TRACKING MAYBE"),
+            (false, "CLIENT TRACKING ON FOO"),
+            (false, "CLIENT TRACKING ON PREFIX a"),
+            (false, "CLIENT TRACKING ON REDIRECT 4711"),
+            (false, "CLIENT TRACKING ON REDIRECT x"),
+            (false, "CLIENT TRACKING ON BCAST OPTIN"),
+            (false, "CLIENT TRACKING ON OPTIN OPTOUT"),
+            (false, "CLIENT TRACKING ON BCAST PREFIX ab PREFIX a"),
+            (false, "CLIENT TRACKING on"),
+            (false, "CLIENT TRACKINGINFO"),
+            (false, "CLIENT GETREDIR"),
+            (false, "CLIENT CACHING YES"),
+            (false, "CLIENT CACHING NO"),
+            (false, "CLIENT CACHING FOO"),
+            (false, "CLIENT TRACKING ON BCAST"),
+            (false, "GET a"),
+            (true, "SET a 1"),
+            (true, "SET a 2"),
+            (false, "MGET a b c"),
+            (true, "MSET a 1 b 2"),
+            (true, "EXPIRE a 100"),
+            (false, "TTL a"),
+            (true, "PERSIST a"),
+            (false, "EXISTS a b"),
+            (true, "RENAME a b"),
+            (false, "HGETALL h"),
+            (true, "HSET h f 1"),
+            (false, "LRANGE l 0 -1"),
+            (true, "RPUSH l 1 2"),
+            (false, "SMEMBERS s"),
+            (true, "SADD s 1"),
+            (false, "ZRANGE z 0 -1"),
+            (true, "ZADD z 1 a"),
+            (true, "LPOP l"),
+            (false, "LLEN l"),
+            (true, "LPOP l"),
+            // Its own changes, and what it reads within a transaction.
+            (false, "GET a"),
+            (false, "SET a own"),
+            (false, "MULTI"),
+            (false, "GET a"),
+            (false, "GET b"),
+            (false, "EXEC"),
+            (true, "MULTI"),
+            (true, "INCR n"),
+            (true, "APPEND a x"),
+            (true, "DEL b"),
+            (true, "EXEC"),
+            (false, "GET a"),
+            (true, "DEL a"),
+            (true, "DEL a"),
+            (false, "GET a"),
+            (true, "SET elsewhere 1"),
+            (true, "FLUSHALL"),
+            (false, "GET a"),
+            (false, "CLIENT TRACKING ON NOLOOP"),
+            (false, "GET a"),
+            (false, "SET a own"),
+            (false, "GET a"),
+            (true, "SET a 1"),
+            (false, "CLIENT TRACKINGINFO"),
+            (false, "CLIENT TRACKING OFF"),
+            (true, "SET a 2"),
+            (false, "CLIENT TRACKING ON OPTIN"),
+            (false, "CLIENT TRACKING ON OPTOUT"),
+            (false, "GET a"),
+            (true, "SET a 3"),
+            (false, "CLIENT CACHING NO"),
+            (false, "CLIENT CACHING YES"),
+            (false, "CLIENT TRACKINGINFO"),
+            (false, "GET a"),
+            (false, "GET b"),
+            (true, "MSET a 4 b 5"),
+            (false, "CLIENT CACHING YES"),
+            (false, "MULTI"),
+            (false, "GET a"),
+            (false, "GET b"),
+            (false, "EXEC"),
+            (true, "MSET a 4 b 5"),
+            (false, "CLIENT TRACKING OFF"),
+            (false, "CLIENT TRACKING ON OPTOUT"),
+            (false, "CLIENT CACHING NO"),
+            (false, "GET a"),
+            (false, "GET b"),
+            (true, "MSET a 4 b 5"),
+            (false, "CLIENT TRACKING OFF"),
+            (false, "CLIENT TRACKING ON BCAST PREFIX a PREFIX c:"),
+            (false, "CLIENT TRACKING ON BCAST PREFIX ab"),
+            (false, "CLIENT TRACKING ON BCAST PREFIX d"),
+            (false, "CLIENT TRACKINGINFO"),
+            (true, "MSET a 1 b 2 c 3 c:x 4 dd 5"),
+            (true, "MSET a 1 b 2"),
+            (false, "GET b"),
+            (true, "DEL b c:x"),
+            (false, "RESET"),
+            (false, "HELLO 3"),
+            (false, "CLIENT TRACKINGINFO"),
+            (true, "SET a 1"),
+        ] {
+            let reply = match is_writer {
+                true => writer.line(line),
+                false => {
+                    let (notified, reply) = notified(&mut client, line);
+                    results.push((line, notified));
+                    reply
+                }
+            };
+            results.push((line, vec![crate::without_id(reply)]));
+            let (notified, _) = notified(&mut client, "PING");
+            results.push(("notified", notified));
+        }
+        results
+    });
+    for (index, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+        assert_eq!(ours, theirs, "result {index}");
+    }
+}
+
+#[test]
+fn another_client_is_notified_instead() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let [ours, theirs] = [address, redis.address].map(|address| {
+        let mut client = Client::connect(address);
+        let mut target = Client::connect(address);
+        let mut writer = Client::connect(address);
+        let id = match target.line("CLIENT ID") {
+            Reply::Integer(id) => id,
+            other => panic!("no number: {other:?}"),
+        };
+        let mut results = vec![target.line("SUBSCRIBE __redis__:invalidate")];
+        results.push(client.line(&format!("CLIENT TRACKING ON REDIRECT {id}")));
+        let redirect = client.line("CLIENT GETREDIR");
+        results.push(Reply::Integer(i64::from(redirect == Reply::Integer(id))));
+        client.line("GET a");
+        writer.line("SET a 1");
+        results.push(target.reply());
+        client.line("GET a");
+        writer.line("FLUSHALL");
+        results.push(target.reply());
+        // One that speaks the newer protocol, and has subscribed to nothing.
+        let mut other = Client::connect(address);
+        other.line("HELLO 3");
+        let id = match other.line("CLIENT ID") {
+            Reply::Integer(id) => id,
+            other => panic!("no number: {other:?}"),
+        };
+        results.push(client.line(&format!("CLIENT TRACKING ON REDIRECT {id}")));
+        client.line("GET a");
+        writer.line("SET a 2");
+        results.push(other.reply());
+        client.line("HELLO 3");
+        client.line("GET a");
+        writer.line(&format!("CLIENT KILL ID {id}"));
+        writer.line("SET a 3");
+        match client.reply() {
+            Reply::Push(parts) => results.push(parts[0].clone()),
+            other => results.push(other),
+        }
+        let list = writer.line("CLIENT LIST").text();
+        let flags = |line: &str| line.contains("flags=tR ");
+        results.push(Reply::Integer(
+            list.lines().filter(|line| flags(line)).count() as i64,
+        ));
+        results
+    });
+    assert_eq!(ours, theirs);
+}

@@ -1,0 +1,180 @@
+//! Clients that track keys are notified of what no command changes, and of every change beside
+//! many.
+
+use std::net::SocketAddr;
+
+use crate::common::{Client, Reply, info, server, start};
+
+/// A client that tracks in this way.
+pub fn tracking(address: SocketAddr, mode: &str) -> Client {
+    let mut client = Client::connect(address);
+    client.line("HELLO 3");
+    assert_eq!(client.line(&format!("CLIENT TRACKING {mode}")), Reply::ok());
+    client
+}
+
+/// The message that says that a key may have changed.
+pub fn invalidated(key: &str) -> Reply {
+    Reply::Push(vec![
+        Reply::bulk("invalidate"),
+        Reply::Array(vec![Reply::bulk(key)]),
+    ])
+}
+
+#[test]
+fn a_client_is_notified_of_a_key_that_it_tracks_and_that_expires_or_is_evicted() {
+    let (_running, address) = start(server());
+    let mut writer = Client::connect(address);
+    for mode in ["ON", "ON BCAST PREFIX k"] {
+        let mut client = tracking(address, mode);
+        writer.line("SELECT 3");
+        client.line("SELECT 3");
+        writer.line("SET k v");
+        let is_notified = |client: &mut Client| client.reply() == invalidated("k");
+        assert!(mode == "ON" || is_notified(&mut client));
+        assert_eq!(client.line("GET k"), Reply::bulk("v"));
+        writer.line("PEXPIRE k 10");
+        assert!(is_notified(&mut client));
+        // It has read the expiry, and not the value.
+        client.send(&crate::common::encode(&["TTL", "k"]));
+        while !matches!(client.reply(), Reply::Integer(0 | -2)) {}
+        if mode == "ON" && writer.line("EXISTS k") == Reply::Integer(0) {
+            // The maintainer may have been faster than the client.
+            client.line("CLIENT TRACKING OFF");
+            continue;
+        }
+        assert!(is_notified(&mut client));
+        client.line("CLIENT TRACKING OFF");
+    }
+    writer.line("SELECT 0");
+    writer.line("CONFIG SET maxmemory-policy allkeys-random");
+    let mut client = tracking(address, "ON");
+    let value = "x".repeat(200_000);
+    let (mut stored, mut tracked) = (0, Vec::new());
+    while info(&mut writer, "evicted_keys") < 50 {
+        let key = stored.to_string();
+        writer.command(&["SET", &key, &value]);
+        // A message may come before its reply.
+        client.send(&crate::common::encode(&["EXISTS", &key]));
+        loop {
+            match client.reply() {
+                Reply::Integer(_) => break,
+                notified => tracked.push(notified),
+            }
+        }
+        stored += 1;
+    }
+    let is_there = |writer: &mut Client, key: usize| {
+        writer.line(&format!("EXISTS {key}")) == Reply::Integer(1)
+    };
+    for key in 0..stored {
+        if !is_there(&mut writer, key) {
+            let notified = invalidated(&key.to_string());
+            while !tracked.contains(&notified) {
+                tracked.push(client.reply());
+            }
+        }
+    }
+}
+
+/// Readers cache what they read, and drop it when they are notified. Once all is over they have
+/// what the server has.
+#[test]
+fn caches_of_many_clients_hold_no_old_values_once_all_have_been_notified() {
+    const KEYS: usize = 8;
+    let (_running, address) = start(server().threads(3));
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|writer| {
+                scope.spawn(move || {
+                    let mut client = Client::connect(address);
+                    for round in 0..1_000 {
+                        let key = (round * 7 + writer) % KEYS;
+                        match round % 5 {
+                            0 => client.line(&format!("DEL k{key}")),
+                            1 => {
+                                client.line("MULTI");
+                                client.line(&format!("APPEND k{key} x"));
+                                client.line("EXEC")
+                            }
+                            _ => client.line(&format!("SET k{key} {writer}-{round}")),
+                        };
+                    }
+                })
+            })
+            .collect();
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    let mut client = tracking(address, "ON");
+                    let mut cache = std::collections::BTreeMap::new();
+                    let mut round = 0;
+                    loop {
+                        // Asked before the last look at what was notified.
+                        let was_over = is_over.load(std::sync::atomic::Ordering::Acquire);
+                        let key = round % KEYS;
+                        round += 1;
+                        let is_cached = cache.contains_key(&key);
+                        let line = match is_cached {
+                            true => "PING".to_owned(),
+                            false => format!("GET k{key}"),
+                        };
+                        let words: Vec<&str> = line.split(' ').collect();
+                        client.send(&crate::common::encode(&words));
+                        let value = loop {
+                            match client.reply() {
+                                Reply::Push(notified) => {
+                                    let name = notified[1].items()[0].text();
+                                    cache.remove(&name[1..].parse().unwrap());
+                                }
+                                value => break value,
+                            }
+                        };
+                        if !is_cached {
+                            cache.insert(key, value);
+                        }
+                        if was_over && round % KEYS == 0 {
+                            break;
+                        }
+                    }
+                    for (key, value) in cache {
+                        assert_eq!(client.line(&format!("GET k{key}")), value, "k{key}");
+                    }
+                })
+            })
+            .collect();
+        writers
+            .into_iter()
+            .for_each(|writer| writer.join().unwrap());
+        is_over.store(true, std::sync::atomic::Ordering::Release);
+        readers
+            .into_iter()
+            .for_each(|reader| reader.join().unwrap());
+    });
+}
+
+#[test]
+fn the_table_of_tracked_keys_is_bounded_and_ends_with_the_last_client() {
+    let (_running, address) = start(server());
+    let mut admin = Client::connect(address);
+    admin.line("CONFIG SET tracking-table-max-keys 10");
+    let mut client = tracking(address, "ON");
+    for key in 0..30 {
+        client.send(&crate::common::encode(&["GET", &format!("k{key}")]));
+    }
+    let (mut notified, mut replies) = (0, 0);
+    while replies < 30 || notified < 20 {
+        match client.reply() {
+            Reply::Push(_) => notified += 1,
+            _ => replies += 1,
+        }
+    }
+    assert_eq!(info(&mut admin, "tracking_total_keys"), 10);
+    assert_eq!(info(&mut admin, "tracking_clients"), 1);
+    drop(client);
+    while info(&mut admin, "tracking_clients") > 0 || info(&mut admin, "tracking_total_keys") > 0 {
+        std::thread::yield_now();
+    }
+}
