@@ -11,6 +11,7 @@
 //! `mneme-bench WORD` finds it. The library also serves binaries that differ in their allocator.
 
 pub mod client;
+mod collections;
 pub mod curves;
 mod durable;
 pub mod error;
@@ -91,6 +92,12 @@ fn run(Options { common, workload }: &Options) -> Result<(), BenchError> {
         ),
         Workload::Tree(o) => measure("tree", common, |c| tree::Scale::of(c, o), tree::run),
         Workload::Server => measure("server", common, server::Scale::of, server::run),
+        Workload::Collections => measure(
+            "collections",
+            common,
+            collections::Scale::of,
+            collections::run,
+        ),
         Workload::Steady(steady) => measure(
             "steady",
             common,

@@ -68,6 +68,9 @@ pub enum Workload {
     /// Our server beside Redis, Valkey and memcached: throughput, CPU time, latencies under load,
     /// memory, fragmentation.
     Server,
+    /// Hashes, sets, sorted sets and lists, small and large: CPU time a command and bytes an
+    /// element of our server beside Redis and Valkey; a program that has attached the store.
+    Collections,
     /// Memory and CPU time of data that is overwritten, thinned out and left alone: our server
     /// beside Redis and Valkey, and a store in private memory.
     Steady(Steady),

@@ -62,6 +62,39 @@ impl Pipeline {
         Ok(())
     }
 
+    /// Sends what is queued and reads all of as many replies: the number of texts, numbers and
+    /// states in them, nothings left out.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn drain(&mut self) -> Result<usize, BenchError> {
+        self.send()?;
+        let mut line = String::new();
+        // Replies, and elements of them, that are still to be read.
+        let mut left = std::mem::take(&mut self.awaited);
+        let mut found = 0;
+        while left > 0 {
+            left -= 1;
+            line.clear();
+            self.connection.read_line(&mut line).map_err(failed)?;
+            let reply = line.trim_end();
+            let unexpected = || failed(format!("it replied `{reply}`"));
+            let number = || reply.get(1..).and_then(|number| number.parse::<i64>().ok());
+            match (reply.as_bytes().first(), number()) {
+                (Some(b'+' | b':'), _) => found += 1,
+                (Some(b'$' | b'*'), Some(..0)) => {}
+                (Some(b'*'), Some(elements)) => left += elements as usize,
+                (Some(b'$'), Some(bytes)) => {
+                    found += 1;
+                    let mut text = (&mut self.connection).take(bytes as u64 + 2);
+                    std::io::copy(&mut text, &mut std::io::sink()).map_err(failed)?;
+                }
+                _ => return Err(unexpected()),
+            }
+        }
+        Ok(found)
+    }
+
     /// Sends what is queued.
     ///
     /// # Errors
