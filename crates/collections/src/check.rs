@@ -3,13 +3,10 @@
 use mneme_log::{Cursor, DATABASES, Database, LogStore, ReadError};
 
 use crate::collection_type::CollectionType;
-use crate::error::CollectionError;
+use crate::error::{CollectionError, Damage};
 use crate::hash_type::HashType;
 use crate::keyed::{look_at_large, with_large};
-use crate::leaves::Leaves;
-use crate::packed::Packed;
-use crate::packed_list::PackedList;
-use crate::packed_sorted_set::PackedSortedSet;
+use crate::list_type::ListType;
 use crate::set_type::SetType;
 use crate::sorted_set_type::SortedSetType;
 use crate::{HASH, LIST, SET, SORTED_SET};
@@ -39,11 +36,24 @@ pub fn check_while(store: &LogStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<S
                 }
             })?;
             for (key, kind) in keys {
+                let at = (&database, &key[..]);
                 let (name, checked) = match kind {
-                    HASH => ("hash", check::<HashType, 2>(&database, &key)?),
-                    LIST => ("list", check_list(&database, &key)?),
-                    SET => ("set", check::<SetType, 1>(&database, &key)?),
-                    _ => ("sorted set", check_sorted_set(&database, &key)?),
+                    HASH => (
+                        "hash",
+                        check::<HashType>(at, |hash| hash.check(), |mut hash| hash.check())?,
+                    ),
+                    LIST => (
+                        "list",
+                        check::<ListType>(at, |list| list.check(), |mut list| list.check())?,
+                    ),
+                    SET => (
+                        "set",
+                        check::<SetType>(at, |set| set.check(), |mut set| set.check())?,
+                    ),
+                    _ => (
+                        "sorted set",
+                        check::<SortedSetType>(at, |set| set.check(), |mut set| set.check())?,
+                    ),
                 };
                 if let Err(damage) = checked {
                     let key = key.escape_ascii();
@@ -58,19 +68,17 @@ pub fn check_while(store: &LogStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<S
 
 /// What is wrong with the value of a key, if it is of this type: it may have become another one, or
 /// none.
-fn check<T, const ENTRIES: usize>(
-    database: &Database<'_>,
-    key: &[u8],
-) -> Result<Result<(), CollectionError>, ReadError>
-where
-    T: for<'r> CollectionType<Packed<'r> = Packed<'r, ENTRIES>, Large<'r> = Leaves<'r, ENTRIES>>,
-{
+fn check<T: CollectionType>(
+    (database, key): (&Database<'_>, &[u8]),
+    of_packed: impl FnOnce(T::Packed<'_>) -> Result<(), Damage>,
+    mut of_large: impl FnMut(T::Large<'_>) -> Result<(), CollectionError>,
+) -> Result<Result<(), CollectionError>, ReadError> {
     match database.get_kind(key, T::KIND) {
         Ok(Some(value)) => Ok(T::read(&value)
-            .and_then(|packed| packed.check())
+            .and_then(of_packed)
             .map_err(CollectionError::from)),
         Ok(None) => Ok(Ok(())),
-        Err(ReadError::WrongKind(_)) => Ok(check_large::<T>(database, key, |mut of| of.check())),
+        Err(ReadError::WrongKind(_)) => Ok(check_large::<T>(database, key, &mut of_large)),
         Err(error) => Err(error),
     }
 }
@@ -87,37 +95,4 @@ fn check_large<T: CollectionType>(
     let (none, at): ([(usize, &[u8]); 0], _) = ([], (database.number(), key));
     let checked = database.transaction_on(&none, |t| with_large::<T, _, _>(t, at, &mut check));
     checked.map(drop)
-}
-
-/// As [`check`], for a list.
-fn check_list(
-    database: &Database<'_>,
-    key: &[u8],
-) -> Result<Result<(), CollectionError>, ReadError> {
-    match database.get_kind(key, LIST) {
-        Ok(Some(value)) => Ok(PackedList::read(&value)
-            .and_then(|list| list.check())
-            .map_err(CollectionError::from)),
-        Ok(None) | Err(ReadError::WrongKind(_)) => Ok(Ok(())),
-        Err(error) => Err(error),
-    }
-}
-
-/// As [`check`], for a sorted set.
-fn check_sorted_set(
-    database: &Database<'_>,
-    key: &[u8],
-) -> Result<Result<(), CollectionError>, ReadError> {
-    match database.get_kind(key, SORTED_SET) {
-        Ok(Some(value)) => Ok(PackedSortedSet::read(&value)
-            .and_then(|packed| packed.check())
-            .map_err(CollectionError::from)),
-        Ok(None) => Ok(Ok(())),
-        Err(ReadError::WrongKind(_)) => {
-            Ok(check_large::<SortedSetType>(database, key, |mut of| {
-                of.check()
-            }))
-        }
-        Err(error) => Err(error),
-    }
 }

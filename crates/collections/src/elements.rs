@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use mneme_log::{LogStore, ValueKind};
 
 use crate::error::{CollectionError, Damage, EditError};
+use crate::large_list::LargeList;
 use crate::large_sorted_set::LargeSortedSet;
 use crate::leaves::Leaves;
 use crate::packed::Packed;
@@ -88,6 +89,11 @@ pub fn replay(
                 };
                 set.finish()
             }
+            LIST => {
+                let mut list = LargeList::replay(t, id)?;
+                list.replay_item(element, value)?;
+                list.finish().map(drop)
+            }
             _ => Err(no_elements().into()),
         }
     })
@@ -126,6 +132,7 @@ pub fn scan_collection(
             (None, _) => (Vec::new(), 0),
             (_, HASH | SORTED_SET) => Leaves::<2>::open_kind(t, id, kind)?.scan(cursor, count)?,
             (_, SET) => Leaves::<1>::open_kind(t, id, kind)?.scan(cursor, count)?,
+            (_, LIST) => LargeList::open(t, id)?.scan(cursor, count)?,
             _ => return Err(CollectionError::from(no_elements())),
         };
         Ok((kind, pairs, next))
@@ -146,6 +153,7 @@ pub fn element_of_collection(
     store.transaction(|t| match t.anchor(id)?.map(|anchor| anchor.kind) {
         Some(kind @ (HASH | SORTED_SET)) => Leaves::<2>::open_kind(t, id, kind)?.get(element),
         Some(kind @ SET) => Leaves::<1>::open_kind(t, id, kind)?.get(element),
+        Some(LIST) => LargeList::open(t, id)?.element(element),
         Some(_) => Err(no_elements().into()),
         None => Ok(None),
     })
@@ -161,6 +169,7 @@ pub fn copy_collection(records: &mut dyn StoreRecords, id: u64) -> Result<u64, C
         Some(kind @ HASH) => Leaves::<2>::open_kind(records, id, kind)?.copy_to(to)?,
         Some(kind @ SET) => Leaves::<1>::open_kind(records, id, kind)?.copy_to(to)?,
         Some(SORTED_SET) => LargeSortedSet::open(records, id)?.copy_to(to)?,
+        Some(LIST) => LargeList::open(records, id)?.copy_to(to)?,
         _ => return Err(no_elements().into()),
     }
     Ok(to)

@@ -75,8 +75,8 @@ pub fn anchor_of(
 /// Lets `change` change the value under `key`, which is empty where there is none, and say whether
 /// it did. It changes none but the `wanted` elements. A value that is empty afterwards is removed
 /// with its key. Returns the result of `change`, and what became of the key. After an error of
-/// `change` a transaction that goes on keeps what was changed of a large set or sorted set until
-/// then.
+/// `change` a transaction that goes on keeps what was changed of a large set, sorted set or list
+/// until then.
 ///
 /// # Errors
 /// The key holds a value of another kind; the store cannot be read, or has no space; those of

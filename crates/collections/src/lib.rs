@@ -27,7 +27,6 @@ use mneme_log::ValueKind;
 
 mod check;
 mod collection_type;
-#[cfg_attr(not(test), allow(dead_code, reason = "for lists and sorted sets"))]
 mod counted_tree;
 mod elements;
 mod error;
@@ -35,6 +34,7 @@ mod hash;
 mod hash_type;
 mod in_place;
 mod keyed;
+mod large_list;
 mod large_sorted_set;
 mod leaves;
 mod list;
@@ -67,11 +67,12 @@ pub use hash::{Hash, OwnedPair};
 pub use hash_type::HashType;
 pub use in_place::set_in_place;
 pub use keyed::{Form, MAX_PACKED, anchor_of, decide_packed, edit, look_at_large, put, with_large};
+pub use large_list::LargeList;
 pub use large_sorted_set::LargeSortedSet;
 pub use leaves::{LargeHash, LargeSet, Leaves};
 pub use list::List;
 pub use list_edit::ListEdit;
-pub use list_type::ListType;
+pub use list_type::{ListChange, ListType};
 pub use lot::Lot;
 pub use packed::{Packed, PackedHash, PackedSet, Pair, Pairs, Step};
 pub use packed_edit::{HashEdit, Limits, MAX_ELEMENT, MAX_INTSET, PackedEdit, SetEdit};
@@ -101,6 +102,8 @@ pub const LARGE_SORTED_SET: ValueKind = SORTED_SET.large();
 
 /// The kind of a record whose value is a list.
 pub const LIST: ValueKind = kind(4);
+/// The kind of a large list's main.
+pub const LARGE_LIST: ValueKind = LIST.large();
 
 const fn kind(number: u8) -> ValueKind {
     match ValueKind::new(number) {

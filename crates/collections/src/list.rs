@@ -6,8 +6,7 @@ use mneme_log::{Database, LogStore};
 
 use crate::error::CollectionError;
 use crate::keyed::{Form, KeyedValue};
-use crate::list_edit::ListEdit;
-use crate::list_type::ListType;
+use crate::list_type::{ListChange, ListType};
 use crate::packed_list::{End, PackedList};
 
 /// The list under a key of a database: byte strings in an order.
@@ -70,10 +69,10 @@ impl<'s, 'k> List<'s, 'k> {
         visit: impl FnOnce(Option<PackedList<'_>>) -> Result<R, CollectionError>,
     ) -> Result<R, CollectionError> {
         self.at.read(
-            |large| match large {},
+            |mut large| large.view(),
             |list| match list {
                 Some(Form::Packed(list)) => visit(Some(list)),
-                Some(Form::Large(all)) => all,
+                Some(Form::Large(view)) => visit(Some(PackedList::read(&view)?)),
                 None => visit(None),
             },
         )
@@ -87,7 +86,7 @@ impl<'s, 'k> List<'s, 'k> {
     /// Those of [`LogStore::put`]; the key holds a value of another kind; those of `change`.
     pub fn change<R>(
         &self,
-        mut change: impl FnMut(&mut ListEdit) -> Result<R, CollectionError>,
+        mut change: impl FnMut(&mut ListChange<'_>) -> Result<R, CollectionError>,
     ) -> Result<R, CollectionError> {
         self.at.edit((), |list| {
             let result = change(list)?;
@@ -100,7 +99,14 @@ impl<'s, 'k> List<'s, 'k> {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn len(&self) -> Result<usize, CollectionError> {
-        self.read(|list| Ok(list.map_or(Ok(0), |list| list.len())?))
+        self.at.read(
+            |large| Ok(large.len() as usize),
+            |list| match list {
+                Some(Form::Packed(list)) => Ok(list.len()?),
+                Some(Form::Large(len)) => Ok(len),
+                None => Ok(0),
+            },
+        )
     }
 
     /// Whether it has no item, so that the key is not there. O(1).
@@ -108,33 +114,41 @@ impl<'s, 'k> List<'s, 'k> {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn is_empty(&self) -> Result<bool, CollectionError> {
-        self.read(|list| Ok(list.is_none()))
+        Ok(self.len()? == 0)
     }
 
-    /// The item at `index`, from 0 on; `None`: the list is not as long. O(items between it and the
-    /// nearer end).
+    /// The item at `index`, from 0 on; `None`: the list is not as long. O(log items).
     ///
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn get(&self, index: usize) -> Result<Option<Vec<u8>>, CollectionError> {
-        self.read(|list| {
-            let item = list.map_or(Ok(None), |list| list.get(index))?;
-            Ok(item.map(|item| item.to_vec()))
-        })
+        self.at.read(
+            |mut large| large.get(index),
+            |list| match list {
+                Some(Form::Packed(list)) => Ok(list.get(index)?.map(|item| item.to_vec())),
+                Some(Form::Large(item)) => Ok(item),
+                None => Ok(None),
+            },
+        )
     }
 
-    /// The items at these indices, as far as there are any, of one instant. O(`range.end`).
+    /// The items at these indices, as far as there are any, of one instant. O(log items, and their
+    /// bytes).
     ///
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn range(&self, range: Range<usize>) -> Result<Vec<Vec<u8>>, CollectionError> {
-        self.read(|list| {
-            let Some(list) = list else {
-                return Ok(Vec::new());
-            };
-            let items = list.range(range)?;
-            items.map(|item| Ok(item?.to_vec())).collect()
-        })
+        self.at.read(
+            |mut large| large.range(range.clone()),
+            |list| match list {
+                Some(Form::Packed(list)) => {
+                    let items = list.range(range.clone())?;
+                    items.map(|item| Ok(item?.to_vec())).collect()
+                }
+                Some(Form::Large(items)) => Ok(items),
+                None => Ok(Vec::new()),
+            },
+        )
     }
 
     /// Calls `visit` with each item, in order, all of one instant.
@@ -151,19 +165,19 @@ impl<'s, 'k> List<'s, 'k> {
     }
 
     /// Adds items at an end, one after the other, all at one instant. How many the list has then.
-    /// O(bytes of the list), of which most are moved at once.
+    /// O(log items).
     ///
     /// # Errors
     /// As for [`change`](Self::change); the list would be too long.
     pub fn push(&self, end: End, items: &[&[u8]]) -> Result<usize, CollectionError> {
         self.change(|list| {
             list.push_many(end, items)?;
-            Ok(list.len()?)
+            list.len()
         })
     }
 
     /// Removes the item at an end, and returns it. `None`: the list is empty. The last one takes
-    /// the key with it. O(bytes of the list), of which most are moved at once.
+    /// the key with it. O(log items).
     ///
     /// # Errors
     /// As for [`change`](Self::change).
@@ -172,7 +186,7 @@ impl<'s, 'k> List<'s, 'k> {
     }
 
     /// Removes up to `count` items from an end, at one instant, and returns them in the order in
-    /// which they go. O(bytes of the list), of which most are moved at once.
+    /// which they go. O(log items).
     ///
     /// # Errors
     /// As for [`change`](Self::change).
@@ -184,12 +198,12 @@ impl<'s, 'k> List<'s, 'k> {
         })
     }
 
-    /// Gives the item at `index` another value. Whether there is one. O(bytes of the list).
+    /// Gives the item at `index` another value. Whether there is one. O(log items).
     ///
     /// # Errors
     /// As for [`change`](Self::change); the list would be too long.
     pub fn set(&self, index: usize, value: &[u8]) -> Result<bool, CollectionError> {
-        self.change(|list| Ok(list.set(index, value)?))
+        self.change(|list| list.set(index, value))
     }
 }
 

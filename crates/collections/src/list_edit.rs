@@ -67,36 +67,23 @@ impl ListEdit {
         })
     }
 
-    /// Has `change` change the list that a key holds, which is empty if there is none, and say
-    /// whether it has: what to do with the key, for an update of the store. A list that is empty
-    /// afterwards is removed. In `elements` goes what was changed, for an update that takes it
-    /// ([`LogStore::update_elements`](mneme_log::LogStore::update_elements)). O(bytes).
+    /// What to do with the key of a list that was changed, for an update of the store: a list that
+    /// is empty is removed. In `elements` goes what was changed, for an update that takes it
+    /// ([`LogStore::update_elements`](mneme_log::LogStore::update_elements)).
     ///
     /// # Errors
-    /// The image is damaged; those of `change`.
-    pub fn decide<R, E: From<CollectionError>>(
-        old: Option<&[u8]>,
+    /// The image is damaged.
+    pub(crate) fn into_decision(
+        self,
         elements: Option<&mut Elements>,
-        change: impl FnOnce(&mut ListEdit) -> Result<(R, bool), E>,
-    ) -> Result<(R, Decision), E> {
-        let list = old.map_or(Ok(ListEdit::new()), ListEdit::of);
-        let mut list = list.map_err(CollectionError::from)?;
-        let elements = elements.filter(|elements| elements.are_wanted());
-        if elements.is_some() {
-            list.keep_changes();
+    ) -> Result<Decision, CollectionError> {
+        if self.is_empty()? {
+            return Ok(Decision::Remove);
         }
-        let (result, is_changed) = change(&mut list)?;
-        let decision = if !is_changed {
-            Decision::Keep
-        } else if list.is_empty().map_err(CollectionError::from)? {
-            Decision::Remove
-        } else {
-            elements
-                .into_iter()
-                .for_each(|elements| list.say_in(elements));
-            Decision::Replace(list.image)
-        };
-        Ok((result, decision))
+        elements
+            .into_iter()
+            .for_each(|elements| self.say_in(elements));
+        Ok(Decision::Replace(self.image))
     }
 
     /// Says what was changed as elements.

@@ -1,62 +1,235 @@
 //! What makes a list a type of collections.
 
-use std::convert::Infallible;
+use std::ops::Range;
 
 use mneme_log::{Decision, Elements, ValueKind};
 
 use crate::LIST;
 use crate::collection_type::{CollectionType, LargeEdit};
 use crate::error::{CollectionError, Damage};
+use crate::keyed::MAX_PACKED;
+use crate::large_list::LargeList;
 use crate::list_edit::ListEdit;
-use crate::packed_list::PackedList;
+use crate::packed_list::{End, PackedList};
 use crate::records::StoreRecords;
 
-/// Lists, which are packed whatever their length.
+/// Lists. One whose image would be longer than 2 KiB is large.
 pub enum ListType {}
 
 impl CollectionType for ListType {
     const KIND: ValueKind = LIST;
     type Packed<'b> = PackedList<'b>;
-    type Large<'r> = Infallible;
-    type Edit<'r> = ListEdit;
+    type Large<'r> = LargeList<'r>;
+    type Edit<'r> = ListChange<'r>;
+    /// Nothing: a change looks at whatever it wants.
     type Wanted<'w> = ();
 
     fn read(image: &[u8]) -> Result<PackedList<'_>, Damage> {
         PackedList::read(image)
     }
 
-    fn outgrows(_: &[u8]) -> Result<bool, Damage> {
-        Ok(false)
+    fn outgrows(image: &[u8]) -> Result<bool, Damage> {
+        Ok(image.len() > MAX_PACKED)
     }
 
     fn decide<R, E: From<CollectionError>>(
         old: Option<&[u8]>,
         elements: Option<&mut Elements>,
-        change: impl FnOnce(&mut ListEdit) -> Result<(R, bool), E>,
+        change: impl FnOnce(&mut ListChange<'_>) -> Result<(R, bool), E>,
     ) -> Result<(R, Decision), E> {
-        ListEdit::decide(old, elements, change)
+        let elements = elements.filter(|elements| elements.are_wanted());
+        let list = old.map_or(Ok(ListEdit::new()), ListEdit::of);
+        let mut list = list.map_err(CollectionError::from)?;
+        if elements.is_some() {
+            list.keep_changes();
+        }
+        let mut list = ListChange(Form::Packed(list));
+        let (result, is_changed) = change(&mut list)?;
+        let decision = match list.0 {
+            Form::Packed(list) if is_changed => list.into_decision(elements)?,
+            _ => Decision::Keep,
+        };
+        Ok((result, decision))
     }
 
-    fn open(_: &mut dyn StoreRecords, _: u64) -> Result<Infallible, CollectionError> {
-        Err(no_large_list().into())
+    fn open(records: &mut dyn StoreRecords, id: u64) -> Result<LargeList<'_>, CollectionError> {
+        LargeList::open(records, id)
     }
 
-    fn build(_: &mut dyn StoreRecords, _: u64, _: &[u8]) -> Result<(), CollectionError> {
-        Err(no_large_list().into())
+    fn build(records: &mut dyn StoreRecords, id: u64, image: &[u8]) -> Result<(), CollectionError> {
+        LargeList::build(records, id, image)
     }
 
     fn edit<R, E: From<CollectionError>>(
-        large: Infallible,
+        large: LargeList<'_>,
         (): (),
-        _: impl FnOnce(&mut ListEdit) -> Result<(R, bool), E>,
+        change: impl FnOnce(&mut ListChange<'_>) -> Result<(R, bool), E>,
     ) -> Result<(R, LargeEdit), E> {
-        match large {}
+        let mut list = ListChange(Form::Large(large));
+        let (result, is_changed) = match change(&mut list) {
+            Ok(changed) => changed,
+            Err(error) => {
+                if let Form::Large(large) = list.0 {
+                    large.finish_failed()?;
+                }
+                return Err(error);
+            }
+        };
+        let edit = match list.0 {
+            Form::Large(list) if is_changed => match list.finish()? {
+                true => LargeEdit::Changed,
+                false => LargeEdit::Emptied,
+            },
+            _ => LargeEdit::Kept,
+        };
+        Ok((result, edit))
     }
 }
 
-fn no_large_list() -> Damage {
-    Damage {
-        at: 0,
-        what: "a list in inner records, which this version does not make",
+/// A list that is changed, small or large. A change that fails leaves a small one as it was; that
+/// of a large one is given up with its transaction, unless this goes on.
+pub struct ListChange<'r>(Form<'r>);
+
+enum Form<'r> {
+    Packed(ListEdit),
+    Large(LargeList<'r>),
+}
+
+impl ListChange<'_> {
+    /// Its items. O(1).
+    ///
+    /// # Errors
+    /// The list is damaged.
+    pub fn len(&self) -> Result<usize, CollectionError> {
+        match &self.0 {
+            Form::Packed(list) => Ok(list.len()?),
+            Form::Large(list) => Ok(list.len() as usize),
+        }
+    }
+
+    /// Whether it has no item: its key is removed then, or is not there. O(1).
+    ///
+    /// # Errors
+    /// The list is damaged.
+    pub fn is_empty(&self) -> Result<bool, CollectionError> {
+        match &self.0 {
+            Form::Packed(list) => Ok(list.is_empty()?),
+            Form::Large(list) => Ok(list.is_empty()),
+        }
+    }
+
+    /// Whether something was changed.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        match &self.0 {
+            Form::Packed(list) => list.is_changed(),
+            Form::Large(list) => list.is_changed(),
+        }
+    }
+
+    /// The item at this index, from 0 on.
+    ///
+    /// # Errors
+    /// The list is damaged, or cannot be read.
+    pub fn get(&mut self, index: usize) -> Result<Option<Vec<u8>>, CollectionError> {
+        match &mut self.0 {
+            Form::Packed(list) => Ok(list.get(index)?),
+            Form::Large(list) => list.get(index),
+        }
+    }
+
+    /// Adds an item at an end.
+    ///
+    /// # Errors
+    /// The list is damaged, or there is no space.
+    pub fn push(&mut self, end: End, item: &[u8]) -> Result<(), CollectionError> {
+        match &mut self.0 {
+            Form::Packed(list) => Ok(list.push(end, item)?),
+            Form::Large(list) => list.push(end, item),
+        }
+    }
+
+    /// Adds items at an end, one after the other.
+    ///
+    /// # Errors
+    /// The list is damaged, or there is no space. Then none is added.
+    pub fn push_many(&mut self, end: End, items: &[&[u8]]) -> Result<(), CollectionError> {
+        match &mut self.0 {
+            Form::Packed(list) => Ok(list.push_many(end, items)?),
+            Form::Large(list) => list.push_many(end, items),
+        }
+    }
+
+    /// Removes up to `count` items from an end and calls `visit` with each, in the order in which
+    /// they go. How many there were.
+    ///
+    /// # Errors
+    /// The list is damaged, or cannot be read; then `visit` may have been called.
+    pub fn pop(
+        &mut self,
+        end: End,
+        count: usize,
+        visit: impl FnMut(&[u8]),
+    ) -> Result<usize, CollectionError> {
+        match &mut self.0 {
+            Form::Packed(list) => Ok(list.pop(end, count, visit)?),
+            Form::Large(list) => list.pop(end, count, visit),
+        }
+    }
+
+    /// Gives the item at `index` another value. Whether there is one.
+    ///
+    /// # Errors
+    /// The list is damaged, or there is no space.
+    pub fn set(&mut self, index: usize, item: &[u8]) -> Result<bool, CollectionError> {
+        match &mut self.0 {
+            Form::Packed(list) => Ok(list.set(index, item)?),
+            Form::Large(list) => list.set(index, item),
+        }
+    }
+
+    /// Adds an item before or behind the first one that equals `pivot`: its index. `None`: there is
+    /// no such item.
+    ///
+    /// # Errors
+    /// The list is damaged, or there is no space.
+    pub fn insert(
+        &mut self,
+        pivot: &[u8],
+        is_before: bool,
+        item: &[u8],
+    ) -> Result<Option<usize>, CollectionError> {
+        match &mut self.0 {
+            Form::Packed(list) => Ok(list.insert(pivot, is_before, item)?),
+            Form::Large(list) => list.insert(pivot, is_before, item),
+        }
+    }
+
+    /// Removes items that equal `value`: the first `count` of them from an end; 0: all. How many
+    /// there were.
+    ///
+    /// # Errors
+    /// The list is damaged, or cannot be read.
+    pub fn remove(
+        &mut self,
+        from: End,
+        count: usize,
+        value: &[u8],
+    ) -> Result<usize, CollectionError> {
+        match &mut self.0 {
+            Form::Packed(list) => Ok(list.remove(from, count, value)?),
+            Form::Large(list) => list.remove(from, count, value),
+        }
+    }
+
+    /// Removes all items but those at these indices.
+    ///
+    /// # Errors
+    /// The list is damaged, or cannot be read.
+    pub fn trim(&mut self, range: Range<usize>) -> Result<(), CollectionError> {
+        match &mut self.0 {
+            Form::Packed(list) => Ok(list.trim(range)?),
+            Form::Large(list) => list.trim(range),
+        }
     }
 }

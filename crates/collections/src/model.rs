@@ -14,6 +14,8 @@ pub(crate) struct Model {
     pub inner: BTreeMap<u64, Vec<u8>>,
     pub copies: BTreeMap<u64, Vec<u8>>,
     pub said: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Inner records that were stored or removed, each as often as it was.
+    pub stored: usize,
 }
 
 impl StoreRecords for Model {
@@ -63,6 +65,7 @@ impl StoreRecords for Model {
     }
 
     fn set_inner(&mut self, id: u64, n: u64, image: Option<&[u8]>) -> Result<(), WriteError> {
+        self.stored += 1;
         let records = match id {
             1 => &mut self.inner,
             _ => &mut self.copies,

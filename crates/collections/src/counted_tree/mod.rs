@@ -49,13 +49,29 @@ pub(crate) struct CountedTree<'i> {
     shape: ElementShape,
 }
 
-/// A record that was split: what is left in it, and the new one behind it.
-struct Halves {
-    left_count: u64,
-    left_key: Vec<u8>,
+/// A record that leads to others or to elements, as its branch says it.
+struct Piece {
     number: u64,
     count: u64,
+    /// The bytes of its key's entries.
     key: Vec<u8>,
+}
+
+/// Elements that are put into a tree: their entries, one after the other.
+struct Put<'e> {
+    entries: &'e [u8],
+    /// How many they are. 0: one that replaces another.
+    new: usize,
+}
+
+/// Where what was put lies among what was there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Before all of the tree.
+    First,
+    /// Behind all of it.
+    Last,
+    Within,
 }
 
 /// What a removal has left of a record.
@@ -130,6 +146,7 @@ impl<'i> CountedTree<'i> {
     }
 
     /// The entries of the element at this position.
+    #[cfg(test)]
     pub fn get(&mut self, position: u64) -> Result<Option<Vec<Vec<u8>>>, CollectionError> {
         let mut found = None;
         self.walk(position, false, &mut |element| {
@@ -141,40 +158,47 @@ impl<'i> CountedTree<'i> {
 
     /// Inserts an element of these entries at a place. One by comparison must not be there yet.
     pub fn insert(&mut self, seek: Seek<'_>, element: &[&[u8]]) -> Result<(), CollectionError> {
-        self.put(seek, element, true)
+        let entries = &entries_of(element);
+        self.put(seek, &Put { entries, new: 1 })
     }
 
-    /// Replaces the entries of the element at this position.
+    /// Replaces the entries of the element at this position by others that lie there in the order.
     pub fn replace(&mut self, position: u64, element: &[&[u8]]) -> Result<(), CollectionError> {
-        debug_assert!(!self.shape.has_keys, "its place would be another");
-        self.put(Seek::At(position), element, false)
+        let entries = &entries_of(element);
+        self.put(Seek::At(position), &Put { entries, new: 0 })
     }
 
-    fn put(
+    /// Inserts elements, in their order, before or behind all others. O(their bytes, and log
+    /// elements).
+    pub fn extend<const N: usize>(
         &mut self,
-        mut seek: Seek<'_>,
-        element: &[&[u8]],
-        is_new: bool,
+        is_front: bool,
+        elements: &[[&[u8]; N]],
     ) -> Result<(), CollectionError> {
-        let entries = entries_of(element);
+        debug_assert!(N == self.shape.stride);
+        if self.tree.root == 0 {
+            return self.build(elements.iter().copied());
+        }
+        let entries: Vec<&[u8]> = elements.iter().flatten().copied().collect();
+        let entries = entries_of(&entries);
+        let seek = if is_front { Seek::At(0) } else { Seek::Last };
+        let (entries, new) = (&entries[..], elements.len());
+        match new {
+            0 => Ok(()),
+            _ => self.put(seek, &Put { entries, new }),
+        }
+    }
+
+    fn put(&mut self, mut seek: Seek<'_>, put: &Put<'_>) -> Result<(), CollectionError> {
         let root = self.tree.root;
         if root == 0 {
-            let leaf = leaf_of(&entries, self.shape.stride);
+            let leaf = leaf_of(put.entries, self.shape.stride);
             self.tree.root = self.store_new(&leaf)?;
             return Ok(());
         }
-        let put = (&entries[..], is_new);
-        if let Some(halves) = self.put_in(root, &mut seek, (true, true), put, 0)? {
-            let children = [
-                Child {
-                    number: root,
-                    count: halves.left_count,
-                    key: &halves.left_key,
-                },
-                halves.child(),
-            ];
-            let image = branch_of(&children, self.shape);
-            self.tree.root = self.store_new(&image)?;
+        let pieces = self.put_in(root, &mut seek, (true, true), put, 0)?;
+        if !pieces.is_empty() {
+            self.tree.root = self.above(pieces)?;
         }
         Ok(())
     }
@@ -208,14 +232,14 @@ impl<'i> CountedTree<'i> {
         elements: impl IntoIterator<Item = [&'e [u8]; N]>,
     ) -> Result<(), CollectionError> {
         debug_assert!(self.tree.root == 0 && N == self.shape.stride);
-        let mut level: Vec<(u64, u64, Vec<u8>)> = Vec::new();
+        let mut level: Vec<Piece> = Vec::new();
         let (mut leaf, mut count) = (Vec::new(), 0);
         let mut key = Vec::new();
         for element in elements {
             let entries = entries_of(&element);
             if count > 0 && FORM + EMPTY.len() + leaf.len() + entries.len() > JOINED {
-                let number = self.store_new(&leaf_of(&leaf, count * N))?;
-                level.push((number, count as u64, std::mem::take(&mut key)));
+                let key = std::mem::take(&mut key);
+                level.push(self.new_leaf(&leaf, count, key)?);
                 leaf.clear();
                 count = 0;
             }
@@ -226,37 +250,44 @@ impl<'i> CountedTree<'i> {
             count += 1;
         }
         if count > 0 {
-            let number = self.store_new(&leaf_of(&leaf, count * N))?;
-            level.push((number, count as u64, key));
+            level.push(self.new_leaf(&leaf, count, key)?);
         }
+        self.tree.root = self.above(level)?;
+        Ok(())
+    }
+
+    fn new_leaf(
+        &mut self,
+        entries: &[u8],
+        count: usize,
+        key: Vec<u8>,
+    ) -> Result<Piece, CollectionError> {
+        Ok(Piece {
+            number: self.store_new(&leaf_of(entries, count * self.shape.stride))?,
+            count: count as u64,
+            key,
+        })
+    }
+
+    /// Stores branches that lead to all records of a level, and returns the number of the highest.
+    fn above(&mut self, mut level: Vec<Piece>) -> Result<u64, CollectionError> {
         while level.len() > 1 {
-            let (mut above, mut rest) = (Vec::new(), &level[..]);
-            while !rest.is_empty() {
-                let (mut bytes, mut len) = (BRANCH_HEAD + EMPTY.len(), 0);
-                while len < rest.len() && (bytes <= JOINED || len < FEWEST) {
-                    bytes += CHILD + BEGIN + rest[len].2.len();
-                    len += 1;
-                }
-                // None is left alone.
-                if rest.len() - len == 1 {
-                    len += 1;
-                }
+            let children: Vec<_> = level.iter().map(Piece::child).collect();
+            let mut above = Vec::new();
+            let mut rest = &children[..];
+            for len in runs_of_branch(&children, JOINED, false) {
                 let (these, behind) = rest.split_at(len);
-                let children = these.iter().map(|(number, count, key)| Child {
-                    number: *number,
-                    count: *count,
-                    key,
-                });
-                let children: Vec<_> = children.collect();
-                let number = self.store_new(&branch_of(&children, self.shape))?;
-                let count = total(&children);
-                above.push((number, count, these[0].2.clone()));
+                above.push(self.new_branch(these)?);
                 rest = behind;
             }
             level = above;
         }
-        self.tree.root = level.first().map_or(0, |(number, ..)| *number);
-        Ok(())
+        Ok(level.first().map_or(0, |piece| piece.number))
+    }
+
+    fn new_branch(&mut self, children: &[Child<'_>]) -> Result<Piece, CollectionError> {
+        let number = self.store_new(&branch_of(children, self.shape))?;
+        Ok(piece_of(number, children))
     }
 
     /// Copies its records to collection `to`, which has none.
@@ -357,104 +388,123 @@ impl<'i> CountedTree<'i> {
         Ok(true)
     }
 
-    /// Puts an element in or below a record, which is the first, the last of its level.
+    /// Puts elements in or below a record, which is the first, the last of its level. Where that
+    /// was split: the records that it has become, the first of which is itself.
     fn put_in(
         &mut self,
         number: u64,
         seek: &mut Seek<'_>,
         (is_first, is_last): (bool, bool),
-        (entries, is_new): (&[u8], bool),
+        put: &Put<'_>,
         level: usize,
-    ) -> Result<Option<Halves>, CollectionError> {
+    ) -> Result<Vec<Piece>, CollectionError> {
         let (image, shape) = (self.image(number)?, self.shape);
         let branch = match CountedNode::read(&image, shape)? {
             CountedNode::Leaf(leaf) => {
                 let index = leaf.index(seek)?;
-                let behind = index + usize::from(!is_new);
+                let behind = index + usize::from(put.new == 0);
                 if behind > leaf.len() {
                     return Err(beyond().into());
                 }
-                let count = leaf.len() + usize::from(is_new);
+                let count = leaf.len() + put.new;
                 let listpack = [
                     leaf.entries(0..index),
-                    entries,
+                    put.entries,
                     leaf.entries(behind..leaf.len()),
                 ]
                 .concat();
                 let new = leaf_of(&listpack, count * shape.stride);
                 if new.len() <= SPLIT || count == 1 {
                     self.store(number, image.len(), Some(&new))?;
-                    return Ok(None);
+                    return Ok(Vec::new());
                 }
-                // What comes at an end is followed by more there: the other leaf stays full.
-                let left = match is_new {
-                    true if is_last && index + 1 == count => index,
-                    true if is_first && index == 0 => 1,
-                    _ => CountedLeaf::read(&new, shape)?.middle(),
+                let place = match put.new > 0 {
+                    true if is_last && index + put.new == count => Place::Last,
+                    true if is_first && index == 0 => Place::First,
+                    _ => Place::Within,
                 };
-                return self.split_leaf(number, image.len(), &new, left).map(Some);
+                return self.split_leaf(number, image.len(), &new, place);
             }
             CountedNode::Branch(_) if level == MAX_LEVELS => return Err(endless().into()),
             CountedNode::Branch(branch) => branch,
         };
-        let index = branch.index(seek, is_new)?;
+        let index = branch.index(seek, put.new > 0)?;
         let edges = (is_first && index == 0, is_last && index + 1 == branch.len);
-        let put = (entries, is_new);
-        let halves = self.put_in(branch.number(index), seek, edges, put, level + 1)?;
-        let Some(halves) = halves else {
-            if is_new {
+        let pieces = self.put_in(branch.number(index), seek, edges, put, level + 1)?;
+        let Some((first, more)) = pieces.split_first() else {
+            if put.new > 0 {
                 let mut new = image.clone();
-                branch.set_count(&mut new, index, branch.count(index).saturating_add(1));
+                let count = branch.count(index).saturating_add(put.new as u64);
+                branch.set_count(&mut new, index, count);
                 self.store(number, image.len(), Some(&new))?;
             }
-            return Ok(None);
+            return Ok(Vec::new());
         };
         let mut children = branch.children()?;
-        children[index].count = halves.left_count;
-        children.insert(index + 1, halves.child());
+        children[index].count = first.count;
+        drop(children.splice(index + 1..index + 1, more.iter().map(Piece::child)));
         let new = branch_of(&children, shape);
         if new.len() <= SPLIT || children.len() < FEWEST {
             self.store(number, image.len(), Some(&new))?;
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        let left = match edges {
-            (_, true) => children.len() - 2,
-            (true, _) => 2,
-            _ => children.len() / 2,
+        let lens = match edges {
+            (_, true) => runs_of_branch(&children, SPLIT, false),
+            (true, _) => runs_of_branch(&children, SPLIT, true),
+            _ => vec![children.len() / 2, children.len().div_ceil(2)],
         };
-        let (left, right) = children.split_at(left);
-        self.store(number, image.len(), Some(&branch_of(left, shape)))?;
-        Ok(Some(Halves {
-            left_count: total(left),
-            left_key: left[0].key.to_vec(),
-            number: self.store_new(&branch_of(right, shape))?,
-            count: total(right),
-            key: right[0].key.to_vec(),
-        }))
+        let mut pieces = Vec::with_capacity(lens.len());
+        let mut rest = &children[..];
+        for len in lens {
+            let (these, behind) = rest.split_at(len);
+            pieces.push(if pieces.is_empty() {
+                self.store(number, image.len(), Some(&branch_of(these, shape)))?;
+                piece_of(number, these)
+            } else {
+                self.new_branch(these)?
+            });
+            rest = behind;
+        }
+        Ok(pieces)
     }
 
-    /// Leaves the first `left` elements of a leaf in the record of `before` bytes that it was in.
+    /// Leaves the first elements of a leaf in the record of `before` bytes that it was in, and
+    /// stores the others in new ones.
     fn split_leaf(
         &mut self,
         number: u64,
         before: usize,
         image: &[u8],
-        left: usize,
-    ) -> Result<Halves, CollectionError> {
+        place: Place,
+    ) -> Result<Vec<Piece>, CollectionError> {
         let (leaf, shape) = (CountedLeaf::read(image, self.shape)?, self.shape);
-        let half = |of: Range<usize>| leaf_of(leaf.entries(of.clone()), of.len() * shape.stride);
-        let key = |index: usize| match shape.has_keys {
-            true => leaf.entries(index..index + 1).to_vec(),
-            false => Vec::new(),
+        // What comes at an end is followed by more there: the other leaves stay full.
+        let lens = match place {
+            Place::Within => vec![leaf.middle(), leaf.len() - leaf.middle()],
+            at_end => {
+                let sizes = leaf.sizes();
+                let limit = SPLIT - FORM - EMPTY.len();
+                runs(sizes, limit, 1, at_end == Place::First)
+            }
         };
-        self.store(number, before, Some(&half(0..left)))?;
-        Ok(Halves {
-            left_count: left as u64,
-            left_key: key(0),
-            number: self.store_new(&half(left..leaf.len()))?,
-            count: (leaf.len() - left) as u64,
-            key: key(left),
-        })
+        let (mut pieces, mut begin) = (Vec::with_capacity(lens.len()), 0);
+        for len in lens {
+            let entries = leaf.entries(begin..begin + len);
+            let key = match shape.has_keys {
+                true => leaf.entries(begin..begin + 1).to_vec(),
+                false => Vec::new(),
+            };
+            pieces.push(if begin == 0 {
+                let image = leaf_of(entries, len * shape.stride);
+                self.store(number, before, Some(&image))?;
+                let count = len as u64;
+                Piece { number, count, key }
+            } else {
+                self.new_leaf(entries, len, key)?
+            });
+            begin += len;
+        }
+        Ok(pieces)
     }
 
     /// Removes elements in or below a record. One that is left empty is removed.
@@ -641,8 +691,7 @@ impl Check<'_> {
     }
 }
 
-impl Halves {
-    /// The new one, as a child.
+impl Piece {
     fn child(&self) -> Child<'_> {
         Child {
             number: self.number,
@@ -650,6 +699,58 @@ impl Halves {
             key: &self.key,
         }
     }
+}
+
+fn piece_of(number: u64, children: &[Child<'_>]) -> Piece {
+    let key = children.first().map_or(&[][..], |child| child.key);
+    Piece {
+        number,
+        count: total(children),
+        key: key.to_vec(),
+    }
+}
+
+/// How many children go into each of several branches of `bytes`.
+fn runs_of_branch(children: &[Child<'_>], bytes: usize, is_back: bool) -> Vec<usize> {
+    let sizes = children.iter().map(|child| CHILD + BEGIN + child.key.len());
+    let limit = bytes - BRANCH_HEAD - EMPTY.len();
+    runs(sizes, limit, FEWEST / 2, is_back)
+}
+
+/// Divides neighbours of these sizes: as many as fit `limit` go together, and `fewest` at least,
+/// from the front on or from the back on. The number of each run's, in order.
+fn runs(
+    sizes: impl DoubleEndedIterator<Item = usize> + ExactSizeIterator,
+    limit: usize,
+    fewest: usize,
+    is_back: bool,
+) -> Vec<usize> {
+    let (mut runs, mut len, mut bytes) = (Vec::new(), 0, 0usize);
+    let mut next = |size: usize| {
+        if len >= fewest && bytes.saturating_add(size) > limit {
+            runs.push(len);
+            (len, bytes) = (0, 0);
+        }
+        len += 1;
+        bytes = bytes.saturating_add(size);
+    };
+    match is_back {
+        true => sizes.rev().for_each(&mut next),
+        false => sizes.for_each(&mut next),
+    }
+    // What is left over are too few: they get more from their neighbours, or go to them.
+    match runs.last_mut() {
+        Some(last) if len < fewest && *last + len < 2 * fewest => *last += len,
+        Some(last) if len < fewest => {
+            *last -= fewest - len;
+            runs.push(fewest);
+        }
+        _ => runs.push(len),
+    }
+    if is_back {
+        runs.reverse();
+    }
+    runs
 }
 
 /// The elements below these. Those of a damaged tree may be too many to be counted.

@@ -52,6 +52,8 @@ pub(crate) type Compare<'c> = dyn FnMut(&[Element<'_>]) -> Result<Ordering, Dama
 pub(crate) enum Seek<'c> {
     /// By its position.
     At(u64),
+    /// Behind all others.
+    Last,
     /// Before the first element that is not `Less`.
     By(&'c mut Compare<'c>),
 }
@@ -115,6 +117,11 @@ impl<'b> CountedLeaf<'b> {
         self.begins.len() - 1
     }
 
+    /// The bytes of each element's entries.
+    pub fn sizes(&self) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator + '_ {
+        self.begins.windows(2).map(|of| of[1] - of[0])
+    }
+
     /// The bytes of these elements' entries.
     pub fn entries(&self, of: Range<usize>) -> &'b [u8] {
         &self.image[self.begins[of.start]..self.begins[of.end]]
@@ -128,6 +135,7 @@ impl<'b> CountedLeaf<'b> {
     pub fn index(&self, seek: &mut Seek<'_>) -> Result<usize, Damage> {
         match seek {
             Seek::At(position) => Ok(usize::try_from(*position).unwrap_or(usize::MAX)),
+            Seek::Last => Ok(self.len()),
             Seek::By(compare) => self.index_by(compare),
         }
     }
@@ -141,8 +149,14 @@ impl<'b> CountedLeaf<'b> {
 
     /// The number of elements of the first half, by bytes. There are two elements at least.
     pub fn middle(&self) -> usize {
-        let half = self.image.len().div_ceil(2);
+        let end = self.begins[self.len()];
+        let half = end.div_ceil(2);
         let index = self.begins.partition_point(|begin| *begin < half);
+        // Where the longer half is the shorter one.
+        let before = index.saturating_sub(1);
+        let of_index = |index: usize| self.begins[index].max(end - self.begins[index]);
+        let is_before = index > self.len() || of_index(before) < of_index(index);
+        let index = if is_before { before } else { index };
         index.clamp(1, self.len() - 1)
     }
 }
@@ -255,6 +269,7 @@ impl<'b> Branch<'b> {
     pub fn index(&self, seek: &mut Seek<'_>, is_new: bool) -> Result<usize, Damage> {
         let position = match seek {
             Seek::By(compare) => return self.index_by(compare),
+            Seek::Last => return Ok(self.len - 1),
             Seek::At(position) => position,
         };
         for index in 0..self.len {

@@ -48,6 +48,7 @@ enum Op {
     Insert(u16, usize),
     Append(usize, u16),
     Prepend(usize, u16),
+    Extend(bool, usize, u16),
     Remove(u16),
     RemoveRange(u16, u16),
     Replace(u16, usize),
@@ -59,6 +60,7 @@ fn op() -> impl Strategy<Value = Op> {
         20 => (any::<u16>(), len.clone()).prop_map(|(at, len)| Op::Insert(at, len)),
         2 => (0..60usize, 1..120u16).prop_map(|(len, times)| Op::Append(len, times)),
         2 => (0..60usize, 1..120u16).prop_map(|(len, times)| Op::Prepend(len, times)),
+        2 => (any::<bool>(), 0..60usize, 0..400u16).prop_map(|(f, l, n)| Op::Extend(f, l, n)),
         12 => any::<u16>().prop_map(Op::Remove),
         1 => (any::<u16>(), any::<u16>()).prop_map(|(a, b)| Op::RemoveRange(a, b)),
         4 => (any::<u16>(), len).prop_map(|(at, len)| Op::Replace(at, len)),
@@ -97,6 +99,15 @@ proptest! {
                     tree.insert(Seek::At(0), &[&value(len)]).unwrap();
                     list.insert(0, value(len));
                 },
+                Op::Extend(is_front, len, many) => {
+                    let values: Vec<_> = (0..usize::from(many))
+                        .map(|number| value(if number % 50 == 49 { 3_000 } else { len }))
+                        .collect();
+                    let elements: Vec<_> = values.iter().map(|value| [&value[..]]).collect();
+                    tree.extend(is_front, &elements).unwrap();
+                    let at = if is_front { 0 } else { list.len() };
+                    drop(list.splice(at..at, values));
+                }
                 Op::Remove(at) => {
                     let at = position(at, list.len().max(1));
                     tree.remove(at as u64..at as u64 + 1).unwrap();

@@ -1,7 +1,7 @@
-//! Changes of hashes, sets and sorted sets, small and large, and what they hold.
+//! Changes of hashes, sets, sorted sets and lists, small and large, and what they hold.
 
 use mneme_collections::{
-    CollectionError, HASH, Hash, SET, SORTED_SET, Set, SortedRange, SortedSet,
+    CollectionError, End, HASH, Hash, LIST, List, SET, SORTED_SET, Set, SortedRange, SortedSet,
 };
 use mneme_log::{Database, Stored, ValueKind, WriteError};
 use mneme_testkit::Random;
@@ -21,11 +21,12 @@ fn rename(database: Database<'_>, from: &[u8], to: &[u8]) {
     renamed.unwrap();
 }
 
-/// Changes some elements of a hash, a set or a sorted set.
+/// Changes some elements of a hash, a set, a sorted set or a list.
 pub fn change_collection(database: Database<'_>, random: &mut Random) {
-    match random.below(4) {
+    match random.below(5) {
         0 => change_set(database, random),
         1 => change_sorted_set(database, random),
+        2 => change_list(database, random),
         _ => change_hash(database, random),
     }
 }
@@ -161,6 +162,42 @@ fn change_sorted_set(database: Database<'_>, random: &mut Random) {
     }
 }
 
+/// Changes some items of a list.
+fn change_list(database: Database<'_>, random: &mut Random) {
+    let key = format!("list-{}", random.below(4)).into_bytes();
+    let list = List::new(database, &key);
+    // Some of the lists become large ones.
+    let longest = if random.below(2) == 0 { 5 } else { 700 };
+    let item = |random: &mut Random| {
+        let len = random.below(longest) as usize;
+        format!("{}{}", random.below(6), "x".repeat(len)).into_bytes()
+    };
+    let end = match random.below(2) {
+        0 => End::Front,
+        _ => End::Back,
+    };
+    let (one, other) = (item(random), item(random));
+    let index = random.below(8) as usize;
+    match random.below(24) {
+        0 => drop(database.remove(&key).unwrap()),
+        1 => drop(list.pop_many(end, 100).unwrap()),
+        2 => {
+            let other = format!("list-{}", random.below(4)).into_bytes();
+            rename(database, &key, &other);
+        }
+        3 => list.change(|list| list.trim(1..index + 4)).unwrap(),
+        4 | 5 => drop(list.change(|list| list.remove(end, 2, &one)).unwrap()),
+        6..9 => drop(list.pop_many(end, 2).unwrap()),
+        9..11 => drop(list.set(index, &one).unwrap()),
+        11..16 => {
+            let pivot = list.get(index).unwrap().unwrap_or_default();
+            let inserted = list.change(|list| list.insert(&pivot, end == End::Front, &one));
+            inserted.unwrap();
+        }
+        _ => drop(list.push(end, &[&one, &other]).unwrap()),
+    }
+}
+
 /// What is under a key. The order of elements may be another one where they were replayed.
 pub fn held(database: Database<'_>, key: &[u8], kind: ValueKind) -> Vec<u8> {
     match kind.packed() {
@@ -173,6 +210,10 @@ pub fn held(database: Database<'_>, key: &[u8], kind: ValueKind) -> Vec<u8> {
             let mut members = Set::new(database, key).members().unwrap();
             members.sort();
             format!("{members:?}").into_bytes()
+        }
+        LIST => {
+            let items = List::new(database, key).range(0..usize::MAX).unwrap();
+            format!("{items:?}").into_bytes()
         }
         SORTED_SET => {
             let set = SortedSet::new(database, key);

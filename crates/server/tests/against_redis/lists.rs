@@ -208,6 +208,42 @@ fn clients_that_wait_get_what_they_get_from_redis() {
     ]);
 }
 
+/// One that waits for a list and one that waits for a sorted set are not in each other's way.
+#[test]
+fn clients_that_wait_for_sorted_sets_get_what_they_get_from_redis() {
+    compare(&[
+        (0, "BZPOPMIN a b 0", 1),
+        (1, "BLPOP a 0", 2),
+        (2, "BZMPOP 0 2 b a MAX COUNT 2", 3),
+        (3, "ZADD b 1.5 x", 2),
+        (3, "ZADD a 1 x 2 y 3 z", 1),
+        (3, "ZRANGE a 0 -1 WITHSCORES", 1),
+        (3, "DEL a", 1),
+        (3, "RPUSH a item", 0),
+        (0, "HELLO 3", 0),
+        (0, "BZPOPMAX a b 0", 1),
+        (2, "BZPOPMAX a 0", 2),
+        (3, "ZADD c 1 one 2.25 two", 2),
+        (3, "ZUNIONSTORE a 1 c", 0),
+        (0, "BZPOPMIN a 0", 1),
+        (3, "ZINCRBY a inf x", 0),
+        (0, "BZPOPMIN a 0", 1),
+        (3, "ZRANGESTORE a c 0 0", 0),
+        (0, "BZPOPMIN a 0", 1),
+        (3, "RENAME c a", 0),
+        (3, "DEL a", 0),
+        (0, "BZPOPMIN a 0.01", 0),
+        (0, "BZMPOP 0.01 1 a MIN", 0),
+        (0, "MULTI", 0),
+        (0, "BZPOPMIN a 0", 0),
+        (0, "BZMPOP 0 1 a MIN", 0),
+        (0, "EXEC", 0),
+        (0, "BZPOPMIN a x", 0),
+        (0, "BZMPOP -1 1 a MIN", 0),
+        (0, "BZMPOP x 0 a MIN", 0),
+    ]);
+}
+
 #[test]
 fn a_key_that_comes_from_elsewhere_is_as_good_as_one_that_is_pushed_to() {
     compare(&[
@@ -278,6 +314,84 @@ fn commands_behind_one_that_waits_wait_too() {
         )
     });
     assert_eq!(ours, theirs);
+}
+
+/// What is done with large lists, beside expiry, transactions and other keys.
+#[test]
+fn commands_on_large_lists_have_the_replies_of_redis() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(debugged());
+    let mut clients = [address, redis.address].map(Client::connect);
+    let mut state = 7u64;
+    let mut below = |bound: u64| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (state >> 33) % bound
+    };
+    let mut both = |line: &str| {
+        let [ours, theirs] = clients.each_mut().map(|client| client.line(line));
+        assert_eq!(ours, theirs, "{line}");
+    };
+    let long = "x".repeat(300);
+    for number in 0..200 {
+        both(&format!("RPUSH l{} {number}-{long} {number}", number % 3));
+    }
+    for _ in 0..1_500 {
+        let (list, other) = (below(3), below(3));
+        let (index, item) = (below(260) as i64 - 130, below(400));
+        both(&match below(20) {
+            0 => format!("LINDEX l{list} {index}"),
+            1 => format!("LSET l{list} {index} {item}-{long}"),
+            2 => format!("LRANGE l{list} {index} {}", index + 9),
+            3 => format!("LINSERT l{list} BEFORE {item} {item}"),
+            4 => format!("LINSERT l{list} AFTER {item} {item}-{long}"),
+            5 => format!("LREM l{list} {} {item}", below(3) as i64 - 1),
+            6 => format!(
+                "LPOS l{list} {item} RANK {} COUNT 0",
+                1 - 2 * below(2) as i64
+            ),
+            7 => format!("LMOVE l{list} l{other} LEFT RIGHT"),
+            8 => format!("RPOPLPUSH l{list} l{other}"),
+            9 => format!("LMPOP 2 none l{list} RIGHT COUNT 2"),
+            10 => format!("LPOP l{list} 2"),
+            11..14 => format!("LPUSH l{list} {item} {item}-{long}"),
+            14..17 => format!("RPUSH l{list} {item} {item}-{long}"),
+            17 => format!("LTRIM l{list} {} -1", below(2)),
+            18 => format!("LLEN l{list}"),
+            _ => format!("LRANGE l{list} 0 -1"),
+        });
+    }
+    for line in [
+        "TYPE l0",
+        "OBJECT ENCODING l0",
+        "COPY l0 copy",
+        "LRANGE copy 0 -1",
+        "RPUSH copy more",
+        "LLEN l0",
+        "RENAME copy renamed",
+        "MOVE renamed 3",
+        "EXPIRE l1 1000",
+        "LMOVE l1 l1 LEFT RIGHT",
+        "PERSIST l1",
+        "MULTI",
+        "LPUSH l0 a",
+        "LPOP l0 3",
+        "DEL l2",
+        "LLEN l2",
+        "EXEC",
+        "GET l0",
+        "LTRIM l0 0 0",
+        "LRANGE l0 0 -1",
+        "LPOP l0",
+        "EXISTS l0",
+        "LTRIM l1 1 0",
+        "EXISTS l1",
+        "SELECT 3",
+        "LRANGE renamed 0 -1",
+        "LPOP renamed 100000",
+        "EXISTS renamed",
+    ] {
+        both(line);
+    }
 }
 
 /// Events of lists, in the order in which Redis reports them.

@@ -9,8 +9,8 @@ use crate::command::*;
 use crate::commands::help;
 use crate::resp::parse_i64;
 use mneme_collections::{
-    HASH, LARGE_HASH, LARGE_SET, LARGE_SORTED_SET, LIST, PackedHash, PackedSet, PackedSortedSet,
-    SET, SORTED_SET,
+    HASH, LARGE_HASH, LARGE_LIST, LARGE_SET, LARGE_SORTED_SET, LIST, PackedHash, PackedSet,
+    PackedSortedSet, SET, SORTED_SET,
 };
 use mneme_log::Stored;
 
@@ -104,7 +104,7 @@ fn encoding(stored: Stored<'_>) -> Result<&'static str, Failure> {
         HASH => "listpack",
         SET if PackedSet::read(value)?.is_table() => "hashtable",
         SET => "intset",
-        LIST => "quicklist",
+        LIST | LARGE_LIST => "quicklist",
         SORTED_SET if PackedSortedSet::read(value)?.is_skiplist() => "skiplist",
         SORTED_SET => "listpack",
         _ => encoding_of_string(value),

@@ -3,7 +3,7 @@
 use super::list::{KEY, index_within};
 use crate::command::*;
 use crate::commands::range::Ends;
-use mneme_collections::{Form, ListType};
+use mneme_collections::{Form, LargeList, ListType};
 
 pub(super) static LLEN: Command = Command {
     name: "llen",
@@ -22,7 +22,7 @@ pub(super) static LINDEX: Command = Command {
     name: "lindex",
     summary: "Returns the item at an index of a list",
     since: "1.0.0",
-    complexity: "O(N) where N is the number of items to the nearer end of a small list",
+    complexity: "O(log N) where N is the number of items; of a small list those to the nearer end are passed",
     arity: 3,
     flags: &[Flag::Readonly],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
@@ -35,7 +35,7 @@ pub(super) static LRANGE: Command = Command {
     name: "lrange",
     summary: "Returns the items at a range of indices of a list",
     since: "1.0.0",
-    complexity: "O(S+N) where S is the first index and N the number of items returned",
+    complexity: "O(log L + N) where L is the number of items and N of those returned; of a small list those before are passed",
     arity: 4,
     flags: &[Flag::Readonly],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
@@ -51,7 +51,7 @@ pub(super) static LRANGE: Command = Command {
 fn llen(call: &mut Call<'_>) -> Outcome {
     let len = call.keyspace.read_collection::<ListType, _, _>(
         call.args.at(1),
-        |large| match large {},
+        |large| Ok(large.len() as usize),
         |list| match list {
             Some(Form::Packed(list)) => Ok(list.len()?),
             Some(Form::Large(len)) => Ok(len),
@@ -66,25 +66,31 @@ fn lindex(call: &mut Call<'_>) -> Outcome {
     // As in Redis, which looks the key up first.
     let index = call.integer(2);
     let (key, reply) = (call.args.at(1), &mut call.reply);
-    call.keyspace.read_collection::<ListType, _, _>(
-        key,
-        |large| match large {},
-        |list| {
+    let of_large = |mut list: LargeList<'_>| {
+        let index = index.as_ref().ok();
+        let index = index.and_then(|index| index_within(*index, list.len() as usize));
+        index.map_or(Ok(None), |index| list.get(index))
+    };
+    call.keyspace
+        .read_collection::<ListType, _, _>(key, of_large, |list| {
             match list {
                 Some(Form::Packed(list)) => {
-                    let index = index_within(index?, list.len()?);
+                    let index = index_within(
+                        *index.as_ref().map_err(|_| Failure::NotAnInteger)?,
+                        list.len()?,
+                    );
                     let item = index.map_or(Ok(None), |index| list.get(index))?;
                     match item {
                         Some(item) => item.with_bytes(|item| reply.bulk(item)),
                         None => reply.null(),
                     }
                 }
-                Some(Form::Large(item)) => item,
+                Some(Form::Large(_)) if index.is_err() => return Err(Failure::NotAnInteger),
+                Some(Form::Large(item)) => reply.value(item.as_deref()),
                 None => reply.null(),
             }
             Ok(())
-        },
-    )
+        })
 }
 
 fn lrange(call: &mut Call<'_>) -> Outcome {
@@ -95,7 +101,7 @@ fn lrange(call: &mut Call<'_>) -> Outcome {
     let (key, reply) = (call.args.at(1), &mut call.reply);
     call.keyspace.read_collection::<ListType, _, _>(
         key,
-        |large| match large {},
+        |mut large| large.range(range_within(ends, large.len() as usize)),
         |list| {
             match list {
                 Some(Form::Packed(list)) => {
@@ -111,7 +117,10 @@ fn lrange(call: &mut Call<'_>) -> Outcome {
                         item.with_bytes(|item| reply.bulk(item));
                     }
                 }
-                Some(Form::Large(items)) => items,
+                Some(Form::Large(items)) => {
+                    reply.array(items.len());
+                    items.iter().for_each(|item| reply.bulk(item));
+                }
                 None => reply.array(0),
             }
             Ok(())

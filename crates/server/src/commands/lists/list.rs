@@ -2,7 +2,7 @@
 
 use crate::command::*;
 use crate::keyspace::Keyspace;
-use mneme_collections::{End, ListEdit, ListType};
+use mneme_collections::{End, ListChange, ListType};
 use mneme_log::Updated;
 
 pub(super) const KEY: Argument = Argument::key("key");
@@ -28,7 +28,7 @@ pub(super) fn end(call: &Call<'_>, index: usize) -> Result<End, Failure> {
 pub(super) fn update<R>(
     keyspace: &mut Keyspace<'_>,
     key: &[u8],
-    change: impl FnMut(&mut ListEdit) -> Result<(R, bool), Failure>,
+    change: impl FnMut(&mut ListChange<'_>) -> Result<(R, bool), Failure>,
 ) -> Result<(R, Updated), Failure> {
     keyspace.update_collection::<ListType, _>(key, (), change)
 }

@@ -66,7 +66,7 @@ pub(super) static BRPOPLPUSH: Command = Command {
 };
 
 const MOVE: Command = Command {
-    complexity: "O(1); of a small list all bytes are copied",
+    complexity: "O(log N) where N is the number of items; of a small list all bytes are copied",
     flags: &[Flag::Write, Flag::DenyOom],
     keys: &[
         KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Delete]),

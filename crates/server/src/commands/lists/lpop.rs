@@ -23,7 +23,7 @@ pub(super) static RPOP: Command = Command {
 
 const POP: Command = Command {
     since: "1.0.0",
-    complexity: "O(N) where N is the number of items returned; of a small list all bytes are copied",
+    complexity: "O(log L + N) where L is the number of items and N of those returned; of a small list all bytes are copied",
     arity: -2,
     flags: &[Flag::Write, Flag::Fast],
     keys: &[KeySpec::first(&[

@@ -78,6 +78,13 @@ fn parse(call: &Call<'_>) -> Result<Sought, Failure> {
     Ok(sought)
 }
 
+/// Matches so far.
+#[derive(Default)]
+struct Matches {
+    passed: usize,
+    indices: Vec<usize>,
+}
+
 fn run(call: &mut Call<'_>) -> Outcome {
     let sought = parse(call)?;
     let (key, item) = (call.args.at(1), call.args.at(2));
@@ -90,22 +97,29 @@ fn run(call: &mut Call<'_>) -> Outcome {
         Some(count) => count,
         None => 1,
     };
-    let (mut passed, mut found) = (0, Vec::new());
-    let visit = |index: usize| {
-        if passed < sought.passed {
-            passed += 1;
+    let take = |found: &mut Matches, index: usize| {
+        if found.passed < sought.passed {
+            found.passed += 1;
         } else {
-            found.push(index);
+            found.indices.push(index);
         }
-        found.len() < wanted
+        found.indices.len() < wanted
     };
-    call.keyspace.read_collection::<ListType, _, _>(
+    let found = call.keyspace.read_collection::<ListType, _, _>(
         key,
-        |large| match large {},
+        |mut large| {
+            let mut found = Matches::default();
+            large.positions(item, sought.from, most, |index| take(&mut found, index))?;
+            Ok(found.indices)
+        },
         |list| match list {
-            Some(Form::Packed(list)) => Ok(list.positions(item, sought.from, most, visit)?),
-            Some(Form::Large(found)) => found,
-            None => Ok(()),
+            Some(Form::Packed(list)) => {
+                let mut found = Matches::default();
+                list.positions(item, sought.from, most, |index| take(&mut found, index))?;
+                Ok(found.indices)
+            }
+            Some(Form::Large(found)) => Ok(found),
+            None => Ok(Vec::new()),
         },
     )?;
     match sought.count {

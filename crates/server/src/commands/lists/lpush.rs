@@ -37,7 +37,7 @@ pub(super) static RPUSHX: Command = Command {
 };
 
 const PUSH: Command = Command {
-    complexity: "O(N) where N is the number of items to add; of a small list all bytes are copied",
+    complexity: "O(log L + N) where L is the number of items and N of those to add; of a small list all bytes are copied",
     arity: -3,
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Insert])],

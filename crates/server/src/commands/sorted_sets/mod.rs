@@ -1,6 +1,7 @@
 //! Sorted sets: members with scores under one key, in the order of the scores.
 
 mod arguments;
+mod bzpop;
 mod zadd;
 mod zpop;
 mod zrandmember;
@@ -15,6 +16,9 @@ pub(super) use zadd::{Conditions, give};
 
 /// This folder's commands.
 pub(super) const ALL: &[&Command] = &[
+    &bzpop::BZMPOP,
+    &bzpop::BZPOPMAX,
+    &bzpop::BZPOPMIN,
     &zadd::ZADD,
     &zscore::ZCARD,
     &zscore::ZCOUNT,

@@ -27,11 +27,7 @@ const POP: Command = Command {
     complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
     arity: -2,
     flags: &[Flag::Write, Flag::Fast],
-    keys: &[KeySpec::first(&[
-        KeyFlag::ReadWrite,
-        KeyFlag::Access,
-        KeyFlag::Delete,
-    ])],
+    keys: &[KeySpec::first(POPPED)],
     arguments: &[
         Argument::key("key"),
         Argument::new("count", Kind::Integer).optional(),
@@ -46,24 +42,22 @@ pub(super) static ZMPOP: Command = Command {
     complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
     arity: -4,
     flags: &[Flag::Write, Flag::MovableKeys],
-    keys: &[KeySpec::counted(
-        1,
-        &[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Delete],
-    )],
-    arguments: &[
-        Argument::new("numkeys", Kind::Integer),
-        Argument::key("key").multiple(),
-        Argument::one_of(
-            "where",
-            &[Argument::word("min", "MIN"), Argument::word("max", "MAX")],
-        ),
-        Argument::new("count", Kind::Integer)
-            .after("COUNT")
-            .optional(),
-    ],
+    keys: &[KeySpec::counted(1, POPPED)],
+    arguments: &[NUMBER, KEYS, WHERE, COUNT],
     run: pop_of_several,
     ..Command::SORTED_SET
 };
+
+pub(super) const POPPED: &[KeyFlag] = &[KeyFlag::ReadWrite, KeyFlag::Access, KeyFlag::Delete];
+pub(super) const NUMBER: Argument = Argument::new("numkeys", Kind::Integer);
+pub(super) const KEYS: Argument = Argument::key("key").multiple();
+pub(super) const WHERE: Argument = Argument::one_of(
+    "where",
+    &[Argument::word("min", "MIN"), Argument::word("max", "MAX")],
+);
+pub(super) const COUNT: Argument = Argument::new("count", Kind::Integer)
+    .after("COUNT")
+    .optional();
 
 /// Removes up to `count` members from an end of the sorted set under `key` and returns them from
 /// there on. `None`: there is none.

@@ -1,0 +1,873 @@
+//! A large list: **items in the order of their positions, in a
+//! [counted tree](crate::counted_tree)**, so that an index or a position leads to
+//! an item in O(log items) records.
+//!
+//! Each element of the tree is an item behind its position, which is counted from 2^63 on as a
+//! signed number: that of most items is short. A list that becomes large keeps the positions of its
+//! items.
+//! What is pushed then stands some positions apart, so that `LINSERT` finds one between two items.
+//! Where there is none, the items around are given others: as few as have enough space.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use mneme_log::{Anchor, MAX_VALUE};
+
+use crate::LIST;
+use crate::counted_tree::{CountedTree, ElementShape, Seek};
+use crate::error::{CollectionError, Damage, EditError};
+use crate::hash::OwnedPair;
+use crate::list_edit::ListEdit;
+use crate::listpack::Element;
+use crate::packed_list::{End, MIDDLE, PackedList, no_position, position_of};
+use crate::records::StoreRecords;
+
+/// Positions from one item that is pushed to the next.
+const STEP: i64 = 8;
+/// The longest item, in bytes: it is alone in its record, with its position.
+const MAX_ITEM: usize = MAX_VALUE - 4096;
+/// Bytes of items that are encoded at once.
+const AT_ONCE: usize = 1 << 20;
+/// Items around a place that get other positions at first, on each side.
+const AROUND: u64 = 8;
+
+const SHAPE: ElementShape = ElementShape {
+    stride: 2,
+    has_keys: true,
+};
+
+/// The list that a collection is, within a transaction.
+pub struct LargeList<'r> {
+    records: &'r mut dyn StoreRecords,
+    id: u64,
+    anchor: Anchor,
+    is_changed: bool,
+    /// Whether changes are said: they are not where they are replayed.
+    says: bool,
+}
+
+/// An item and its position.
+type Placed = (i64, Vec<u8>);
+
+/// The place of a position in the order.
+fn signed(position: u64) -> i64 {
+    position.wrapping_sub(MIDDLE).cast_signed()
+}
+
+fn position(signed: i64) -> u64 {
+    signed.cast_unsigned().wrapping_add(MIDDLE)
+}
+
+/// The position and the item that an element is.
+fn parts<'e, 'b>(element: &'e [Element<'b>]) -> Result<(i64, &'e Element<'b>), Damage> {
+    match element {
+        [Element::Integer(position), item] => Ok((*position, item)),
+        _ => Err(no_position()),
+    }
+}
+
+/// How an element lies to a position.
+fn compare(at: i64) -> impl FnMut(&[Element<'_>]) -> Result<Ordering, Damage> {
+    move |element| match element.first() {
+        Some(Element::Integer(position)) => Ok(position.cmp(&at)),
+        _ => Err(no_position()),
+    }
+}
+
+/// Before anything is stored: a transaction may go on after an error.
+fn check_len(item: &[u8]) -> Result<(), EditError> {
+    match item.len() <= MAX_ITEM {
+        true => Ok(()),
+        false => Err(EditError::TooLong(item.len())),
+    }
+}
+
+impl<'r> LargeList<'r> {
+    /// The list that collection `id` is. O(1).
+    ///
+    /// # Errors
+    /// There is none, or it is of another type; the store cannot be read.
+    pub fn open(records: &'r mut dyn StoreRecords, id: u64) -> Result<Self, CollectionError> {
+        let anchor = records.anchor(id)?.filter(|anchor| anchor.kind == LIST);
+        let what = "a large list whose anchor is none of a list";
+        Ok(LargeList {
+            anchor: anchor.ok_or(Damage { at: 0, what })?,
+            records,
+            id,
+            is_changed: false,
+            says: true,
+        })
+    }
+
+    /// As [`open`](Self::open), for a replay: a list that is not there yet begins empty, and no
+    /// change is said.
+    pub(crate) fn replay(
+        records: &'r mut dyn StoreRecords,
+        id: u64,
+    ) -> Result<Self, CollectionError> {
+        let anchor = records.anchor(id)?.unwrap_or(Anchor::new(LIST));
+        Ok(LargeList {
+            anchor,
+            records,
+            id,
+            is_changed: false,
+            says: false,
+        })
+    }
+
+    /// Makes collection `id` of what `image`, a packed list, holds.
+    ///
+    /// # Errors
+    /// The image is damaged; there is no space.
+    pub(crate) fn build(
+        records: &'r mut dyn StoreRecords,
+        id: u64,
+        image: &[u8],
+    ) -> Result<(), CollectionError> {
+        let list = PackedList::read(image)?;
+        let mut elements = Vec::new();
+        for (number, item) in list.items().enumerate() {
+            let at = list.first().checked_add(number as u64);
+            let at = signed(at.ok_or(no_position())?);
+            elements.push((at, at.to_string(), item?.to_vec()));
+        }
+        let mut large = LargeList {
+            anchor: Anchor::new(LIST),
+            records,
+            id,
+            is_changed: true,
+            says: true,
+        };
+        let each = elements.iter();
+        large
+            .tree()
+            .build(each.map(|(_, at, item)| [at.as_bytes(), &item[..]]))?;
+        large.anchor.count = elements.len() as u64;
+        for (at, _, item) in &elements {
+            large.say(*at, Some(item));
+        }
+        large.finish().map(drop)
+    }
+
+    fn tree(&mut self) -> CountedTree<'_> {
+        CountedTree::new(self.records, self.id, &mut self.anchor.tree, SHAPE)
+    }
+
+    fn say(&mut self, at: i64, item: Option<&[u8]>) {
+        self.is_changed = true;
+        if self.says {
+            let element = position(at).to_be_bytes();
+            self.records.say(self.id, LIST, &element, item);
+        }
+    }
+
+    /// Stores the anchor, if anything was changed. A list without items has none, unless it is
+    /// being replayed. Whether it has items.
+    ///
+    /// # Errors
+    /// There is no space.
+    pub(crate) fn finish(mut self) -> Result<bool, CollectionError> {
+        self.anchor.bytes = self.anchor.tree.bytes;
+        let is_there = self.anchor.count > 0;
+        if self.is_changed {
+            let anchor = Some(&self.anchor).filter(|_| is_there || !self.says);
+            self.records.set_anchor(self.id, anchor)?;
+        }
+        Ok(is_there)
+    }
+
+    /// As [`finish`](Self::finish), after a change that has failed halfway: a transaction that goes
+    /// on all the same leaves a sound list. One without items stays.
+    ///
+    /// # Errors
+    /// There is no space.
+    pub(crate) fn finish_failed(mut self) -> Result<(), CollectionError> {
+        self.says = false;
+        self.finish().map(drop)
+    }
+
+    /// Whether something was changed.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    /// Its items. O(1).
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.anchor.count
+    }
+
+    /// Whether it has no item. O(1).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.anchor.count == 0
+    }
+
+    /// Visits the items from an end on, without the first `skipped` of them, each with its
+    /// position, until `visit` says that it is enough.
+    fn walk(
+        &mut self,
+        from: End,
+        skipped: u64,
+        mut visit: impl FnMut(i64, &Element<'_>) -> Result<bool, CollectionError>,
+    ) -> Result<(), CollectionError> {
+        self.tree()
+            .walk(skipped, from == End::Back, &mut |element| {
+                let (at, item) = parts(element)?;
+                visit(at, item)
+            })
+    }
+
+    /// The items at these indices, with their positions.
+    fn placed(&mut self, range: Range<u64>) -> Result<Vec<Placed>, CollectionError> {
+        let (mut items, mut left) = (Vec::new(), range.end.saturating_sub(range.start));
+        // A walk over few items looks at few records, which are likely to stay meanwhile.
+        if left > self.len() / 2 {
+            self.records.reads_all(self.id)?;
+        }
+        if left > 0 {
+            self.walk(End::Front, range.start, |at, item| {
+                items.push((at, item.to_vec()));
+                left -= 1;
+                Ok(left > 0)
+            })?;
+        }
+        Ok(items)
+    }
+
+    /// The items at these indices, as far as there are any. O(log items, and their bytes).
+    ///
+    /// # Errors
+    /// The list is damaged, or cannot be read.
+    pub fn range(&mut self, range: Range<usize>) -> Result<Vec<Vec<u8>>, CollectionError> {
+        let placed = self.placed(range.start as u64..range.end as u64)?;
+        Ok(placed.into_iter().map(|(_, item)| item).collect())
+    }
+
+    /// The item at `index`, from 0 on. O(log items).
+    ///
+    /// # Errors
+    /// The list is damaged, or cannot be read.
+    pub fn get(&mut self, index: usize) -> Result<Option<Vec<u8>>, CollectionError> {
+        Ok(self.range(index..index.saturating_add(1))?.pop())
+    }
+
+    /// Calls `visit` with the index of each item that equals `value`, beginning at `from`, until it
+    /// says that it is enough or `most` items have been compared. O(items).
+    ///
+    /// # Errors
+    /// The list is damaged, or cannot be read.
+    pub fn positions(
+        &mut self,
+        value: &[u8],
+        from: End,
+        most: usize,
+        mut visit: impl FnMut(usize) -> bool,
+    ) -> Result<(), CollectionError> {
+        let (len, mut number) = (self.len() as usize, 0);
+        if most == 0 {
+            return Ok(());
+        }
+        self.walk(from, 0, |_, item| {
+            let index = match from {
+                End::Front => number,
+                End::Back => len.saturating_sub(number + 1),
+            };
+            number += 1;
+            let goes_on = !item.with_bytes(|item| item == value) || visit(index);
+            Ok(goes_on && number < most)
+        })
+    }
+
+    fn insert_at(&mut self, at: i64, item: &[u8]) -> Result<(), CollectionError> {
+        let text = at.to_string();
+        let mut compare = compare(at);
+        self.tree()
+            .insert(Seek::By(&mut compare), &[text.as_bytes(), item])?;
+        self.anchor.count = self.anchor.count.saturating_add(1);
+        self.say(at, Some(item));
+        Ok(())
+    }
+
+    /// Removes the items at these indices, which are at these positions.
+    fn remove_at(&mut self, indices: Range<u64>, positions: &[i64]) -> Result<(), CollectionError> {
+        self.anchor.count = self.anchor.count.saturating_sub(positions.len() as u64);
+        self.tree().remove(indices)?;
+        positions.iter().for_each(|at| self.say(*at, None));
+        Ok(())
+    }
+
+    /// The position of the item at an end.
+    fn end(&mut self, end: End) -> Result<Option<i64>, CollectionError> {
+        let mut found = None;
+        self.walk(end, 0, |at, _| {
+            found = Some(at);
+            Ok(false)
+        })?;
+        Ok(found)
+    }
+
+    /// Adds an item at an end. O(log items).
+    ///
+    /// # Errors
+    /// The list is damaged, or there is no space.
+    pub fn push(&mut self, end: End, item: &[u8]) -> Result<(), CollectionError> {
+        self.push_many(end, &[item])
+    }
+
+    /// Adds items at an end, one after the other. O(log items, and their bytes).
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push).
+    pub fn push_many(&mut self, end: End, items: &[&[u8]]) -> Result<(), CollectionError> {
+        let step = match end {
+            End::Front => -STEP,
+            End::Back => STEP,
+        };
+        let edge = self.end(end)?;
+        let mut next = edge.map_or(Some(0), |edge| edge.checked_add(step));
+        // Before anything is stored.
+        items.iter().try_for_each(|item| check_len(item))?;
+        let all = step.checked_mul(items.len() as i64);
+        let last = all.and_then(|all| edge.unwrap_or(0).checked_add(all));
+        last.ok_or(no_position())?;
+        let mut bytes = 0;
+        let runs = items.chunk_by(|item, _| {
+            bytes = match bytes > AT_ONCE {
+                true => 0,
+                false => bytes + item.len() + 16,
+            };
+            bytes <= AT_ONCE
+        });
+        for run in runs {
+            let mut placed = Vec::with_capacity(run.len());
+            for item in run {
+                let at = next.ok_or(no_position())?;
+                placed.push((at, at.to_string(), *item));
+                next = at.checked_add(step);
+            }
+            let elements = placed.iter().map(|(_, at, item)| [at.as_bytes(), item]);
+            let mut elements: Vec<_> = elements.collect();
+            if end == End::Front {
+                elements.reverse();
+            }
+            self.tree().extend(end == End::Front, &elements)?;
+            self.anchor.count = self.anchor.count.saturating_add(run.len() as u64);
+            for (at, _, item) in &placed {
+                self.say(*at, Some(item));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes up to `count` items from an end and calls `visit` with each, in the order in which
+    /// they go. How many there were. O(log items, and their bytes).
+    ///
+    /// # Errors
+    /// The list is damaged; then `visit` may have been called.
+    pub fn pop(
+        &mut self,
+        end: End,
+        count: usize,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Result<usize, CollectionError> {
+        let mut positions = Vec::new();
+        if count > 0 {
+            self.walk(end, 0, |at, item| {
+                item.with_bytes(&mut visit);
+                positions.push(at);
+                Ok(positions.len() < count)
+            })?;
+        }
+        let (popped, len) = (positions.len() as u64, self.len());
+        let indices = match end {
+            End::Front => 0..popped,
+            End::Back => len.saturating_sub(popped)..len,
+        };
+        self.remove_at(indices, &positions)?;
+        Ok(positions.len())
+    }
+
+    /// Gives the item at `index` another value. Whether there is one. O(log items).
+    ///
+    /// # Errors
+    /// The list is damaged, or there is no space.
+    pub fn set(&mut self, index: usize, item: &[u8]) -> Result<bool, CollectionError> {
+        check_len(item)?;
+        let index = index as u64;
+        let Some((at, old)) = self.placed(index..index.saturating_add(1))?.pop() else {
+            return Ok(false);
+        };
+        if item.len() < old.len() {
+            // Its record may be too short then, and is joined with a neighbour.
+            self.tree().remove(index..index + 1)?;
+            self.anchor.count = self.anchor.count.saturating_sub(1);
+            self.insert_at(at, item)?;
+        } else {
+            let text = at.to_string();
+            self.tree().replace(index, &[text.as_bytes(), item])?;
+            self.say(at, Some(item));
+        }
+        Ok(true)
+    }
+
+    /// Adds an item before or behind the first one that equals `pivot`: its index. `None`: there is
+    /// no such item. O(items before it).
+    ///
+    /// # Errors
+    /// The list is damaged, or there is no space.
+    pub fn insert(
+        &mut self,
+        pivot: &[u8],
+        is_before: bool,
+        item: &[u8],
+    ) -> Result<Option<usize>, CollectionError> {
+        check_len(item)?;
+        let mut found = None;
+        self.positions(pivot, End::Front, usize::MAX, |index| {
+            found = Some(index + usize::from(!is_before));
+            false
+        })?;
+        let Some(index) = found else {
+            return Ok(None);
+        };
+        let place = index as u64;
+        let at = match self.between(place)? {
+            Some(at) => at,
+            None => {
+                self.spread(place)?;
+                self.between(place)?.ok_or(no_position())?
+            }
+        };
+        self.insert_at(at, item)?;
+        Ok(Some(index))
+    }
+
+    /// A position that is free before the item at `index`, behind the one before it. `None`: there
+    /// is none.
+    fn between(&mut self, index: u64) -> Result<Option<i64>, CollectionError> {
+        let around = self.placed(index.saturating_sub(1)..index + 1)?;
+        Ok(match (index, &around[..]) {
+            (0, [(first, _), ..]) => first.checked_sub(STEP),
+            (_, [(last, _)]) => last.checked_add(STEP),
+            (_, [(before, _), (behind, _)]) => {
+                let middle = i64::midpoint(*before, *behind);
+                (middle > *before && middle < *behind).then_some(middle)
+            }
+            _ => Some(0),
+        })
+    }
+
+    /// Gives the items around `index` other positions, so that there is a free one between any two
+    /// of them.
+    fn spread(&mut self, index: u64) -> Result<(), CollectionError> {
+        let mut around = AROUND;
+        loop {
+            let indices =
+                index.saturating_sub(around)..index.saturating_add(around).min(self.len());
+            let items = self.placed(indices.clone())?;
+            let count = items.len() as i64;
+            let before = match indices.start {
+                0 => None,
+                start => self.placed(start - 1..start)?.pop().map(|(at, _)| at),
+            };
+            let behind = self.placed(indices.end..indices.end + 1)?.pop();
+            let behind = behind.map(|(at, _)| at);
+            let space = (count + 1).saturating_mul(STEP);
+            let (low, high) = match (before, behind) {
+                (Some(low), Some(high)) => (low, high),
+                (Some(low), None) => (low, low.checked_add(space).ok_or(no_position())?),
+                (None, Some(high)) => (high.checked_sub(space).ok_or(no_position())?, high),
+                (None, None) => (-space / 2, space - space / 2),
+            };
+            let step = high.saturating_sub(low) / (count + 1);
+            if step < 2 {
+                around = around.saturating_mul(2);
+                continue;
+            }
+            let old: Vec<i64> = items.iter().map(|(at, _)| *at).collect();
+            self.remove_at(indices, &old)?;
+            for (number, (_, item)) in items.iter().enumerate() {
+                self.insert_at(low + step * (number as i64 + 1), item)?;
+            }
+            return Ok(());
+        }
+    }
+
+    /// Removes items that equal `value`: the first `count` of them from an end; 0: all. How many
+    /// there were. O(items).
+    ///
+    /// # Errors
+    /// The list is damaged.
+    pub fn remove(
+        &mut self,
+        from: End,
+        count: usize,
+        value: &[u8],
+    ) -> Result<usize, CollectionError> {
+        let most = if count == 0 { usize::MAX } else { count };
+        let (mut gone, mut number, len) = (Vec::new(), 0, self.len());
+        self.walk(from, 0, |at, item| {
+            let index = match from {
+                End::Front => number,
+                End::Back => len.saturating_sub(number + 1),
+            };
+            number += 1;
+            if item.with_bytes(|item| item == value) {
+                gone.push((index, at));
+            }
+            Ok(gone.len() < most)
+        })?;
+        // From the back on, so that the others keep their indices.
+        gone.sort_unstable_by(|one, other| other.cmp(one));
+        for (index, at) in &gone {
+            self.remove_at(*index..*index + 1, &[*at])?;
+        }
+        Ok(gone.len())
+    }
+
+    /// Removes all items but those at these indices. O(items that are removed).
+    ///
+    /// # Errors
+    /// The list is damaged.
+    pub fn trim(&mut self, range: Range<usize>) -> Result<(), CollectionError> {
+        let len = self.len() as usize;
+        let (start, end) = (range.start.min(len), range.end.min(len));
+        if start >= end {
+            self.pop(End::Front, len, |_| ())?;
+            return Ok(());
+        }
+        self.pop(End::Back, len - end, |_| ())?;
+        self.pop(End::Front, start, |_| ())?;
+        Ok(())
+    }
+
+    /// The image of a packed list with its items. O(bytes).
+    ///
+    /// # Errors
+    /// The list is damaged, cannot be read, or is too long for an image.
+    pub fn view(&mut self) -> Result<Vec<u8>, CollectionError> {
+        let items = self.range(0..usize::MAX)?;
+        let items: Vec<&[u8]> = items.iter().map(Vec::as_slice).collect();
+        let mut view = ListEdit::new();
+        view.push_many(End::Back, &items)?;
+        Ok(view.into_image())
+    }
+
+    /// Gives the item at the position that `element` is a value; `None`: removes it. For a replay.
+    pub(crate) fn replay_item(
+        &mut self,
+        element: &[u8],
+        item: Option<&[u8]>,
+    ) -> Result<(), CollectionError> {
+        let at = signed(position_of(element)?);
+        let (index, is_there) = self.tree().rank(&mut compare(at))?;
+        match (item, is_there) {
+            (Some(item), true) => self.set(index as usize, item).map(drop),
+            (Some(item), false) => self.insert_at(at, item),
+            (None, true) => self.remove_at(index..index + 1, &[at]),
+            (None, false) => Ok(()),
+        }
+    }
+
+    /// The item at the position that `element` is.
+    pub(crate) fn element(&mut self, element: &[u8]) -> Result<Option<Vec<u8>>, CollectionError> {
+        let at = signed(position_of(element)?);
+        let (index, is_there) = self.tree().rank(&mut compare(at))?;
+        match is_there {
+            true => self.get(index as usize),
+            false => Ok(None),
+        }
+    }
+
+    /// Visits `count` items from `cursor` on, which is 0 at first, each with its position as an
+    /// element. Returns where to go on; 0: that was all.
+    pub(crate) fn scan(
+        &mut self,
+        cursor: u64,
+        count: usize,
+    ) -> Result<(Vec<OwnedPair>, u64), CollectionError> {
+        let from = match cursor {
+            0 => i64::MIN,
+            cursor => signed(cursor),
+        };
+        let (index, _) = self.tree().rank(&mut compare(from))?;
+        let items = self.placed(index..index.saturating_add(count.max(1) as u64))?;
+        let is_over = index + items.len() as u64 >= self.len();
+        let next = match items.last() {
+            // A list has no item at the last position.
+            Some((last, _)) if !is_over => position(*last).wrapping_add(1),
+            _ => 0,
+        };
+        let each = items.into_iter();
+        let elements = each.map(|(at, item)| (position(at).to_be_bytes().to_vec(), item));
+        Ok((elements.collect(), next))
+    }
+
+    /// Makes collection `to` a copy of it.
+    pub(crate) fn copy_to(&mut self, to: u64) -> Result<(), CollectionError> {
+        let tree = self.tree().copy_to(to)?;
+        let mut anchor = Anchor::new(LIST);
+        (anchor.count, anchor.bytes, anchor.tree) = (self.anchor.count, tree.bytes, tree);
+        for (at, item) in self.placed(0..self.len())? {
+            let element = position(at).to_be_bytes();
+            self.records.say(to, LIST, &element, Some(&item));
+        }
+        Ok(self.records.set_anchor(to, Some(&anchor))?)
+    }
+
+    /// What is wrong with it. O(items).
+    ///
+    /// # Errors
+    /// What is wrong; it cannot be read.
+    pub fn check(&mut self) -> Result<(), CollectionError> {
+        let mut order =
+            |one: &[Element<'_>], other: &[Element<'_>]| Ok(parts(one)?.0.cmp(&parts(other)?.0));
+        self.records.reads_all(self.id)?;
+        let count = self.tree().check(&mut order)?;
+        match count == self.anchor.count {
+            true => Ok(()),
+            false => {
+                let what = "an anchor with another number of items";
+                Err(Damage { at: 0, what }.into())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::VecDeque;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::Model;
+
+    #[derive(Clone, Debug)]
+    enum Change {
+        Push(End, Vec<u8>),
+        PushMany(End, Vec<Vec<u8>>),
+        Pop(End, usize),
+        Set(prop::sample::Index, Vec<u8>),
+        Insert(Vec<u8>, bool, Vec<u8>),
+        Remove(End, usize, Vec<u8>),
+        Trim(usize, usize),
+    }
+
+    fn item() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            6 => "[a-h]".prop_map(String::into_bytes),
+            2 => any::<i16>().prop_map(|number| number.to_string().into_bytes()),
+            2 => (0..200usize).prop_map(|len| vec![b'x'; len]),
+            1 => (1000..5000usize).prop_map(|len| vec![b'y'; len]),
+        ]
+    }
+
+    fn end() -> impl Strategy<Value = End> {
+        prop_oneof![Just(End::Front), Just(End::Back)]
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        prop_oneof![
+            10 => (end(), item()).prop_map(|(end, item)| Change::Push(end, item)),
+            2 => (end(), vec(item(), 0..50)).prop_map(|(end, i)| Change::PushMany(end, i)),
+            4 => (end(), 0..4usize).prop_map(|(end, count)| Change::Pop(end, count)),
+            4 => (any::<prop::sample::Index>(), item()).prop_map(|(at, item)| Change::Set(at, item)),
+            // Often before the same item, so that positions run out.
+            12 => (item(), any::<bool>(), item()).prop_map(|(p, b, item)| Change::Insert(p, b, item)),
+            2 => (end(), 0..4usize, item()).prop_map(|(end, n, item)| Change::Remove(end, n, item)),
+            1 => (0..4usize, 100..400usize).prop_map(|(start, end)| Change::Trim(start, end)),
+        ]
+    }
+
+    fn make(change: &Change, list: &mut LargeList<'_>, model: &mut VecDeque<Vec<u8>>) {
+        match change {
+            Change::Push(end, item) => {
+                match end {
+                    End::Front => model.push_front(item.clone()),
+                    End::Back => model.push_back(item.clone()),
+                }
+                list.push(*end, item).unwrap();
+            }
+            Change::PushMany(end, items) => {
+                for item in items {
+                    match end {
+                        End::Front => model.push_front(item.clone()),
+                        End::Back => model.push_back(item.clone()),
+                    }
+                }
+                let items: Vec<_> = items.iter().map(Vec::as_slice).collect();
+                list.push_many(*end, &items).unwrap();
+            }
+            Change::Pop(end, count) => {
+                let pop = || match end {
+                    End::Front => model.pop_front(),
+                    End::Back => model.pop_back(),
+                };
+                let expected: Vec<_> = std::iter::from_fn(pop).take(*count).collect();
+                let mut popped = Vec::new();
+                list.pop(*end, *count, |item| popped.push(item.to_vec()))
+                    .unwrap();
+                assert_eq!(popped, expected);
+            }
+            Change::Set(index, item) => {
+                let index = index.index(model.len() + 1);
+                let is_there = index < model.len();
+                if is_there {
+                    model[index] = item.clone();
+                }
+                assert_eq!(list.set(index, item).unwrap(), is_there);
+            }
+            Change::Insert(pivot, is_before, item) => {
+                let at = model.iter().position(|item| item == pivot);
+                let at = at.map(|at| at + usize::from(!is_before));
+                if let Some(at) = at {
+                    model.insert(at, item.clone());
+                }
+                assert_eq!(list.insert(pivot, *is_before, item).unwrap(), at);
+            }
+            Change::Remove(from, count, value) => {
+                let mut gone: Vec<_> = (0..model.len()).filter(|at| model[*at] == *value).collect();
+                if *from == End::Back {
+                    gone.reverse();
+                }
+                if *count > 0 {
+                    gone.truncate(*count);
+                }
+                assert_eq!(list.remove(*from, *count, value).unwrap(), gone.len());
+                gone.sort_unstable();
+                gone.iter().rev().for_each(|at| drop(model.remove(*at)));
+            }
+            Change::Trim(start, end) => {
+                list.trim(*start..*end).unwrap();
+                model.truncate(*end);
+                model.drain(..*start.min(&model.len()));
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_large_list_holds_what_a_deque_holds(
+            first in vec(item(), 1..120), changes in vec(change(), 1..120),
+        ) {
+            let mut packed = ListEdit::new();
+            first.iter().for_each(|item| packed.push(End::Back, item).unwrap());
+            let (mut store, mut model) = (Model::default(), VecDeque::from(first));
+            LargeList::build(&mut store, 1, &packed.into_image()).unwrap();
+            for change in &changes {
+                if store.anchor.is_none() {
+                    break;
+                }
+                let mut list = LargeList::open(&mut store, 1).unwrap();
+                make(change, &mut list, &mut model);
+                prop_assert_eq!(list.len(), model.len() as u64);
+                list.check().unwrap();
+                prop_assert_eq!(list.finish().unwrap(), !model.is_empty());
+            }
+            prop_assert_eq!(store.anchor.is_none(), model.is_empty());
+            prop_assert_eq!(store.inner.is_empty(), model.is_empty());
+            // What was said is the list, in the order of the positions.
+            prop_assert!(store.said.values().eq(&model));
+            if model.is_empty() {
+                return Ok(());
+            }
+            let said = store.said.clone();
+            let mut list = LargeList::open(&mut store, 1).unwrap();
+            prop_assert!(list.range(0..model.len()).unwrap().iter().eq(&model));
+            let (mut scanned, mut cursor) = (Vec::new(), 0);
+            loop {
+                let (elements, next) = list.scan(cursor, 7).unwrap();
+                scanned.extend(elements);
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+            prop_assert!(scanned.iter().map(|(at, item)| (at, item)).eq(&said));
+            for (index, item) in model.iter().enumerate().step_by(11) {
+                let found = list.get(index).unwrap();
+                prop_assert_eq!(found.as_ref(), Some(item));
+            }
+            // In whatever order they are replayed, and twice.
+            let mut copy = Model::default();
+            for (element, item) in said.iter().rev().chain(&said) {
+                let mut list = LargeList::replay(&mut copy, 1).unwrap();
+                list.replay_item(element, Some(item)).unwrap();
+                list.finish().unwrap();
+            }
+            let mut list = LargeList::open(&mut copy, 1).unwrap();
+            list.check().unwrap();
+            prop_assert!(list.range(0..model.len()).unwrap().iter().eq(&model));
+        }
+    }
+
+    /// A list with one item.
+    fn short() -> Model {
+        let mut store = Model::default();
+        let mut packed = ListEdit::new();
+        packed.push(End::Back, b"0").unwrap();
+        LargeList::build(&mut store, 1, &packed.into_image()).unwrap();
+        store
+    }
+
+    #[test]
+    fn items_that_are_pushed_in_order_fill_their_records() {
+        for end in [End::Front, End::Back] {
+            let mut store = short();
+            let mut list = LargeList::open(&mut store, 1).unwrap();
+            for number in 1..20_000u32 {
+                list.push(end, format!("item-{number}").as_bytes()).unwrap();
+            }
+            list.finish().unwrap();
+            let bytes: usize = store.inner.values().map(Vec::len).sum();
+            assert!(bytes < 20_000 * 24, "{bytes}");
+            let mut list = LargeList::open(&mut store, 1).unwrap();
+            list.check().unwrap();
+            // And as they go, their records do.
+            let other = match end {
+                End::Front => End::Back,
+                End::Back => End::Front,
+            };
+            list.pop(other, 19_900, |_| ()).unwrap();
+            list.finish().unwrap();
+            assert!(store.inner.len() <= 4, "{}", store.inner.len());
+        }
+    }
+
+    #[test]
+    fn items_that_are_pushed_together_are_stored_together() {
+        for end in [End::Front, End::Back] {
+            let mut store = short();
+            let items: Vec<_> = (0..120_000u32).map(|number| number.to_string()).collect();
+            let items: Vec<&[u8]> = items.iter().map(String::as_bytes).collect();
+            let before = store.stored;
+            let mut list = LargeList::open(&mut store, 1).unwrap();
+            list.push_many(end, &items).unwrap();
+            list.check().unwrap();
+            assert_eq!(list.len(), 120_001);
+            list.finish().unwrap();
+            let (stored, records) = (store.stored - before, store.inner.len());
+            assert!(stored < 2 * records, "{stored} for {records}");
+            assert!(records < 120_000 / 100, "{records}");
+        }
+    }
+
+    #[test]
+    fn an_item_that_is_too_long_changes_nothing() {
+        let mut store = short();
+        let mut list = LargeList::open(&mut store, 1).unwrap();
+        let long = vec![0; MAX_ITEM + 1];
+        assert!(list.push_many(End::Back, &[b"a", &long]).is_err());
+        assert!(list.set(0, &long).is_err());
+        assert!(list.insert(b"0", true, &long).is_err());
+        assert!(!list.is_changed());
+        assert_eq!(list.len(), 1);
+    }
+}
