@@ -80,8 +80,8 @@ fn every_fault_point_on_the_page_exists() {
     assert!(found > 50, "{found} fault points");
 }
 
-/// `module::test` is a test of this crate, `sync::module::test` and `arena::module::test` of those;
-/// a module is a file of `tests` or of `src`.
+/// `module::test` is a test of this crate, `sync::module::test`, `arena::module::test` and
+/// `collections::module::test` of those; a module is a file of `tests` or of `src`.
 #[test]
 fn every_test_on_the_page_exists() {
     let page = page();
@@ -92,7 +92,7 @@ fn every_test_on_the_page_exists() {
             continue;
         }
         let krate = match parts[0] {
-            krate @ ("sync" | "arena") => {
+            krate @ ("sync" | "arena" | "collections") => {
                 parts.remove(0);
                 krate
             }
