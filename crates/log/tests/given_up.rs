@@ -72,8 +72,8 @@ fn a_check_that_is_given_up_reports_nothing() {
     for times in [0, 10, all / 2, all - 1] {
         asked.set(0);
         assert_eq!(store.check_while(&so_often(times, &asked)).unwrap(), None);
-        // Once more for each of the databases, and in the end.
-        assert!(asked.get() <= times + 70, "{} of {all}", asked.get());
+        // Once more for each of the databases, and a few times in the end.
+        assert!(asked.get() <= times + 80, "{} of {all}", asked.get());
     }
     assert!(store.check().unwrap().is_sound());
 }

@@ -60,7 +60,7 @@ fn built() -> &'static [PathBuf] {
         // built that read these.
         for (name, _) in std::env::vars_os() {
             let says = |begin: &str| name.to_string_lossy().starts_with(begin);
-            if says("CARGO_PKG_") || says("CARGO_MANIFEST_") {
+            if says("CARGO_PKG_") || says("CARGO_MANIFEST_") || name == "OUT_DIR" {
                 build.env_remove(name);
             }
         }
