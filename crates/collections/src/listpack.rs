@@ -371,8 +371,12 @@ impl<'b> Listpack<'b> {
         // Without the last byte, which is the end.
         let end = bytes.len() - 1;
         let mut at = HEAD;
-        // What the entries of a pair begin with, and how long they are.
-        let (mut heads, mut lens) = ([END, END], [0, 0]);
+        if at >= end {
+            return Ok(None);
+        }
+        // What the entries of a pair begin with, and how long they are: never nothing, so that
+        // damage of any kind comes to the end.
+        let (mut heads, mut lens) = entries.measure_pair(at)?;
         while at < end {
             if bytes[at] != heads[0] || bytes.get(at + lens[0]) != Some(&heads[1]) {
                 (heads, lens) = entries.measure_pair(at)?;
@@ -635,6 +639,19 @@ mod tests {
         assert_eq!(bytes[HEAD..], expected[HEAD..]);
         assert_eq!(values(&bytes).len(), 5);
         assert_eq!(of([]), EMPTY);
+    }
+
+    /// Of a pair that never ends, this would be a loop.
+    #[test]
+    fn a_pair_is_sought_to_the_end_in_any_bytes() {
+        let sought = Encoded::of(b"field");
+        for (first, second) in (0..=u8::MAX).flat_map(|a| (0..=u8::MAX).map(move |b| (a, b))) {
+            let mut image = [0; HEAD].to_vec();
+            image.extend([first, second, first, second, END]);
+            finish(&mut image, Some(2));
+            let listpack = Listpack::read(&image).unwrap();
+            assert!(!matches!(listpack.find_pair(&sought), Ok(Some(_))));
+        }
     }
 
     #[test]
