@@ -175,7 +175,7 @@ impl Keyspace<'_> {
     }
 
     /// Calls `visit` with the sorted set under `key`, and counts a hit or a miss. `None`: there is
-    /// none. It may run again: the last run counts.
+    /// none, though it may have run before that was known. It may run again: the last run counts.
     pub fn read_sorted_set<R>(
         &mut self,
         key: &[u8],

@@ -447,3 +447,31 @@ fn a_start_that_fails_removes_its_unix_socket() {
     drop(running);
     assert!(!path.exists());
 }
+
+/// Its reply is written while the set is read.
+#[test]
+fn a_range_of_a_sorted_set_that_goes_meanwhile_is_all_of_it_or_nothing() {
+    const MEMBERS: usize = 2_000;
+    let (_running, address) = start(server().threads(2));
+    let mut client = Client::connect(address);
+    let members = (0..MEMBERS).flat_map(|i| [i.to_string(), format!("member {i}")]);
+    let arguments = ["ZADD".to_string(), "base".to_string()].into_iter();
+    let arguments: Vec<String> = arguments.chain(members).collect();
+    assert_eq!(client.command(&arguments), Reply::Integer(MEMBERS as i64));
+    std::thread::scope(|scope| {
+        let comes_and_goes = scope.spawn(|| {
+            let mut client = Client::connect(address);
+            for _ in 0..200 {
+                assert_eq!(client.line("COPY base set"), Reply::Integer(1));
+                assert_eq!(client.line("DEL set"), Reply::Integer(1));
+            }
+        });
+        while !comes_and_goes.is_finished() {
+            for command in ["ZRANGE set 0 -1", "ZRANDMEMBER set 2000"] {
+                let len = client.line(command).items().len();
+                assert!([0, MEMBERS].contains(&len), "{len}");
+                assert_eq!(client.line("PING"), Reply::Simple("PONG".into()));
+            }
+        }
+    });
+}

@@ -119,7 +119,9 @@ fn several(call: &mut Call<'_>) -> Outcome {
         Ok(())
     })?;
     if found.is_none() {
-        call.reply.array(0);
+        // It may have gone while it was read.
+        reply.truncate(begin);
+        reply.array(0);
     }
     Ok(())
 }

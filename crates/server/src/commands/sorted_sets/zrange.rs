@@ -246,7 +246,9 @@ fn range(call: &mut Call<'_>, order: Option<RangeOrder>, direction: Option<bool>
         })
     })?;
     if found.is_none() {
-        call.reply.array(0);
+        // It may have gone while it was read.
+        reply.truncate(begin);
+        reply.array(0);
     }
     Ok(())
 }
