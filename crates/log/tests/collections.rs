@@ -156,6 +156,35 @@ fn the_removal_of_a_main_frees_its_collection_and_no_other() {
     }
 }
 
+/// The sweep of a database that was cleared frees some of what a look has not come to yet.
+#[test]
+fn a_look_at_a_collection_of_a_cleared_database_shows_no_part_of_it() {
+    for finds_all in [false, true] {
+        let (_memory, store, other, _clock) = two(POLICIES[0]);
+        put(&store, 0, b"k", 7);
+        let mut looks = 0;
+        let looked = store.database(0).unwrap().look(b"k", LARGE, |look| {
+            looks += 1;
+            if looks == 1 {
+                let id = look.id();
+                let clear_and_sweep = || {
+                    other.database(0).unwrap().clear().unwrap();
+                    let first = leaf_numbers(LEAVES).next().unwrap();
+                    assert!(other.transaction(|t| t.remove_inner(id, first)).unwrap());
+                };
+                std::thread::scope(|scope| scope.spawn(clear_and_sweep).join().unwrap());
+            }
+            if finds_all {
+                let _ = look.find_all();
+            }
+            let leaves = leaf_numbers(LEAVES).map(|number| look.inner(number).unwrap());
+            leaves.flatten().count()
+        });
+        assert_eq!(looked.unwrap(), None, "the database is empty");
+        assert_eq!(looks, 1);
+    }
+}
+
 #[test]
 fn a_collection_follows_its_main_to_another_key_and_database() {
     for policy in POLICIES {

@@ -166,6 +166,13 @@ impl<'s> Look<'s> {
 
     /// Whether the index still names all that was found.
     fn is_still_there(&self) -> Result<bool, ReadError> {
+        // The index of a database that was cleared stays as it is while a thread is pinned, but
+        // what its mains led to is freed.
+        if let Some(&(main, ..)) = self.seen.first()
+            && self.store.root(main.space())? != Some(main)
+        {
+            return Ok(false);
+        }
         for &(root, place, entry) in &self.seen {
             let store = self.store;
             let segment = store.mem.index_segment(root, place)?;
