@@ -47,14 +47,16 @@ fn set(
     (field, value): (&[u8], &[u8]),
     limits: Limits,
 ) -> Option<()> {
-    let count = hash.listpack_len()?;
-    if !hash.is_table() && field.len().max(value.len()) > limits.value {
+    let count = hash.listpack_len()? + if old.is_some() { 0 } else { 2 };
+    // As in Redis, whatever is changed of a hash that is beyond a limit that was lowered.
+    let is_beyond = field.len().max(value.len()) > limits.value || count / 2 > limits.entries;
+    if !hash.is_table() && is_beyond {
         return None;
     }
     let new = Encoded::of(value);
-    let (place, count) = match old {
-        Some(old) => (old.begin + FORM..old.end + FORM, count),
-        None => (image.len() - 1..image.len() - 1, count + 2),
+    let place = match old {
+        Some(old) => old.begin + FORM..old.end + FORM,
+        None => image.len() - 1..image.len() - 1,
     };
     if old.is_some() && place.len() == new.entry_len() {
         return edit
@@ -64,11 +66,7 @@ fn set(
     let field = old.is_none().then(|| Encoded::of(field));
     let added = field.as_ref().map_or(0, Encoded::entry_len) + new.entry_len();
     let len = image.len() - place.len() + added;
-    let outgrows = match hash.is_table() {
-        true => len > MAX_PACKED,
-        false => count / 2 > limits.entries,
-    };
-    if outgrows {
+    if hash.is_table() && len > MAX_PACKED {
         return None;
     }
     let written = edit.write(place.start, |to| {

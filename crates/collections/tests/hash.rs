@@ -245,6 +245,24 @@ fn a_hash_beyond_its_limits_becomes_a_table_for_good() {
     assert!(is_table());
 }
 
+/// As in Redis, by any change.
+#[test]
+fn a_hash_that_is_beyond_a_lowered_limit_becomes_a_table_with_its_next_change() {
+    for value in [b"9".as_slice(), b"longer", b"0"] {
+        let store = store(UpdatePolicy::Append);
+        let hash = Hash::of(&store, b"k").unwrap();
+        hash.set_many(&[(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
+            .unwrap();
+        let entries = 2;
+        let limits = Limits {
+            entries,
+            ..Limits::default()
+        };
+        hash.limits(limits).set(b"b", value).unwrap();
+        assert!(hash.read(|hash| Ok(hash.unwrap().is_table())).unwrap());
+    }
+}
+
 #[test]
 fn a_check_names_the_hashes_that_are_none() {
     let store = store(UpdatePolicy::Append);
