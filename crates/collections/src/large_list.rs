@@ -31,10 +31,8 @@ const AT_ONCE: usize = 1 << 20;
 /// Items around a place that get other positions at first, on each side.
 const AROUND: u64 = 8;
 
-const SHAPE: ElementShape = ElementShape {
-    stride: 2,
-    has_keys: true,
-};
+/// A position and its item. Branches have positions alone: an item may be long.
+const SHAPE: ElementShape = ElementShape { stride: 2, key: 1 };
 
 /// The list that a collection is, within a transaction.
 pub struct LargeList<'r> {
@@ -66,12 +64,17 @@ fn parts<'e, 'b>(element: &'e [Element<'b>]) -> Result<(i64, &'e Element<'b>), D
     }
 }
 
-/// How an element lies to a position.
-fn compare(at: i64) -> impl FnMut(&[Element<'_>]) -> Result<Ordering, Damage> {
-    move |element| match element.first() {
-        Some(Element::Integer(position)) => Ok(position.cmp(&at)),
+/// The position that an element or a key has.
+fn position_in(element: &[Element<'_>]) -> Result<i64, Damage> {
+    match element.first() {
+        Some(Element::Integer(position)) => Ok(*position),
         _ => Err(no_position()),
     }
+}
+
+/// How an element lies to a position.
+fn compare(at: i64) -> impl FnMut(&[Element<'_>]) -> Result<Ordering, Damage> {
+    move |element| Ok(position_in(element)?.cmp(&at))
 }
 
 /// Before anything is stored: a transaction may go on after an error.
@@ -166,8 +169,7 @@ impl<'r> LargeList<'r> {
     ///
     /// # Errors
     /// There is no space.
-    pub(crate) fn finish(mut self) -> Result<bool, CollectionError> {
-        self.anchor.bytes = self.anchor.tree.bytes;
+    pub(crate) fn finish(self) -> Result<bool, CollectionError> {
         let is_there = self.anchor.count > 0;
         if self.is_changed {
             let anchor = Some(&self.anchor).filter(|_| is_there || !self.says);
@@ -609,7 +611,7 @@ impl<'r> LargeList<'r> {
     pub(crate) fn copy_to(&mut self, to: u64) -> Result<(), CollectionError> {
         let tree = self.tree().copy_to(to)?;
         let mut anchor = Anchor::new(LIST);
-        (anchor.count, anchor.bytes, anchor.tree) = (self.anchor.count, tree.bytes, tree);
+        (anchor.count, anchor.tree) = (self.anchor.count, tree);
         for (at, item) in self.placed(0..self.len())? {
             let element = position(at).to_be_bytes();
             self.records.say(to, LIST, &element, Some(&item));
@@ -622,8 +624,9 @@ impl<'r> LargeList<'r> {
     /// # Errors
     /// What is wrong; it cannot be read.
     pub fn check(&mut self) -> Result<(), CollectionError> {
-        let mut order =
-            |one: &[Element<'_>], other: &[Element<'_>]| Ok(parts(one)?.0.cmp(&parts(other)?.0));
+        let mut order = |one: &[Element<'_>], other: &[Element<'_>]| {
+            Ok(position_in(one)?.cmp(&position_in(other)?))
+        };
         self.records.reads_all(self.id)?;
         let count = self.tree().check(&mut order)?;
         match count == self.anchor.count {
@@ -856,6 +859,28 @@ mod tests {
             let (stored, records) = (store.stored - before, store.inner.len());
             assert!(stored < 2 * records, "{stored} for {records}");
             assert!(records < 120_000 / 100, "{records}");
+        }
+    }
+
+    #[test]
+    fn long_items_are_stored_once_and_their_branches_lead_to_many() {
+        for end in [End::Front, End::Back] {
+            let mut store = short();
+            let mut list = LargeList::open(&mut store, 1).unwrap();
+            let item = [b'x'; 4000];
+            for _ in 0..2_000 {
+                list.push(end, &item).unwrap();
+            }
+            assert!(list.insert(b"0", true, &item).unwrap().is_some());
+            list.check().unwrap();
+            list.finish().unwrap();
+            let bytes: usize = store.inner.values().map(Vec::len).sum();
+            assert!(bytes < 2_001 * 4_100, "{bytes}");
+            let longest = store.inner.values().map(Vec::len).max();
+            assert!(longest < Some(4_100), "{longest:?}");
+            let mut list = LargeList::open(&mut store, 1).unwrap();
+            list.pop(End::Front, 1_990, |_| ()).unwrap();
+            list.check().unwrap();
         }
     }
 

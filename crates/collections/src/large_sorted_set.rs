@@ -20,10 +20,7 @@ use crate::score::{ScoreText, score_in};
 use crate::sorted_range::SortedRange;
 
 /// A member and its score.
-const SHAPE: ElementShape = ElementShape {
-    stride: 2,
-    has_keys: true,
-};
+const SHAPE: ElementShape = ElementShape { stride: 2, key: 2 };
 
 /// The sorted set that a collection is, within a transaction.
 pub struct LargeSortedSet<'r> {

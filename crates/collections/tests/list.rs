@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use mneme_collections::{
-    CollectionError, End, LARGE_LIST, LIST, List, ListType, check_while, edit,
+    CollectionError, End, LARGE_LIST, LIST, List, ListType, anchor_of, check_while, edit,
 };
 use mneme_log::{LogStore, Transaction, UpdatePolicy, WriteError};
 
@@ -66,6 +66,19 @@ fn a_list_becomes_large_and_its_key_goes_with_its_last_item() {
         assert!(store.remove(b"list").unwrap());
         is_empty(&store);
     }
+}
+
+/// Eviction and `MEMORY USAGE` add up the bytes of leaves and tree.
+#[test]
+fn the_bytes_of_a_large_list_are_counted_once() {
+    let store = store(UpdatePolicy::Append);
+    let list = List::of(&store, b"list").unwrap();
+    list.push(End::Back, &vec![&[b'x'; 100][..]; 10_000])
+        .unwrap();
+    let anchor = store.transaction(|t| anchor_of(t, (0, b"list")));
+    let anchor = anchor.unwrap().unwrap();
+    let bytes = anchor.bytes + anchor.tree.bytes;
+    assert!((1_000_000..1_200_000).contains(&bytes), "{bytes}");
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl<'i> CountedTree<'i> {
         tree: &'i mut OrderTree,
         shape: ElementShape,
     ) -> CountedTree<'i> {
-        debug_assert!((1..=MAX_STRIDE).contains(&shape.stride));
+        debug_assert!((1..=MAX_STRIDE).contains(&shape.stride) && shape.key <= shape.stride);
         CountedTree {
             records,
             id,
@@ -243,8 +243,8 @@ impl<'i> CountedTree<'i> {
                 leaf.clear();
                 count = 0;
             }
-            if count == 0 && self.shape.has_keys {
-                key.clone_from(&entries);
+            if count == 0 {
+                key = entries_of(&element[..self.shape.key]);
             }
             leaf.extend_from_slice(&entries);
             count += 1;
@@ -311,6 +311,7 @@ impl<'i> CountedTree<'i> {
         let mut check = Check {
             compare,
             last: Vec::new(),
+            last_entries: 0,
             is_key: false,
             bytes: 0,
         };
@@ -490,10 +491,7 @@ impl<'i> CountedTree<'i> {
         let (mut pieces, mut begin) = (Vec::with_capacity(lens.len()), 0);
         for len in lens {
             let entries = leaf.entries(begin..begin + len);
-            let key = match shape.has_keys {
-                true => leaf.entries(begin..begin + 1).to_vec(),
-                false => Vec::new(),
-            };
+            let key = leaf.key(begin)?.to_vec();
             pieces.push(if begin == 0 {
                 let image = leaf_of(entries, len * shape.stride);
                 self.store(number, before, Some(&image))?;
@@ -642,7 +640,7 @@ impl<'i> CountedTree<'i> {
             CountedNode::Branch(branch) => {
                 let mut count = 0u64;
                 for (index, child) in branch.children()?.into_iter().enumerate() {
-                    if shape.has_keys && index > 0 {
+                    if shape.has_keys() && index > 0 {
                         check.next(branch.key_element(index)?.values(), true)?;
                     }
                     if self.check_in(child.number, check, level + 1)? != child.count {
@@ -666,6 +664,8 @@ struct Check<'c> {
     compare: &'c mut CompareTwo<'c>,
     /// The last element or key, as a listpack; empty: there was none.
     last: Vec<u8>,
+    /// Its entries.
+    last_entries: usize,
     is_key: bool,
     bytes: u64,
 }
@@ -674,7 +674,7 @@ impl Check<'_> {
     fn next(&mut self, element: &[Element<'_>], is_key: bool) -> Result<(), Damage> {
         if !self.last.is_empty() {
             let entries = Listpack::read(&self.last)?.entries();
-            let last = parts(entries, element.len())?;
+            let last = parts(entries, self.last_entries)?;
             let is_behind = match (self.compare)(last.values(), element)? {
                 Ordering::Less => true,
                 Ordering::Equal => self.is_key && !is_key,
@@ -686,7 +686,7 @@ impl Check<'_> {
         }
         let values: Vec<Vec<u8>> = element.iter().map(Element::to_vec).collect();
         self.last = listpack::of(values.iter().map(Vec::as_slice));
-        self.is_key = is_key;
+        (self.last_entries, self.is_key) = (values.len(), is_key);
         Ok(())
     }
 }

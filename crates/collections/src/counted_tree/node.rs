@@ -13,8 +13,9 @@
 //! | 4 each, with keys | where its key begins in the listpack |
 //! | with keys | a listpack of the keys |
 //!
-//! A child's key is an element that is or was in the tree: what lies in or below the child is not
-//! less, and what lies before it is. The key of a first child is not looked at.
+//! A child's key is what an element is compared by, its first entries, of an element that is or was
+//! in the tree: what lies in or below the child is not less, and what lies before it is. The key of
+//! a first child is not looked at.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -40,8 +41,14 @@ pub(super) const BEGIN: usize = 4;
 pub(crate) struct ElementShape {
     /// Entries of each.
     pub stride: usize,
-    /// Whether they are found by comparison too.
-    pub has_keys: bool,
+    /// The first entries, by which they are compared; 0: they are found by position alone.
+    pub key: usize,
+}
+
+impl ElementShape {
+    pub(super) fn has_keys(self) -> bool {
+        self.key > 0
+    }
 }
 
 /// How an element lies to the place that is looked for: before it, there, or behind. In the order
@@ -127,6 +134,19 @@ impl<'b> CountedLeaf<'b> {
         &self.image[self.begins[of.start]..self.begins[of.end]]
     }
 
+    /// The bytes of the entries by which an element is compared.
+    pub fn key(&self, index: usize) -> Result<&'b [u8], Damage> {
+        let begin = self.begins[index];
+        let mut end = begin;
+        if self.shape.has_keys() {
+            let entries = Entries::at(&self.image[FORM..], begin - FORM);
+            for entry in entries.take(self.shape.key) {
+                end = entry?.end + FORM;
+            }
+        }
+        Ok(&self.image[begin..end])
+    }
+
     pub fn element(&self, index: usize) -> Result<ElementParts<'b>, Damage> {
         let at = self.begins[index] - FORM;
         parts(Entries::at(&self.image[FORM..], at), self.shape.stride)
@@ -186,14 +206,14 @@ impl<'b> Branch<'b> {
             return Err(unsound());
         };
         let len = usize::from(u16::from_le_bytes([low, high]));
-        let of_child = CHILD + if shape.has_keys { BEGIN } else { 0 };
+        let of_child = CHILD + if shape.has_keys() { BEGIN } else { 0 };
         let Some(listpack) = image.get(BRANCH_HEAD + of_child * len..) else {
             return Err(unsound());
         };
-        if len == 0 || has_keys != u8::from(shape.has_keys) {
+        if len == 0 || has_keys != u8::from(shape.has_keys()) {
             return Err(unsound());
         }
-        if shape.has_keys {
+        if shape.has_keys() {
             Listpack::read(listpack)?;
         }
         Ok(Branch {
@@ -241,14 +261,14 @@ impl<'b> Branch<'b> {
 
     pub fn key_element(&self, index: usize) -> Result<ElementParts<'b>, Damage> {
         let entries = Entries::at(self.listpack, self.key_begin(index)?);
-        parts(entries, self.shape.stride)
+        parts(entries, self.shape.key)
     }
 
     pub fn children(&self) -> Result<Vec<Child<'b>>, Damage> {
         // One more usually comes.
         let mut children = Vec::with_capacity(self.len + 1);
         for index in 0..self.len {
-            let key = match self.shape.has_keys {
+            let key = match self.shape.has_keys() {
                 true => {
                     let key = self.key_begin(index)?..self.key_begin(index + 1)?;
                     let key = self.listpack.get(key);
@@ -283,7 +303,7 @@ impl<'b> Branch<'b> {
     }
 
     pub fn index_by(&self, compare: &mut Compare<'_>) -> Result<usize, Damage> {
-        if !self.shape.has_keys {
+        if !self.shape.has_keys() {
             return Err(damage("a tree without keys that is looked through"));
         }
         let index = first_without(1..self.len, |index| {
@@ -353,7 +373,7 @@ pub(super) fn branch_of(children: &[Child<'_>], shape: ElementShape) -> Vec<u8> 
     let of_child = CHILD + BEGIN;
     let mut image =
         Vec::with_capacity(BRANCH_HEAD + children.len() * of_child + EMPTY.len() + keys);
-    image.extend_from_slice(&[BRANCH, u8::from(shape.has_keys)]);
+    image.extend_from_slice(&[BRANCH, u8::from(shape.has_keys())]);
     image.extend_from_slice(&(children.len() as u16).to_le_bytes());
     for child in children {
         image.extend_from_slice(&child.number.to_le_bytes());
@@ -361,7 +381,7 @@ pub(super) fn branch_of(children: &[Child<'_>], shape: ElementShape) -> Vec<u8> 
     for child in children {
         image.extend_from_slice(&child.count.to_le_bytes());
     }
-    if !shape.has_keys {
+    if !shape.has_keys() {
         return image;
     }
     let mut begin = HEAD;
@@ -375,7 +395,7 @@ pub(super) fn branch_of(children: &[Child<'_>], shape: ElementShape) -> Vec<u8> 
         image.extend_from_slice(child.key);
     }
     image.push(EMPTY[HEAD]);
-    listpack::finish(&mut image[listpack..], Some(children.len() * shape.stride));
+    listpack::finish(&mut image[listpack..], Some(children.len() * shape.key));
     image
 }
 

@@ -7,14 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::Model;
 
-const LIST: ElementShape = ElementShape {
-    stride: 1,
-    has_keys: false,
-};
-const ORDERED: ElementShape = ElementShape {
-    stride: 2,
-    has_keys: true,
-};
+const LIST: ElementShape = ElementShape { stride: 1, key: 0 };
+const ORDERED: ElementShape = ElementShape { stride: 2, key: 2 };
 
 type Pair = (i64, Vec<u8>);
 
@@ -219,14 +213,14 @@ proptest! {
             record[byte] = value;
             let mut tree = CountedTree::new(&mut model, 1, &mut anchor_tree, shape);
             let mut by = |element: &[Element<'_>]| order(element, (7, b"member 0301"));
-            if shape.has_keys {
+            if shape.has_keys() {
                 let _ = (tree.check(&mut of_two), tree.rank(&mut by));
             }
             let _ = tree.check(&mut |_, _| Ok(Ordering::Less));
             let _ = tree.get(position);
             let _ = tree.walk(position, true, &mut |_| Ok(true));
             let element: [&[u8]; 2] = [b"member 0301 and more", b"7"];
-            let _ = match shape.has_keys {
+            let _ = match shape.has_keys() {
                 true => tree.insert(Seek::By(&mut by), &element),
                 false => tree.insert(Seek::At(position), &element[..1]),
             };
