@@ -15,15 +15,31 @@ pub(crate) fn all<'py>(keys: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyBy
     keys.try_iter()?.map(|key| arguments::key(&key?)).collect()
 }
 
+/// The values as immutable objects.
+pub(crate) fn values<'py>(values: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    let values = values.try_iter()?;
+    values.map(|value| arguments::value(&value?)).collect()
+}
+
 pub(crate) fn bytes_of<'a>(objects: &'a [Bound<'_, PyBytes>]) -> Vec<&'a [u8]> {
     objects.iter().map(|object| object.as_bytes()).collect()
 }
 
 /// Keys and a value for each.
-type Items<'py> = (Vec<Bound<'py, PyBytes>>, Vec<Bound<'py, PyBytes>>);
+type Items<'py, V> = (Vec<Bound<'py, PyBytes>>, Vec<V>);
 
 /// The keys and values of a dictionary or of a sequence of pairs, as immutable objects.
-pub(crate) fn items_of<'py>(pairs: &Bound<'py, PyAny>) -> PyResult<Items<'py>> {
+pub(crate) fn items_of<'py>(
+    pairs: &Bound<'py, PyAny>,
+) -> PyResult<Items<'py, Bound<'py, PyBytes>>> {
+    items_with(pairs, arguments::value)
+}
+
+/// As [`items_of`], with values that `read` converts.
+pub(crate) fn items_with<'py, V>(
+    pairs: &Bound<'py, PyAny>,
+    read: impl Fn(&Bound<'py, PyAny>) -> PyResult<V>,
+) -> PyResult<Items<'py, V>> {
     let items = match pairs.cast::<PyDict>() {
         Ok(dictionary) => dictionary.items().into_any(),
         Err(_) => pairs.clone(),
@@ -32,7 +48,7 @@ pub(crate) fn items_of<'py>(pairs: &Bound<'py, PyAny>) -> PyResult<Items<'py>> {
     for pair in items.try_iter()? {
         let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
         keys.push(arguments::key(&key)?);
-        values.push(arguments::value(&value)?);
+        values.push(read(&value)?);
     }
     Ok((keys, values))
 }

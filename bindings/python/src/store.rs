@@ -14,13 +14,17 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PyTuple};
 use crate::arguments::{self, evict_name, expiry, seconds_left};
 use crate::batches;
 use crate::buffer::view_of;
+use crate::collections::CollectionKey;
 use crate::copies::object;
 use crate::errors::{Failure, Reason, failure};
 use crate::hash::Hash;
 use crate::iterate::{Records, shown, step};
 use crate::lender::{Lender, Lent, SHORTEST_LENT};
+use crate::list::List;
 use crate::open::Wanted;
 use crate::process::{Close, UntilClosed, note_open};
+use crate::set::Set;
+use crate::sorted_set::SortedSet;
 use crate::transaction::{self, Transaction};
 use crate::update;
 
@@ -144,6 +148,16 @@ impl Store {
         } else {
             py.detach(put)
         }
+    }
+
+    fn collection_key(&self, key: &Bound<'_, PyAny>) -> PyResult<CollectionKey> {
+        let key = arguments::key(key)?.as_bytes().to_vec();
+        self.handle.opened()?;
+        Ok(CollectionKey::new(
+            Arc::clone(&self.handle),
+            self.number,
+            key,
+        ))
     }
 
     fn remove(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -382,9 +396,23 @@ impl Store {
     /// The hash under a key, which maps fields to values, as for Redis commands. It closes with the
     /// store.
     fn hash(&self, key: &Bound<'_, PyAny>) -> PyResult<Hash> {
-        let key = arguments::key(key)?.as_bytes().to_vec();
-        self.handle.opened()?;
-        Ok(Hash::new(Arc::clone(&self.handle), self.number, key))
+        Ok(Hash::new(self.collection_key(key)?))
+    }
+
+    /// The list under a key, as for Redis commands. It closes with the store.
+    fn list(&self, key: &Bound<'_, PyAny>) -> PyResult<List> {
+        Ok(List::new(self.collection_key(key)?))
+    }
+
+    /// The set under a key, as for Redis commands. It closes with the store.
+    fn set(&self, key: &Bound<'_, PyAny>) -> PyResult<Set> {
+        Ok(Set::new(self.collection_key(key)?))
+    }
+
+    /// The sorted set under a key, which maps members to scores, as for Redis commands. It closes
+    /// with the store.
+    fn sorted_set(&self, key: &Bound<'_, PyAny>) -> PyResult<SortedSet> {
+        Ok(SortedSet::new(self.collection_key(key)?))
     }
 
     /// The use of the store's bytes: a dictionary from names to numbers.
