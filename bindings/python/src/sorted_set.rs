@@ -104,8 +104,9 @@ impl<'py> Members<'py> {
     }
 
     fn range(&self) -> SortedRange<'_> {
-        let bytes = |bound: &'_ Option<Bound<'py, PyBytes>>| bound.as_ref().map(|at| at.as_bytes());
-        let (low, high) = bounds(bytes(&self.low), bytes(&self.high), self.inclusive);
+        let low = self.low.as_ref().map(|low| low.as_bytes());
+        let high = self.high.as_ref().map(|high| high.as_bytes());
+        let (low, high) = bounds(low, high, self.inclusive);
         SortedRange::Members(low, high)
     }
 }
