@@ -32,6 +32,8 @@ fn in_c(rust: &str) -> &str {
         "c_uint" => "unsigned",
         "u32" => "uint32_t",
         "u64" => "uint64_t",
+        "f64" => "double",
+        "*mut f64" => "double *",
         "i32" => "int32_t",
         "usize" => "size_t",
         "VasId" => "vasid_t",
@@ -53,6 +55,8 @@ fn in_c(rust: &str) -> &str {
         "Decide" => "decide_t",
         "EachValue" => "each_value_t",
         "EachRecord" => "each_record_t",
+        "EachElement" => "each_element_t",
+        "EachScored" => "each_scored_t",
         "*const c_char" => "const char *",
         "*const c_void" => "const void *",
         "*mut c_void" => "void *",
@@ -137,7 +141,9 @@ fn every_function_is_declared_as_it_is() {
          typedef int (*decide_t)(const void *, size_t, mneme_change_t *, void *);\n\
          typedef int (*fetch_t)(const void **, size_t *, void *);\n\
          typedef int (*each_value_t)(size_t, const void *, size_t, void *);\n\
-         typedef int (*each_record_t)(const void *, size_t, const void *, size_t, void *);\n",
+         typedef int (*each_record_t)(const void *, size_t, const void *, size_t, void *);\n\
+         typedef int (*each_element_t)(const void *, size_t, void *);\n\
+         typedef int (*each_scored_t)(const void *, size_t, double, void *);\n",
     );
     for function in &functions {
         writeln!(source, "{}", function.prototype).unwrap();
