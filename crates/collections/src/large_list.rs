@@ -14,11 +14,11 @@ use std::ops::Range;
 use mneme_log::{Anchor, MAX_VALUE};
 
 use crate::LIST;
-use crate::counted_tree::{CountedTree, ElementShape, Seek};
+use crate::counted_tree::{Change, CountedTree, Decide, Edit, ElementShape, Seek};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
 use crate::list_edit::ListEdit;
-use crate::listpack::Element;
+use crate::listpack::{Element, Encoded};
 use crate::packed_list::{End, MIDDLE, PackedList, no_position, position_of};
 use crate::records::StoreRecords;
 
@@ -71,6 +71,26 @@ fn compare(at: i64) -> impl FnMut(&[Element<'_>]) -> Result<Ordering, Damage> {
     move |element| match element.first() {
         Some(Element::Integer(position)) => Ok(position.cmp(&at)),
         _ => Err(no_position()),
+    }
+}
+
+fn append_to(entries: &mut Vec<u8>, at: i64, item: &[u8]) {
+    Encoded::of_integer(at).append_to(entries);
+    Encoded::of(item).append_to(entries);
+}
+
+/// The entries of an item at this position.
+fn entries(at: i64, item: &[u8]) -> Vec<u8> {
+    let mut entries = Vec::new();
+    append_to(&mut entries, at, item);
+    entries
+}
+
+/// The item at an end.
+fn seek_end<'s>(end: End) -> Seek<'s> {
+    match end {
+        End::Front => Seek::At(0),
+        End::Back => Seek::Last,
     }
 }
 
@@ -250,7 +270,12 @@ impl<'r> LargeList<'r> {
     /// # Errors
     /// The list is damaged, or cannot be read.
     pub fn get(&mut self, index: usize) -> Result<Option<Vec<u8>>, CollectionError> {
-        Ok(self.range(index..index.saturating_add(1))?.pop())
+        let mut found = None;
+        self.walk(End::Front, index as u64, |_, item| {
+            found = Some(item.to_vec());
+            Ok(false)
+        })?;
+        Ok(found)
     }
 
     /// Calls `visit` with the index of each item that equals `value`, beginning at `from`, until it
@@ -281,10 +306,8 @@ impl<'r> LargeList<'r> {
     }
 
     fn insert_at(&mut self, at: i64, item: &[u8]) -> Result<(), CollectionError> {
-        let text = at.to_string();
-        let mut compare = compare(at);
-        self.tree()
-            .insert(Seek::By(&mut compare), &[text.as_bytes(), item])?;
+        let put = &mut |_: Option<&[Element<'_>]>| Ok(Change::Insert(entries(at, item), 1));
+        self.edit(Seek::By(&mut compare(at)), put)?;
         self.anchor.count = self.anchor.count.saturating_add(1);
         self.say(at, Some(item));
         Ok(())
@@ -298,14 +321,9 @@ impl<'r> LargeList<'r> {
         Ok(())
     }
 
-    /// The position of the item at an end.
-    fn end(&mut self, end: End) -> Result<Option<i64>, CollectionError> {
-        let mut found = None;
-        self.walk(end, 0, |at, _| {
-            found = Some(at);
-            Ok(false)
-        })?;
-        Ok(found)
+    /// Changes one place in the order.
+    fn edit(&mut self, seek: Seek<'_>, decide: &mut Decide<'_>) -> Result<(), CollectionError> {
+        self.tree().edit(&mut [Edit { seek, decide }])
     }
 
     /// Adds an item at an end. O(log items).
@@ -325,13 +343,9 @@ impl<'r> LargeList<'r> {
             End::Front => -STEP,
             End::Back => STEP,
         };
-        let edge = self.end(end)?;
-        let mut next = edge.map_or(Some(0), |edge| edge.checked_add(step));
-        // Before anything is stored.
         items.iter().try_for_each(|item| check_len(item))?;
         let all = step.checked_mul(items.len() as i64);
-        let last = all.and_then(|all| edge.unwrap_or(0).checked_add(all));
-        last.ok_or(no_position())?;
+        let all = all.ok_or(no_position())?;
         let mut bytes = 0;
         let runs = items.chunk_by(|item, _| {
             bytes = match bytes > AT_ONCE {
@@ -340,23 +354,40 @@ impl<'r> LargeList<'r> {
             };
             bytes <= AT_ONCE
         });
+        // The position of the next one, once that is known.
+        let mut next = None;
         for run in runs {
-            let mut placed = Vec::with_capacity(run.len());
-            for item in run {
-                let at = next.ok_or(no_position())?;
-                placed.push((at, at.to_string(), *item));
-                next = at.checked_add(step);
-            }
-            let elements = placed.iter().map(|(_, at, item)| [at.as_bytes(), item]);
-            let mut elements: Vec<_> = elements.collect();
-            if end == End::Front {
-                elements.reverse();
-            }
-            self.tree().extend(end == End::Front, &elements)?;
+            let mut first = 0;
+            let mut put = |edge: Option<&[Element<'_>]>| {
+                first = match (next, edge) {
+                    (Some(next), _) => next,
+                    (None, Some(edge)) => parts(edge)?.0.checked_add(step).ok_or(no_position())?,
+                    (None, None) => 0,
+                };
+                if next.is_none() {
+                    // Before anything is stored.
+                    first.checked_add(all).ok_or(no_position())?;
+                }
+                let mut entries = Vec::new();
+                let mut placed = run.iter().enumerate();
+                while let Some((number, item)) = match end {
+                    End::Front => placed.next_back(),
+                    End::Back => placed.next(),
+                } {
+                    append_to(&mut entries, first + step * number as i64, item);
+                }
+                Ok(match end {
+                    End::Front => Change::Insert(entries, run.len()),
+                    End::Back => Change::Append(entries, run.len()),
+                })
+            };
+            self.edit(seek_end(end), &mut put)?;
             self.anchor.count = self.anchor.count.saturating_add(run.len() as u64);
-            for (at, _, item) in &placed {
-                self.say(*at, Some(item));
+            for item in run {
+                self.say(first, Some(item));
+                first += step;
             }
+            next = Some(first);
         }
         Ok(())
     }
@@ -372,6 +403,19 @@ impl<'r> LargeList<'r> {
         count: usize,
         mut visit: impl FnMut(&[u8]),
     ) -> Result<usize, CollectionError> {
+        if count == 1 && !self.is_empty() {
+            let mut position = 0;
+            let mut take = |element: Option<&[Element<'_>]>| {
+                let (at, item) = parts(element.unwrap_or_default())?;
+                item.with_bytes(&mut visit);
+                position = at;
+                Ok(Change::Remove)
+            };
+            self.edit(seek_end(end), &mut take)?;
+            self.anchor.count -= 1;
+            self.say(position, None);
+            return Ok(1);
+        }
         let mut positions = Vec::new();
         if count > 0 {
             self.walk(end, 0, |at, item| {
@@ -395,20 +439,16 @@ impl<'r> LargeList<'r> {
     /// The list is damaged, or there is no space.
     pub fn set(&mut self, index: usize, item: &[u8]) -> Result<bool, CollectionError> {
         check_len(item)?;
-        let index = index as u64;
-        let Some((at, old)) = self.placed(index..index.saturating_add(1))?.pop() else {
+        if index as u64 >= self.len() {
             return Ok(false);
-        };
-        if item.len() < old.len() {
-            // Its record may be too short then, and is joined with a neighbour.
-            self.tree().remove(index..index + 1)?;
-            self.anchor.count = self.anchor.count.saturating_sub(1);
-            self.insert_at(at, item)?;
-        } else {
-            let text = at.to_string();
-            self.tree().replace(index, &[text.as_bytes(), item])?;
-            self.say(at, Some(item));
         }
+        let mut position = 0;
+        let mut put = |element: Option<&[Element<'_>]>| {
+            position = parts(element.unwrap_or_default())?.0;
+            Ok(Change::Replace(entries(position, item)))
+        };
+        self.edit(Seek::At(index as u64), &mut put)?;
+        self.say(position, Some(item));
         Ok(true)
     }
 

@@ -9,14 +9,14 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::SORTED_SET;
-use crate::counted_tree::{ElementShape, Seek};
+use crate::counted_tree::{Change, Edit, ElementShape, Seek, entries_of};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::leaves::Leaves;
 use crate::listpack::Element;
 use crate::packed_edit::{check_element, check_elements};
 use crate::packed_sorted_set::{PackedSortedSet, Scored};
 use crate::records::StoreRecords;
-use crate::score::{ScoreText, score_in};
+use crate::score::{ScoreText, score_of};
 use crate::sorted_range::SortedRange;
 
 /// A member and its score.
@@ -39,6 +39,23 @@ fn scored<'e>(element: &[Element<'e>]) -> Result<Scored<'e>, Damage> {
             what: "an element of a tree that is no member with a score",
         }),
     }
+}
+
+/// Removes the element of `member`, which has this score, where it was looked for.
+fn removal(
+    score: f64,
+    member: &[u8],
+) -> impl FnMut(Option<&[Element<'_>]>) -> Result<Change, CollectionError> {
+    move |found| match found {
+        Some(found) if scored(found)?.order(score, member)?.is_eq() => Ok(Change::Remove),
+        _ => Err(not_in_tree().into()),
+    }
+}
+
+#[cold]
+fn not_in_tree() -> Damage {
+    let what = "a member of a sorted set that its tree does not have";
+    Damage { at: 0, what }
 }
 
 impl<'r> LargeSortedSet<'r> {
@@ -118,8 +135,7 @@ impl<'r> LargeSortedSet<'r> {
     /// # Errors
     /// The set is damaged, or cannot be read.
     pub fn score(&mut self, member: &[u8]) -> Result<Option<f64>, CollectionError> {
-        let text = self.leaves.get(member)?;
-        Ok(text.map(|text| score_in(&text)).transpose()?)
+        self.leaves.read_value(member, |score| score_of(&score))
     }
 
     /// How many members lie before `member`, and its score. `None`: it is none. O(log members).
@@ -138,10 +154,7 @@ impl<'r> LargeSortedSet<'r> {
         let mut compare = |element: &[Element<'_>]| scored(element)?.order(score, member);
         match self.leaves.tree(SHAPE).rank(&mut compare)? {
             (rank, true) => Ok(rank),
-            (_, false) => {
-                let what = "a member of a sorted set that its tree does not have";
-                Err(Damage { at: 0, what }.into())
-            }
+            (_, false) => Err(not_in_tree().into()),
         }
     }
 
@@ -258,17 +271,31 @@ impl<'r> LargeSortedSet<'r> {
         if before == Some(score) {
             return Ok(false);
         }
-        if let Some(before) = before {
-            let rank = self.rank_of(member, before)?;
-            self.leaves.tree(SHAPE).remove(rank..rank + 1)?;
-        }
         let text = ScoreText::of(score);
         self.leaves.set(member, text.bytes())?;
-        let mut compare = |element: &[Element<'_>]| scored(element)?.order(score, member);
-        let seek = Seek::By(&mut compare);
-        self.leaves
-            .tree(SHAPE)
-            .insert(seek, &[member, text.bytes()])?;
+        let mut by = |element: &[Element<'_>]| scored(element)?.order(score, member);
+        let insert = |_: Option<&[Element<'_>]>| {
+            Ok(Change::Insert(entries_of(&[member, text.bytes()]), 1))
+        };
+        let insert = Edit {
+            seek: Seek::By(&mut by),
+            decide: &mut { insert },
+        };
+        let mut tree = self.leaves.tree(SHAPE);
+        let Some(before) = before else {
+            tree.edit(&mut [insert])?;
+            return Ok(true);
+        };
+        let mut by = |element: &[Element<'_>]| scored(element)?.order(before, member);
+        let mut remove = removal(before, member);
+        let remove = Edit {
+            seek: Seek::By(&mut by),
+            decide: &mut remove,
+        };
+        match before < score {
+            true => tree.edit(&mut [remove, insert])?,
+            false => tree.edit(&mut [insert, remove])?,
+        }
         Ok(true)
     }
 
@@ -277,10 +304,15 @@ impl<'r> LargeSortedSet<'r> {
     /// # Errors
     /// The set is damaged, or there is no space.
     pub fn remove(&mut self, member: &[u8]) -> Result<Option<f64>, CollectionError> {
-        let Some((rank, score)) = self.rank(member)? else {
+        let Some(score) = self.score(member)? else {
             return Ok(None);
         };
-        self.leaves.tree(SHAPE).remove(rank..rank + 1)?;
+        let mut by = |element: &[Element<'_>]| scored(element)?.order(score, member);
+        let remove = Edit {
+            seek: Seek::By(&mut by),
+            decide: &mut removal(score, member),
+        };
+        self.leaves.tree(SHAPE).edit(&mut [remove])?;
         self.leaves.remove(member)?;
         Ok(Some(score))
     }
@@ -422,5 +454,23 @@ mod tests {
                 prop_assert_eq!(model.inner.is_empty(), map.is_empty());
             }
         }
+    }
+
+    #[test]
+    fn a_member_that_stays_in_its_place_changes_two_records() {
+        let members = (0..4_000).map(|n| (format!("member {n}").into_bytes(), f64::from(n)));
+        let packed = SortedSetEdit::of_all(members, SortedSetLimits::default()).unwrap();
+        let (mut model, mut image) = (Model::default(), packed.into_image());
+        image[0] = 1;
+        let mut set = LargeSortedSet::build(&mut model, 1, &image).unwrap();
+        set.set(b"member 2000", 2000.5).unwrap();
+        set.finish().unwrap();
+        let before = model.stored;
+        let mut set = LargeSortedSet::open(&mut model, 1).unwrap();
+        // Its own leaf, and that of the tree.
+        assert_eq!(set.set(b"member 2000", 2000.25).unwrap(), Some(2000.5));
+        set.check().unwrap();
+        set.finish().unwrap();
+        assert_eq!(model.stored - before, 2);
     }
 }

@@ -16,6 +16,7 @@ use crate::collection_type::LargeEdit;
 use crate::counted_tree::{CountedTree, ElementShape};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
+use crate::listpack::Element;
 use crate::lot::Lot;
 use crate::packed::{Packed, place};
 use crate::packed_edit::{PackedEdit, check_element};
@@ -253,8 +254,25 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         leaf_of(place(field), self.anchor.leaves)
     }
 
+    /// A copy of a leaf.
     fn leaf(&mut self, number: u64) -> Result<Option<Vec<u8>>, CollectionError> {
-        Ok(self.records.inner(self.id, number)?)
+        let mut copy = None;
+        let copied = &mut |image: Option<&[u8]>| copy = image.map(<[u8]>::to_vec);
+        self.records.inner(self.id, number, copied)?;
+        Ok(copy)
+    }
+
+    /// What `find` finds in the leaf that `field` belongs to. `None`: there is no such leaf.
+    fn find<R>(
+        &mut self,
+        field: &[u8],
+        find: impl Fn(Packed<'_, ENTRIES>) -> Result<R, Damage>,
+    ) -> Result<Option<R>, CollectionError> {
+        let (number, mut found) = (self.leaf_of(field), None);
+        self.records.inner(self.id, number, &mut |image| {
+            found = image.map(|image| Packed::read(image).and_then(&find));
+        })?;
+        Ok(found.transpose()?)
     }
 
     /// Stores a leaf that had `before` bytes.
@@ -303,12 +321,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     /// # Errors
     /// The collection is damaged, or cannot be read.
     pub fn get(&mut self, field: &[u8]) -> Result<Option<Vec<u8>>, CollectionError> {
-        let number = self.leaf_of(field);
-        let Some(leaf) = self.leaf(number)? else {
-            return Ok(None);
-        };
-        let value = Packed::<ENTRIES>::read(&leaf)?.get(field)?;
-        Ok(value.map(|value| value.to_vec()))
+        self.read_value(field, |value| Ok(value.to_vec()))
     }
 
     /// Whether it has `field`, or this member. O(1).
@@ -316,11 +329,18 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     /// # Errors
     /// The collection is damaged, or cannot be read.
     pub fn contains(&mut self, field: &[u8]) -> Result<bool, CollectionError> {
-        let number = self.leaf_of(field);
-        match self.leaf(number)? {
-            Some(leaf) => Ok(Packed::<ENTRIES>::read(&leaf)?.contains(field)?),
-            None => Ok(false),
-        }
+        let is_there = self.find(field, |leaf| leaf.contains(field))?;
+        Ok(is_there.unwrap_or_default())
+    }
+
+    /// What `read` makes of the value of `field`. `None`: it is not there. O(1).
+    pub(crate) fn read_value<R>(
+        &mut self,
+        field: &[u8],
+        read: impl Fn(Element<'_>) -> Result<R, Damage>,
+    ) -> Result<Option<R>, CollectionError> {
+        let value = self.find(field, |leaf| leaf.get(field)?.map(&read).transpose())?;
+        Ok(value.flatten())
     }
 
     /// Sets `field` to `value`, which is empty for a member of a set. Whether it is a new one.

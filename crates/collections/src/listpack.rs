@@ -163,7 +163,9 @@ impl<'v> Encoded<'v> {
         Encoded::with_head(&head[..head_len], string)
     }
 
-    fn of_integer(number: i64) -> Encoded<'v> {
+    /// The shortest form of an integer. O(1).
+    #[must_use]
+    pub(crate) fn of_integer(number: i64) -> Encoded<'v> {
         let bytes = number.to_le_bytes();
         let with_code = |code: u8, len: usize| {
             let mut head = [code, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -435,6 +437,11 @@ impl<'b> Entries<'b> {
             bytes: listpack,
             at,
         }
+    }
+
+    /// Where the next one begins.
+    pub(crate) fn place(&self) -> usize {
+        self.at
     }
 
     /// The entry at `at`, if it lies before the end of the listpack.

@@ -59,9 +59,15 @@ impl StoreRecords for Model {
         Ok(())
     }
 
-    fn inner(&mut self, id: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
+    fn inner(
+        &mut self,
+        id: u64,
+        number: u64,
+        visit: &mut dyn FnMut(Option<&[u8]>),
+    ) -> Result<(), WriteError> {
         let records = if id == 1 { &self.inner } else { &self.copies };
-        Ok(records.get(&number).cloned())
+        visit(records.get(&number).map(Vec::as_slice));
+        Ok(())
     }
 
     fn set_inner(&mut self, id: u64, n: u64, image: Option<&[u8]>) -> Result<(), WriteError> {

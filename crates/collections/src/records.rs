@@ -55,11 +55,16 @@ pub trait StoreRecords {
     fn reads_all(&mut self, _: u64) -> Result<(), WriteError> {
         Ok(())
     }
-    /// An inner record of a collection.
+    /// Calls `visit` once, with an inner record of a collection, where it lies.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
-    fn inner(&mut self, id: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError>;
+    fn inner(
+        &mut self,
+        id: u64,
+        number: u64,
+        visit: &mut dyn FnMut(Option<&[u8]>),
+    ) -> Result<(), WriteError>;
     /// Stores it; `None`: removes it.
     ///
     /// # Errors
@@ -113,8 +118,13 @@ impl StoreRecords for Transaction<'_> {
         }
     }
 
-    fn inner(&mut self, id: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
-        self.read_inner(id, number, |image| image.map(<[u8]>::to_vec))
+    fn inner(
+        &mut self,
+        id: u64,
+        number: u64,
+        visit: &mut dyn FnMut(Option<&[u8]>),
+    ) -> Result<(), WriteError> {
+        self.read_inner(id, number, visit)
     }
 
     fn set_inner(&mut self, id: u64, number: u64, image: Option<&[u8]>) -> Result<(), WriteError> {
@@ -174,8 +184,14 @@ impl StoreRecords for Look<'_> {
         Ok(Look::find_all(self)?)
     }
 
-    fn inner(&mut self, _: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
-        Ok(Look::inner(self, number)?.map(<[u8]>::to_vec))
+    fn inner(
+        &mut self,
+        _: u64,
+        number: u64,
+        visit: &mut dyn FnMut(Option<&[u8]>),
+    ) -> Result<(), WriteError> {
+        visit(Look::inner(self, number)?);
+        Ok(())
     }
 
     fn set_inner(&mut self, _: u64, _: u64, _: Option<&[u8]>) -> Result<(), WriteError> {

@@ -18,10 +18,10 @@ use std::ops::Range;
 use mneme_log::{BRANCH_HEAD, OrderTree, TREE_NUMBERS, numbers_of};
 
 use self::node::{
-    BEGIN, CHILD, Child, CountedLeaf, CountedNode, FORM, MAX_STRIDE, beyond, branch_of, damage,
-    entries_of, leaf_of, parts,
+    BEGIN, Branch, CHILD, Child, CountedLeaf, CountedNode, FORM, MAX_STRIDE, add_to_count,
+    begins_of, beyond, branch_of, damage, leaf_of, middle, parts,
 };
-pub(crate) use self::node::{Compare, ElementShape, Seek};
+pub(crate) use self::node::{Compare, ElementShape, Seek, entries_of};
 use crate::error::{CollectionError, Damage};
 use crate::listpack::{self, EMPTY, Element, Listpack};
 use crate::records::StoreRecords;
@@ -36,6 +36,8 @@ const JOINED: usize = 1536;
 const FEWEST: usize = 4;
 /// Levels of a tree at most: one with more leads to itself.
 const MAX_LEVELS: usize = 64;
+/// Places that are changed at once.
+const MOST_EDITS: usize = 2;
 
 /// How an element lies to another.
 pub(crate) type CompareTwo<'c> =
@@ -57,11 +59,25 @@ struct Piece {
     key: Vec<u8>,
 }
 
-/// Elements that are put into a tree: their entries, one after the other.
-struct Put<'e> {
-    entries: &'e [u8],
-    /// How many they are. 0: one that replaces another.
-    new: usize,
+/// What is to become of an element, or of the end behind all of them.
+pub(crate) enum Change {
+    /// It has other entries, which lie there in the order.
+    Replace(Vec<u8>),
+    Remove,
+    /// So many elements of these entries come before it.
+    Insert(Vec<u8>, usize),
+    /// So many elements of these entries come behind it.
+    Append(Vec<u8>, usize),
+}
+
+/// Says what is to become of an element.
+pub(crate) type Decide<'d> =
+    dyn FnMut(Option<&[Element<'_>]>) -> Result<Change, CollectionError> + 'd;
+
+/// A change of one place in the order.
+pub(crate) struct Edit<'e> {
+    pub seek: Seek<'e>,
+    pub decide: &'e mut Decide<'e>,
 }
 
 /// Where what was put lies among what was there.
@@ -74,13 +90,27 @@ enum Place {
     Within,
 }
 
-/// What a removal has left of a record.
-#[derive(Default)]
-struct Left {
-    count: u64,
-    bytes: usize,
-    /// The number of the only child.
-    only: Option<u64>,
+/// What a change has left of a record.
+struct Edited {
+    /// Elements that there are more.
+    added: i64,
+    /// It has none, and is removed.
+    is_gone: bool,
+    /// It is better joined with a neighbour.
+    is_short: bool,
+    /// Where it was split: the records that it has become, the first of which is itself.
+    pieces: Vec<Piece>,
+}
+
+/// A leaf that is to be stored.
+struct EditedLeaf {
+    image: Vec<u8>,
+    /// Elements.
+    len: usize,
+    added: i64,
+    place: Place,
+    /// Bytes that it had before.
+    before: usize,
 }
 
 impl<'i> CountedTree<'i> {
@@ -108,20 +138,23 @@ impl<'i> CountedTree<'i> {
             return Ok((0, false));
         }
         for _ in 0..MAX_LEVELS {
-            let image = self.image(number)?;
-            match CountedNode::read(&image, self.shape)? {
+            let shape = self.shape;
+            let next = self.read(number, |image| match CountedNode::read(image, shape)? {
                 CountedNode::Branch(branch) => {
                     let index = branch.index_by(compare)?;
                     let counts = (0..index).map(|index| branch.count(index));
                     before = counts.fold(before, u64::saturating_add);
-                    number = branch.number(index);
+                    Ok(Err(branch.number(index)))
                 }
                 CountedNode::Leaf(leaf) => {
-                    let index = leaf.index_by(compare)?;
-                    let is_equal = index < leaf.len()
-                        && compare(leaf.element(index)?.values())? == Ordering::Equal;
-                    return Ok((before.saturating_add(index as u64), is_equal));
+                    let found = leaf.find_by(compare)?;
+                    let is_equal = found.is(Ordering::Equal, compare)?;
+                    Ok(Ok((before.saturating_add(found.index as u64), is_equal)))
                 }
+            })?;
+            match next {
+                Ok(found) => return Ok(found),
+                Err(below) => number = below,
             }
         }
         Err(endless().into())
@@ -145,6 +178,14 @@ impl<'i> CountedTree<'i> {
         }
     }
 
+    /// Changes the tree at one place.
+    #[cfg(test)]
+    pub fn put(&mut self, seek: Seek<'_>, change: Change) -> Result<(), CollectionError> {
+        let mut change = Some(change);
+        let decide = &mut |_: Option<&[Element<'_>]>| Ok(change.take().unwrap_or(Change::Remove));
+        self.edit(&mut [Edit { seek, decide }])
+    }
+
     /// The entries of the element at this position.
     #[cfg(test)]
     pub fn get(&mut self, position: u64) -> Result<Option<Vec<Vec<u8>>>, CollectionError> {
@@ -156,51 +197,25 @@ impl<'i> CountedTree<'i> {
         Ok(found)
     }
 
-    /// Inserts an element of these entries at a place. One by comparison must not be there yet.
-    pub fn insert(&mut self, seek: Seek<'_>, element: &[&[u8]]) -> Result<(), CollectionError> {
-        let entries = &entries_of(element);
-        self.put(seek, &Put { entries, new: 1 })
-    }
-
-    /// Replaces the entries of the element at this position by others that lie there in the order.
-    pub fn replace(&mut self, position: u64, element: &[&[u8]]) -> Result<(), CollectionError> {
-        let entries = &entries_of(element);
-        self.put(Seek::At(position), &Put { entries, new: 0 })
-    }
-
-    /// Inserts elements, in their order, before or behind all others. O(their bytes, and log
-    /// elements).
-    pub fn extend<const N: usize>(
-        &mut self,
-        is_front: bool,
-        elements: &[[&[u8]; N]],
-    ) -> Result<(), CollectionError> {
-        debug_assert!(N == self.shape.stride);
-        if self.tree.root == 0 {
-            return self.build(elements.iter().copied());
-        }
-        let entries: Vec<&[u8]> = elements.iter().flatten().copied().collect();
-        let entries = entries_of(&entries);
-        let seek = if is_front { Seek::At(0) } else { Seek::Last };
-        let (entries, new) = (&entries[..], elements.len());
-        match new {
-            0 => Ok(()),
-            _ => self.put(seek, &Put { entries, new }),
-        }
-    }
-
-    fn put(&mut self, mut seek: Seek<'_>, put: &Put<'_>) -> Result<(), CollectionError> {
+    /// Changes the tree at these places, two at most, which are found by comparison if they are
+    /// two, and come in their order. O(log elements, and the bytes that are put there).
+    pub fn edit(&mut self, edits: &mut [Edit<'_>]) -> Result<(), CollectionError> {
+        debug_assert!(edits.len() <= MOST_EDITS);
         let root = self.tree.root;
-        if root == 0 {
-            let leaf = leaf_of(put.entries, self.shape.stride);
-            self.tree.root = self.store_new(&leaf)?;
-            return Ok(());
-        }
-        let pieces = self.put_in(root, &mut seek, (true, true), put, 0)?;
-        if !pieces.is_empty() {
-            self.tree.root = self.above(pieces)?;
-        }
-        Ok(())
+        let edited = match root {
+            0 => {
+                let empty = leaf_of(&[], 0);
+                let leaf = edit_leaf(&empty, self.shape, edits, (true, true))?;
+                match leaf.len {
+                    0 => return Ok(()),
+                    _ => self.tree.root = self.new_number(),
+                }
+                let leaf = EditedLeaf { before: 0, ..leaf };
+                self.store_leaf(self.tree.root, &leaf)?
+            }
+            _ => self.edit_in(root, edits, (true, true), 0)?,
+        };
+        self.grow_or_shrink(edited)
     }
 
     /// Removes the elements at these positions.
@@ -208,20 +223,30 @@ impl<'i> CountedTree<'i> {
         if self.tree.root == 0 || positions.is_empty() {
             return Ok(());
         }
-        let mut left = self.remove_in(self.tree.root, positions, 0)?;
-        if left.count == 0 {
+        let edited = self.remove_in(self.tree.root, positions, 0)?;
+        self.grow_or_shrink(edited)
+    }
+
+    /// Makes the root what a change has left of it.
+    fn grow_or_shrink(&mut self, root: Edited) -> Result<(), CollectionError> {
+        if !root.pieces.is_empty() {
+            self.tree.root = self.above(root.pieces)?;
+        } else if root.is_gone {
             self.tree.root = 0;
-        }
-        // A root with one child is none.
-        while let Some(only) = left.only {
-            self.store(self.tree.root, left.bytes, None)?;
-            self.tree.root = only;
-            let image = self.image(only)?;
-            left.bytes = image.len();
-            left.only = match CountedNode::read(&image, self.shape)? {
-                CountedNode::Branch(branch) if branch.len == 1 => Some(branch.number(0)),
-                _ => None,
-            };
+        } else if root.is_short {
+            // A root with one child is none.
+            let shape = self.shape;
+            while let Some((only, bytes)) = self.read(self.tree.root, |image| {
+                Ok(match CountedNode::read(image, shape)? {
+                    CountedNode::Branch(branch) if branch.len == 1 => {
+                        Some((branch.number(0), image.len()))
+                    }
+                    _ => None,
+                })
+            })? {
+                self.store(self.tree.root, bytes, None)?;
+                self.tree.root = only;
+            }
         }
         Ok(())
     }
@@ -324,9 +349,23 @@ impl<'i> CountedTree<'i> {
         }
     }
 
+    /// Calls `visit` with a record where it lies.
+    fn read<R>(
+        &mut self,
+        number: u64,
+        visit: impl FnOnce(&[u8]) -> Result<R, CollectionError>,
+    ) -> Result<R, CollectionError> {
+        let (mut visit, mut result) = (Some(visit), None);
+        self.records.inner(self.id, number, &mut |image| {
+            if let (Some(visit), Some(image)) = (visit.take(), image) {
+                result = Some(visit(image));
+            }
+        })?;
+        result.ok_or_else(|| damage("a tree that leads to no record"))?
+    }
+
     fn image(&mut self, number: u64) -> Result<Vec<u8>, CollectionError> {
-        let image = self.records.inner(self.id, number)?;
-        Ok(image.ok_or_else(|| damage("a tree that leads to no record"))?)
+        self.read(number, |image| Ok(image.to_vec()))
     }
 
     /// Stores a record that had `before` bytes; `None`: removes it.
@@ -343,10 +382,14 @@ impl<'i> CountedTree<'i> {
     }
 
     fn store_new(&mut self, image: &[u8]) -> Result<u64, CollectionError> {
-        let number = TREE_NUMBERS + self.tree.numbers;
-        self.tree.numbers += 1;
+        let number = self.new_number();
         self.store(number, 0, Some(image))?;
         Ok(number)
+    }
+
+    fn new_number(&mut self) -> u64 {
+        self.tree.numbers += 1;
+        TREE_NUMBERS + self.tree.numbers - 1
     }
 
     fn walk_in(
@@ -356,116 +399,157 @@ impl<'i> CountedTree<'i> {
         visit: &mut dyn FnMut(&[Element<'_>]) -> Result<bool, CollectionError>,
         level: usize,
     ) -> Result<bool, CollectionError> {
-        let (image, shape) = (self.image(number)?, self.shape);
-        let is_backwards = way.is_backwards;
-        let at = |index: usize, len: usize| match is_backwards {
-            true => len - 1 - index,
-            false => index,
+        let shape = self.shape;
+        let entered = self.read(number, |image| match CountedNode::read(image, shape)? {
+            CountedNode::Branch(_) if level == MAX_LEVELS => Err(endless().into()),
+            CountedNode::Branch(_) => Ok(Err(image.to_vec())),
+            CountedNode::Leaf(leaf) => way.through_leaf(&leaf, visit).map(Ok),
+        })?;
+        let image = match entered {
+            Ok(goes_on) => return Ok(goes_on),
+            Err(image) => image,
         };
-        match CountedNode::read(&image, shape)? {
-            CountedNode::Branch(_) if level == MAX_LEVELS => return Err(endless().into()),
-            CountedNode::Branch(branch) => {
-                for index in (0..branch.len).map(|index| at(index, branch.len)) {
-                    let count = branch.count(index);
-                    if way.skipped >= count {
-                        way.skipped -= count;
-                    } else if !self.walk_in(branch.number(index), way, visit, level + 1)? {
-                        return Ok(false);
-                    }
-                }
-            }
-            CountedNode::Leaf(leaf) => {
-                let first = usize::try_from(way.skipped).unwrap_or(usize::MAX);
-                let first = first.min(leaf.len());
-                way.skipped -= first as u64;
-                for index in (first..leaf.len()).map(|index| at(index, leaf.len())) {
-                    if !visit(leaf.element(index)?.values())? {
-                        return Ok(false);
-                    }
-                }
+        let branch = Branch::read(&image, shape)?;
+        for index in 0..branch.len {
+            let index = match way.is_backwards {
+                true => branch.len - 1 - index,
+                false => index,
+            };
+            let count = branch.count(index);
+            if way.skipped >= count {
+                way.skipped -= count;
+            } else if !self.walk_in(branch.number(index), way, visit, level + 1)? {
+                return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Puts elements in or below a record, which is the first, the last of its level. Where that
-    /// was split: the records that it has become, the first of which is itself.
-    fn put_in(
+    /// Changes places in or below a record, which is the first, the last of its level.
+    fn edit_in(
         &mut self,
         number: u64,
-        seek: &mut Seek<'_>,
+        edits: &mut [Edit<'_>],
         (is_first, is_last): (bool, bool),
-        put: &Put<'_>,
         level: usize,
-    ) -> Result<Vec<Piece>, CollectionError> {
-        let (image, shape) = (self.image(number)?, self.shape);
-        let branch = match CountedNode::read(&image, shape)? {
-            CountedNode::Leaf(leaf) => {
-                let index = leaf.index(seek)?;
-                let behind = index + usize::from(put.new == 0);
-                if behind > leaf.len() {
-                    return Err(beyond().into());
-                }
-                let count = leaf.len() + put.new;
-                let listpack = [
-                    leaf.entries(0..index),
-                    put.entries,
-                    leaf.entries(behind..leaf.len()),
-                ]
-                .concat();
-                let new = leaf_of(&listpack, count * shape.stride);
-                if new.len() <= SPLIT || count == 1 {
-                    self.store(number, image.len(), Some(&new))?;
-                    return Ok(Vec::new());
-                }
-                let place = match put.new > 0 {
-                    true if is_last && index + put.new == count => Place::Last,
-                    true if is_first && index == 0 => Place::First,
-                    _ => Place::Within,
-                };
-                return self.split_leaf(number, image.len(), &new, place);
-            }
-            CountedNode::Branch(_) if level == MAX_LEVELS => return Err(endless().into()),
-            CountedNode::Branch(branch) => branch,
+    ) -> Result<Edited, CollectionError> {
+        let shape = self.shape;
+        let entered = self.read(number, |image| match CountedNode::read(image, shape)? {
+            CountedNode::Branch(_) if level == MAX_LEVELS => Err(endless().into()),
+            CountedNode::Branch(_) => Ok(Err(image.to_vec())),
+            CountedNode::Leaf(_) => edit_leaf(image, shape, edits, (is_first, is_last)).map(Ok),
+        })?;
+        let mut image = match entered {
+            Ok(leaf) => return self.store_leaf(number, &leaf),
+            Err(image) => image,
         };
-        let index = branch.index(seek, put.new > 0)?;
-        let edges = (is_first && index == 0, is_last && index + 1 == branch.len);
-        let pieces = self.put_in(branch.number(index), seek, edges, put, level + 1)?;
-        let Some((first, more)) = pieces.split_first() else {
-            if put.new > 0 {
-                let mut new = image.clone();
-                let count = branch.count(index).saturating_add(put.new as u64);
-                branch.set_count(&mut new, index, count);
-                self.store(number, image.len(), Some(&new))?;
+        let branch = Branch::read(&image, shape)?;
+        let mut indices = [0; MOST_EDITS];
+        for (index, edit) in indices.iter_mut().zip(&mut *edits) {
+            *index = branch.index(&mut edit.seek)?;
+        }
+        let (mut rest, mut edited) = (edits, Vec::with_capacity(MOST_EDITS));
+        let mut edges = (false, false);
+        for run in indices[..rest.len()].chunk_by(|one, other| one == other) {
+            let (index, (these, behind)) = (run[0], rest.split_at_mut(run.len()));
+            edges = (is_first && index == 0, is_last && index + 1 == branch.len);
+            let below = self.edit_in(branch.number(index), these, edges, level + 1)?;
+            edited.push((index, below));
+            rest = behind;
+        }
+        let added = edited.iter().map(|(_, below)| below.added).sum();
+        if edited.iter().all(|(_, below)| below.is_in_place()) {
+            if edited.iter().any(|(_, below)| below.added != 0) {
+                for (index, below) in edited {
+                    add_to_count(&mut image, index, below.added);
+                }
+                self.store(number, image.len(), Some(&image))?;
             }
-            return Ok(Vec::new());
-        };
-        let mut children = branch.children()?;
-        children[index].count = first.count;
-        drop(children.splice(index + 1..index + 1, more.iter().map(Piece::child)));
+            return Ok(Edited::in_place(added));
+        }
+        let (mut children, mut short) = (branch.children()?, Vec::new());
+        for (index, below) in edited.iter().rev() {
+            let child = &mut children[*index];
+            child.count = child.count.saturating_add_signed(below.added);
+            if below.is_short {
+                short.push(child.number);
+            }
+            if below.is_gone {
+                children.remove(*index);
+            } else if let [first, more @ ..] = &below.pieces[..] {
+                child.count = first.count;
+                children.splice(index + 1..index + 1, more.iter().map(Piece::child));
+            }
+        }
+        self.store_branch(number, image.len(), (children, short), edges, added)
+    }
+
+    /// Stores a leaf, in more than one record if it is too long.
+    fn store_leaf(&mut self, number: u64, leaf: &EditedLeaf) -> Result<Edited, CollectionError> {
+        let bytes = leaf.image.len();
+        let mut edited = Edited::in_place(leaf.added);
+        if leaf.len == 0 {
+            edited.is_gone = true;
+            self.store(number, leaf.before, None)?;
+        } else if bytes <= SPLIT || leaf.len == 1 {
+            edited.is_short = bytes < JOIN.min(leaf.before);
+            self.store(number, leaf.before, Some(&leaf.image))?;
+        } else {
+            edited.pieces = self.split_leaf(number, leaf.before, &leaf.image, leaf.place)?;
+        }
+        Ok(edited)
+    }
+
+    /// Stores a branch that had `before` bytes and now has these children, after those that are
+    /// short were joined with their neighbours: in more than one record if it is too long.
+    fn store_branch(
+        &mut self,
+        number: u64,
+        before: usize,
+        (mut children, short): (Vec<Child<'_>>, Vec<u64>),
+        edges: (bool, bool),
+        added: i64,
+    ) -> Result<Edited, CollectionError> {
+        for number in short {
+            let index = children.iter().position(|child| child.number == number);
+            let left = index.map_or(0, |index| index.saturating_sub(1));
+            if index.is_some()
+                && left + 1 < children.len()
+                && self.join(&children[left], &children[left + 1])?
+            {
+                children[left].count = total(&children[left..=left + 1]);
+                children.remove(left + 1);
+            }
+        }
+        let (mut edited, shape) = (Edited::in_place(added), self.shape);
+        if children.is_empty() {
+            edited.is_gone = true;
+            self.store(number, before, None)?;
+            return Ok(edited);
+        }
         let new = branch_of(&children, shape);
         if new.len() <= SPLIT || children.len() < FEWEST {
-            self.store(number, image.len(), Some(&new))?;
-            return Ok(Vec::new());
+            edited.is_short = new.len() < before && (new.len() < JOIN || children.len() == 1);
+            self.store(number, before, Some(&new))?;
+            return Ok(edited);
         }
         let lens = match edges {
             (_, true) => runs_of_branch(&children, SPLIT, false),
             (true, _) => runs_of_branch(&children, SPLIT, true),
             _ => vec![children.len() / 2, children.len().div_ceil(2)],
         };
-        let mut pieces = Vec::with_capacity(lens.len());
         let mut rest = &children[..];
         for len in lens {
             let (these, behind) = rest.split_at(len);
-            pieces.push(if pieces.is_empty() {
-                self.store(number, image.len(), Some(&branch_of(these, shape)))?;
+            edited.pieces.push(if edited.pieces.is_empty() {
+                self.store(number, before, Some(&branch_of(these, shape)))?;
                 piece_of(number, these)
             } else {
                 self.new_branch(these)?
             });
             rest = behind;
         }
-        Ok(pieces)
+        Ok(edited)
     }
 
     /// Leaves the first elements of a leaf in the record of `before` bytes that it was in, and
@@ -477,21 +561,21 @@ impl<'i> CountedTree<'i> {
         image: &[u8],
         place: Place,
     ) -> Result<Vec<Piece>, CollectionError> {
-        let (leaf, shape) = (CountedLeaf::read(image, self.shape)?, self.shape);
+        let (begins, shape) = (begins_of(image, self.shape)?, self.shape);
         // What comes at an end is followed by more there: the other leaves stay full.
         let lens = match place {
-            Place::Within => vec![leaf.middle(), leaf.len() - leaf.middle()],
+            Place::Within => vec![middle(&begins), begins.len() - 1 - middle(&begins)],
             at_end => {
-                let sizes = leaf.sizes();
+                let sizes = begins.windows(2).map(|of| of[1] - of[0]);
                 let limit = SPLIT - FORM - EMPTY.len();
                 runs(sizes, limit, 1, at_end == Place::First)
             }
         };
         let (mut pieces, mut begin) = (Vec::with_capacity(lens.len()), 0);
         for len in lens {
-            let entries = leaf.entries(begin..begin + len);
+            let entries = &image[begins[begin]..begins[begin + len]];
             let key = match shape.has_keys {
-                true => leaf.entries(begin..begin + 1).to_vec(),
+                true => image[begins[begin]..begins[begin + 1]].to_vec(),
                 false => Vec::new(),
             };
             pieces.push(if begin == 0 {
@@ -513,29 +597,30 @@ impl<'i> CountedTree<'i> {
         number: u64,
         positions: Range<u64>,
         level: usize,
-    ) -> Result<Left, CollectionError> {
+    ) -> Result<Edited, CollectionError> {
         let (image, shape) = (self.image(number)?, self.shape);
         let branch = match CountedNode::read(&image, shape)? {
             CountedNode::Leaf(leaf) => {
-                let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(leaf.len());
+                let begins = begins_of(&image, shape)?;
+                let last = begins.len() - 1;
+                let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(last);
                 let (begin, end) = (index(positions.start), index(positions.end));
-                let count = leaf.len() - (end - begin);
-                let listpack = [leaf.entries(0..begin), leaf.entries(end..leaf.len())].concat();
-                let new = leaf_of(&listpack, count * shape.stride);
-                let image_len = image.len();
-                self.store(number, image_len, (count > 0).then_some(&new[..]))?;
-                return Ok(Left {
-                    count: count as u64,
-                    bytes: new.len(),
-                    only: None,
-                });
+                let (len, gone) = (last - (end - begin), begins[begin] - FORM..begins[end] - FORM);
+                let leaf = EditedLeaf {
+                    image: leaf.with(gone, &[], len),
+                    len,
+                    added: -((end - begin) as i64),
+                    place: Place::Within,
+                    before: image.len(),
+                };
+                return self.store_leaf(number, &leaf);
             }
             CountedNode::Branch(_) if level == MAX_LEVELS => return Err(endless().into()),
             CountedNode::Branch(branch) => branch,
         };
         let (mut children, mut short) = (Vec::new(), Vec::new());
-        let mut end = 0u64;
-        for child in branch.children()? {
+        let (mut end, mut added) = (0u64, 0i64);
+        for mut child in branch.children()? {
             let begin = end;
             end = begin.saturating_add(child.count);
             let of_child = positions.start.max(begin)..positions.end.min(end);
@@ -543,38 +628,21 @@ impl<'i> CountedTree<'i> {
                 children.push(child);
             } else if of_child == (begin..end) {
                 self.free(child.number, level + 1)?;
+                added = added.saturating_sub_unsigned(child.count);
             } else {
                 let of_child = of_child.start - begin..of_child.end - begin;
-                let left = self.remove_in(child.number, of_child, level + 1)?;
-                if left.count > 0 {
-                    if left.bytes < JOIN {
-                        short.push(children.len());
-                    }
-                    children.push(Child {
-                        count: left.count,
-                        ..child
-                    });
+                let below = self.remove_in(child.number, of_child, level + 1)?;
+                added = added.saturating_add(below.added);
+                child.count = child.count.saturating_add_signed(below.added);
+                if below.is_short {
+                    short.insert(0, child.number);
+                }
+                if !below.is_gone {
+                    children.push(child);
                 }
             }
         }
-        for index in short.into_iter().rev() {
-            let left = index.saturating_sub(1);
-            if left + 1 < children.len() && self.join(&children[left], &children[left + 1])? {
-                children[left].count = total(&children[left..=left + 1]);
-                children.remove(left + 1);
-            }
-        }
-        if children.is_empty() {
-            self.store(number, image.len(), None)?;
-            return Ok(Left::default());
-        }
-        let new = branch_of(&children, shape);
-        self.store(number, image.len(), Some(&new))?;
-        Ok(Left {
-            count: total(&children),
-            bytes: new.len(),
-            only: (children.len() == 1).then_some(children[0].number),
-        })
+        self.store_branch(number, image.len(), (children, short), (false, false), added)
     }
 
     /// Joins two neighbours in the record of the first one if they fit there. Whether they did.
@@ -590,8 +658,8 @@ impl<'i> CountedTree<'i> {
             CountedNode::read(&images[1], shape)?,
         ] {
             [CountedNode::Leaf(one), CountedNode::Leaf(other)] => {
-                let entries = [one.entries(0..one.len()), other.entries(0..other.len())];
-                leaf_of(&entries.concat(), (one.len() + other.len()) * shape.stride)
+                let entries = [one.entries(), other.entries()].concat();
+                leaf_of(&entries, (one.len + other.len) * shape.stride)
             }
             [CountedNode::Branch(one), CountedNode::Branch(other)] => {
                 let mut children = one.children()?;
@@ -630,10 +698,10 @@ impl<'i> CountedTree<'i> {
         match CountedNode::read(&image, shape)? {
             CountedNode::Leaf(leaf) => {
                 Listpack::read(&image[FORM..])?.check()?;
-                for index in 0..leaf.len() {
-                    check.next(leaf.element(index)?.values(), false)?;
+                for element in leaf.elements(0)? {
+                    check.next(element?.values(), false)?;
                 }
-                match leaf.len() {
+                match leaf.len {
                     0 => Err(damage("a leaf without elements").into()),
                     len => Ok(len as u64),
                 }
@@ -662,6 +730,93 @@ struct Way {
     is_backwards: bool,
 }
 
+impl Way {
+    /// Visits elements of a leaf. Whether the walk goes on.
+    fn through_leaf(
+        &mut self,
+        leaf: &CountedLeaf<'_>,
+        visit: &mut dyn FnMut(&[Element<'_>]) -> Result<bool, CollectionError>,
+    ) -> Result<bool, CollectionError> {
+        let first = usize::try_from(self.skipped).unwrap_or(usize::MAX);
+        let first = first.min(leaf.len);
+        self.skipped -= first as u64;
+        if self.is_backwards {
+            let all = leaf.elements(0)?.collect::<Result<Vec<_>, _>>()?;
+            for element in all.iter().rev().skip(first) {
+                if !visit(element.values())? {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        }
+        for element in leaf.elements(first)? {
+            if !visit(element?.values())? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Edited {
+    /// The record has so many elements more, and nothing else is to be done about it.
+    fn in_place(added: i64) -> Edited {
+        Edited {
+            added,
+            is_gone: false,
+            is_short: false,
+            pieces: Vec::new(),
+        }
+    }
+
+    fn is_in_place(&self) -> bool {
+        !self.is_gone && !self.is_short && self.pieces.is_empty()
+    }
+}
+
+/// Changes places of a leaf, which is the first, the last one.
+fn edit_leaf(
+    image: &[u8],
+    shape: ElementShape,
+    edits: &mut [Edit<'_>],
+    (is_first, is_last): (bool, bool),
+) -> Result<EditedLeaf, CollectionError> {
+    let before = image.len();
+    let mut edited: Option<EditedLeaf> = None;
+    for edit in edits {
+        let (image, more) = match &edited {
+            Some(leaf) => (&leaf.image[..], leaf.added),
+            None => (image, 0),
+        };
+        let leaf = CountedLeaf::read(image, shape)?;
+        let found = leaf.find(&mut edit.seek)?;
+        let change = (edit.decide)(found.element.as_ref().map(|element| element.values()))?;
+        let (start, end) = (found.bytes.start, found.bytes.end);
+        let (bytes, entries, index, new, gone) = match change {
+            Change::Insert(entries, new) => (start..start, entries, found.index, new, 0),
+            Change::Append(entries, new) => (end..end, entries, found.index + 1, new, 0),
+            Change::Replace(entries) => (start..end, entries, found.index, 1, 1),
+            Change::Remove => (start..end, Vec::new(), found.index, 0, 1),
+        };
+        let len = (leaf.len + new).checked_sub(gone).ok_or(beyond())?;
+        if gone > 0 && found.element.is_none() {
+            return Err(beyond().into());
+        }
+        edited = Some(EditedLeaf {
+            image: leaf.with(bytes, &entries, len),
+            len,
+            added: more + new as i64 - gone as i64,
+            place: match new > gone {
+                true if is_last && index + new >= len => Place::Last,
+                true if is_first && index == 0 => Place::First,
+                _ => Place::Within,
+            },
+            before,
+        });
+    }
+    edited.ok_or_else(|| damage("a change of no place").into())
+}
+
 struct Check<'c> {
     compare: &'c mut CompareTwo<'c>,
     /// The last element or key, as a listpack; empty: there was none.
@@ -673,8 +828,8 @@ struct Check<'c> {
 impl Check<'_> {
     fn next(&mut self, element: &[Element<'_>], is_key: bool) -> Result<(), Damage> {
         if !self.last.is_empty() {
-            let entries = Listpack::read(&self.last)?.entries();
-            let last = parts(entries, element.len())?;
+            let mut entries = Listpack::read(&self.last)?.entries();
+            let last = parts(&mut entries, element.len())?;
             let is_behind = match (self.compare)(last.values(), element)? {
                 Ordering::Less => true,
                 Ordering::Equal => self.is_key && !is_key,

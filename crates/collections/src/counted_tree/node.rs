@@ -22,7 +22,7 @@ use std::ops::Range;
 use mneme_log::{BRANCH, BRANCH_HEAD};
 
 use crate::error::Damage;
-use crate::listpack::{self, EMPTY, Element, Encoded, Entries, HEAD, Listpack};
+use crate::listpack::{self, EMPTY, Element, Encoded, Entries, Entry, HEAD, Listpack};
 
 /// Entries of an element at most.
 pub(super) const MAX_STRIDE: usize = 2;
@@ -48,13 +48,13 @@ pub(crate) struct ElementShape {
 /// of the tree, elements are `Less`, then one at most is `Equal`, then they are `Greater`.
 pub(crate) type Compare<'c> = dyn FnMut(&[Element<'_>]) -> Result<Ordering, Damage> + 'c;
 
-/// A place in the order.
+/// An element, or the end behind all of them.
 pub(crate) enum Seek<'c> {
-    /// By its position.
+    /// The one at this position.
     At(u64),
-    /// Behind all others.
+    /// The last one.
     Last,
-    /// Before the first element that is not `Less`.
+    /// The first one that is not `Less`.
     By(&'c mut Compare<'c>),
 }
 
@@ -79,11 +79,22 @@ impl<'b> CountedNode<'b> {
     }
 }
 
+/// Elements of which the last one is compared with a place, before those that are fewer.
+const STEPS: [usize; 3] = [16, 4, 1];
+
 pub(super) struct CountedLeaf<'b> {
-    image: &'b [u8],
-    /// Where each element begins, and behind them where the last one ends.
-    begins: Vec<usize>,
+    listpack: Listpack<'b>,
+    /// Elements.
+    pub len: usize,
     shape: ElementShape,
+}
+
+/// An element of a leaf, or the end behind them.
+pub(super) struct Found<'b> {
+    pub index: usize,
+    /// Its bytes in the listpack.
+    pub bytes: Range<usize>,
+    pub element: Option<ElementParts<'b>>,
 }
 
 impl<'b> CountedLeaf<'b> {
@@ -92,73 +103,140 @@ impl<'b> CountedLeaf<'b> {
             return Err(damage("a record of a tree of an unknown form"));
         };
         let listpack = Listpack::read(listpack)?;
-        let many = listpack.said_len().unwrap_or_default() / shape.stride + 1;
-        let mut begins = Vec::with_capacity(many);
-        let mut entry_of_element = 0;
-        for entry in listpack.entries() {
-            let entry = entry?;
-            if entry_of_element == 0 {
-                begins.push(entry.begin + FORM);
-            }
-            entry_of_element = (entry_of_element + 1) % shape.stride;
-        }
-        begins.push(image.len() - 1);
-        match entry_of_element {
-            0 => Ok(CountedLeaf {
-                image,
-                begins,
+        match listpack.said_len() {
+            Some(said) if said % shape.stride == 0 => Ok(CountedLeaf {
+                listpack,
+                len: said / shape.stride,
                 shape,
             }),
             _ => Err(damage("an element of a tree that is not whole")),
         }
     }
 
-    pub fn len(&self) -> usize {
-        self.begins.len() - 1
+    /// The entries of its elements.
+    pub fn entries(&self) -> &'b [u8] {
+        let bytes = self.listpack.bytes();
+        &bytes[HEAD..bytes.len() - 1]
     }
 
-    /// The bytes of each element's entries.
-    pub fn sizes(&self) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator + '_ {
-        self.begins.windows(2).map(|of| of[1] - of[0])
-    }
-
-    /// The bytes of these elements' entries.
-    pub fn entries(&self, of: Range<usize>) -> &'b [u8] {
-        &self.image[self.begins[of.start]..self.begins[of.end]]
-    }
-
-    pub fn element(&self, index: usize) -> Result<ElementParts<'b>, Damage> {
-        let at = self.begins[index] - FORM;
-        parts(Entries::at(&self.image[FORM..], at), self.shape.stride)
-    }
-
-    pub fn index(&self, seek: &mut Seek<'_>) -> Result<usize, Damage> {
-        match seek {
-            Seek::At(position) => Ok(usize::try_from(*position).unwrap_or(usize::MAX)),
-            Seek::Last => Ok(self.len()),
-            Seek::By(compare) => self.index_by(compare),
+    /// Where the element behind the next `skipped` ones begins, of which the first begins at `at`.
+    fn behind(&self, at: usize, skipped: usize) -> Result<usize, Damage> {
+        let mut entries = Entries::at(self.listpack.bytes(), at);
+        for _ in 0..skipped * self.shape.stride {
+            next(&mut entries)?;
         }
+        Ok(entries.place())
     }
 
-    pub fn index_by(&self, compare: &mut Compare<'_>) -> Result<usize, Damage> {
-        first_without(0..self.len(), |index| {
-            let element = self.element(index)?;
-            Ok(compare(element.values())? == Ordering::Less)
+    /// The element that begins at `at`.
+    fn found(&self, index: usize, at: usize) -> Result<Found<'b>, Damage> {
+        let mut entries = Entries::at(self.listpack.bytes(), at);
+        let element = match index < self.len {
+            true => Some(parts(&mut entries, self.shape.stride)?),
+            false => None,
+        };
+        Ok(Found {
+            index,
+            bytes: at..entries.place(),
+            element,
         })
     }
 
-    /// The number of elements of the first half, by bytes. There are two elements at least.
-    pub fn middle(&self) -> usize {
-        let end = self.begins[self.len()];
-        let half = end.div_ceil(2);
-        let index = self.begins.partition_point(|begin| *begin < half);
-        // Where the longer half is the shorter one.
-        let before = index.saturating_sub(1);
-        let of_index = |index: usize| self.begins[index].max(end - self.begins[index]);
-        let is_before = index > self.len() || of_index(before) < of_index(index);
-        let index = if is_before { before } else { index };
-        index.clamp(1, self.len() - 1)
+    /// Its elements from this one on.
+    pub fn elements(
+        &self,
+        from: usize,
+    ) -> Result<impl Iterator<Item = Result<ElementParts<'b>, Damage>>, Damage> {
+        let from = from.min(self.len);
+        let mut entries = Entries::at(self.listpack.bytes(), self.behind(HEAD, from)?);
+        let stride = self.shape.stride;
+        Ok((from..self.len).map(move |_| parts(&mut entries, stride)))
     }
+
+    pub fn find(&self, seek: &mut Seek<'_>) -> Result<Found<'b>, Damage> {
+        let (index, at) = match seek {
+            Seek::By(compare) => return self.find_by(compare),
+            Seek::At(position) => {
+                let index = usize::try_from(*position).unwrap_or(usize::MAX);
+                if index > self.len {
+                    return Err(beyond());
+                }
+                (index, self.behind(HEAD, index)?)
+            }
+            Seek::Last => {
+                let last = self.listpack.entries_back().take(self.shape.stride).last();
+                let begin = last.transpose()?.map_or(HEAD, |entry| entry.begin);
+                (self.len.saturating_sub(1), begin)
+            }
+        };
+        self.found(index, at)
+    }
+
+    /// The first element that is not `Less`.
+    pub fn find_by(&self, compare: &mut Compare<'_>) -> Result<Found<'b>, Damage> {
+        let (mut index, mut at) = (0, HEAD);
+        for step in STEPS {
+            while index + step <= self.len {
+                let last = self.behind(at, step - 1)?;
+                let found = self.found(index + step - 1, last)?;
+                if !found.is(Ordering::Less, compare)? {
+                    break;
+                }
+                (index, at) = (index + step, found.bytes.end);
+            }
+        }
+        self.found(index, at)
+    }
+
+    /// The image of the leaf of `len` elements that has these entries in place of `bytes`.
+    pub fn with(&self, bytes: Range<usize>, entries: &[u8], len: usize) -> Vec<u8> {
+        let listpack = self.listpack.bytes();
+        let mut image = Vec::with_capacity(FORM + listpack.len() + entries.len());
+        image.push(LEAF);
+        image.extend_from_slice(&listpack[..bytes.start]);
+        image.extend_from_slice(entries);
+        image.extend_from_slice(&listpack[bytes.end..]);
+        listpack::finish(&mut image[FORM..], Some(len * self.shape.stride));
+        image
+    }
+}
+
+impl Found<'_> {
+    /// Whether there is an element, and how it lies to a place is `order`.
+    pub fn is(&self, order: Ordering, compare: &mut Compare<'_>) -> Result<bool, Damage> {
+        match &self.element {
+            Some(element) => Ok(compare(element.values())? == order),
+            None => Ok(false),
+        }
+    }
+}
+
+/// Where each element of a leaf's image begins in the image, and behind them where the last one
+/// ends.
+pub(super) fn begins_of(image: &[u8], shape: ElementShape) -> Result<Vec<usize>, Damage> {
+    let mut begins = Vec::new();
+    let mut entries = Entries::at(&image[FORM..], HEAD);
+    while entries.place() + FORM + 1 < image.len() {
+        begins.push(entries.place() + FORM);
+        for _ in 0..shape.stride {
+            next(&mut entries)?;
+        }
+    }
+    begins.push(image.len() - 1);
+    Ok(begins)
+}
+
+/// The number of elements of the first half, by bytes. There are two elements at least.
+pub(super) fn middle(begins: &[usize]) -> usize {
+    let (len, end) = (begins.len() - 1, begins[begins.len() - 1]);
+    let half = end.div_ceil(2);
+    let index = begins.partition_point(|begin| *begin < half);
+    // Where the longer half is the shorter one.
+    let before = index.saturating_sub(1);
+    let of_index = |index: usize| begins[index].max(end - begins[index]);
+    let is_before = index > len || of_index(before) < of_index(index);
+    let index = if is_before { before } else { index };
+    index.clamp(1, len - 1)
 }
 
 pub(super) struct Branch<'b> {
@@ -218,11 +296,6 @@ impl<'b> Branch<'b> {
         self.word(BRANCH_HEAD + 8 * (self.len + index))
     }
 
-    pub fn set_count(&self, image: &mut [u8], index: usize, count: u64) {
-        let at = BRANCH_HEAD + 8 * (self.len + index);
-        image[at..at + 8].copy_from_slice(&count.to_le_bytes());
-    }
-
     /// Where the key of a child begins in the listpack.
     fn key_begin(&self, index: usize) -> Result<usize, Damage> {
         let end = self.listpack.len() - 1;
@@ -240,8 +313,8 @@ impl<'b> Branch<'b> {
     }
 
     pub fn key_element(&self, index: usize) -> Result<ElementParts<'b>, Damage> {
-        let entries = Entries::at(self.listpack, self.key_begin(index)?);
-        parts(entries, self.shape.stride)
+        let mut entries = Entries::at(self.listpack, self.key_begin(index)?);
+        parts(&mut entries, self.shape.stride)
     }
 
     pub fn children(&self) -> Result<Vec<Child<'b>>, Damage> {
@@ -265,21 +338,22 @@ impl<'b> Branch<'b> {
         Ok(children)
     }
 
-    /// The child in or below which a place is. A position becomes one of the child's.
-    pub fn index(&self, seek: &mut Seek<'_>, is_new: bool) -> Result<usize, Damage> {
+    /// The child in or below which an element is. A position becomes one of the child's.
+    pub fn index(&self, seek: &mut Seek<'_>) -> Result<usize, Damage> {
         let position = match seek {
             Seek::By(compare) => return self.index_by(compare),
             Seek::Last => return Ok(self.len - 1),
             Seek::At(position) => position,
         };
-        for index in 0..self.len {
+        let last = self.len - 1;
+        for index in 0..last {
             let count = self.count(index);
-            if *position < count || is_new && *position == count {
+            if *position < count {
                 return Ok(index);
             }
             *position -= count;
         }
-        Err(beyond())
+        Ok(last)
     }
 
     pub fn index_by(&self, compare: &mut Compare<'_>) -> Result<usize, Damage> {
@@ -316,14 +390,22 @@ impl<'b> ElementParts<'b> {
     }
 }
 
+/// The next entry. There is one.
+#[inline]
+fn next<'b>(entries: &mut Entries<'b>) -> Result<Entry<'b>, Damage> {
+    let entry = entries.next().transpose()?;
+    entry.ok_or_else(|| damage("an element of a tree that is not whole"))
+}
+
 /// The next `stride` entries.
-pub(super) fn parts(mut entries: Entries<'_>, stride: usize) -> Result<ElementParts<'_>, Damage> {
+#[inline]
+pub(super) fn parts<'b>(
+    entries: &mut Entries<'b>,
+    stride: usize,
+) -> Result<ElementParts<'b>, Damage> {
     let mut parts = [Element::Integer(0); MAX_STRIDE];
     for part in &mut parts[..stride] {
-        let entry = entries.next().transpose()?;
-        *part = entry
-            .ok_or_else(|| damage("an element of a tree that is not whole"))?
-            .value();
+        *part = next(entries)?.value();
     }
     Ok(ElementParts { parts, stride })
 }
@@ -345,6 +427,15 @@ pub(super) fn leaf_of(entries: &[u8], count: usize) -> Vec<u8> {
     image.push(EMPTY[HEAD]);
     listpack::finish(&mut image[FORM..], Some(count));
     image
+}
+
+/// Adds to the elements in or below a child, in the image of a branch.
+pub(super) fn add_to_count(image: &mut [u8], index: usize, added: i64) {
+    let len = usize::from(u16::from_le_bytes([image[2], image[3]]));
+    let at = BRANCH_HEAD + 8 * (len + index);
+    let (words, _) = image[at..].as_chunks_mut::<8>();
+    let count = u64::from_le_bytes(words[0]).saturating_add_signed(added);
+    words[0] = count.to_le_bytes();
 }
 
 /// The image of a branch with these children.
