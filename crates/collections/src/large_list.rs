@@ -355,10 +355,10 @@ impl<'r> LargeList<'r> {
             bytes <= AT_ONCE
         });
         // The position of the next one, once that is known.
-        let mut next = None;
+        let mut next: Option<i64> = None;
         for run in runs {
-            let mut first = 0;
-            let mut put = |edge: Option<&[Element<'_>]>| {
+            let mut first = 0i64;
+            let mut put = |edge: Option<&[Element<'_>]>| -> Result<Change, CollectionError> {
                 first = match (next, edge) {
                     (Some(next), _) => next,
                     (None, Some(edge)) => parts(edge)?.0.checked_add(step).ok_or(no_position())?,
@@ -405,7 +405,7 @@ impl<'r> LargeList<'r> {
     ) -> Result<usize, CollectionError> {
         if count == 1 && !self.is_empty() {
             let mut position = 0;
-            let mut take = |element: Option<&[Element<'_>]>| {
+            let mut take = |element: Option<&[Element<'_>]>| -> Result<Change, CollectionError> {
                 let (at, item) = parts(element.unwrap_or_default())?;
                 item.with_bytes(&mut visit);
                 position = at;
@@ -443,7 +443,7 @@ impl<'r> LargeList<'r> {
             return Ok(false);
         }
         let mut position = 0;
-        let mut put = |element: Option<&[Element<'_>]>| {
+        let mut put = |element: Option<&[Element<'_>]>| -> Result<Change, CollectionError> {
             position = parts(element.unwrap_or_default())?.0;
             Ok(Change::Replace(entries(position, item)))
         };

@@ -382,6 +382,7 @@ mod tests {
 
     use super::*;
     use crate::model::Model;
+    use crate::score::score_in;
     use crate::sorted_set_edit::{SortedSetEdit, SortedSetLimits};
 
     fn in_order(model: &BTreeMap<Vec<u8>, f64>) -> Vec<(Vec<u8>, f64)> {

@@ -18,8 +18,8 @@ use std::ops::Range;
 use mneme_log::{BRANCH_HEAD, OrderTree, TREE_NUMBERS, numbers_of};
 
 use self::node::{
-    BEGIN, Branch, CHILD, Child, CountedLeaf, CountedNode, FORM, MAX_STRIDE, add_to_count,
-    begins_of, beyond, branch_of, damage, leaf_of, middle, parts,
+    BEGIN, Branch, CHILD, Child, CountedLeaf, CountedNode, ElementParts, FORM, MAX_STRIDE,
+    add_to_count, begins_of, beyond, branch_of, damage, leaf_of, middle, parts,
 };
 pub(crate) use self::node::{Compare, ElementShape, Seek, entries_of};
 use crate::error::{CollectionError, Damage};
@@ -75,9 +75,9 @@ pub(crate) type Decide<'d> =
     dyn FnMut(Option<&[Element<'_>]>) -> Result<Change, CollectionError> + 'd;
 
 /// A change of one place in the order.
-pub(crate) struct Edit<'e> {
-    pub seek: Seek<'e>,
-    pub decide: &'e mut Decide<'e>,
+pub(crate) struct Edit<'s, 'd> {
+    pub seek: Seek<'s>,
+    pub decide: &'d mut Decide<'d>,
 }
 
 /// Where what was put lies among what was there.
@@ -199,19 +199,20 @@ impl<'i> CountedTree<'i> {
 
     /// Changes the tree at these places, two at most, which are found by comparison if they are
     /// two, and come in their order. O(log elements, and the bytes that are put there).
-    pub fn edit(&mut self, edits: &mut [Edit<'_>]) -> Result<(), CollectionError> {
+    pub fn edit(&mut self, edits: &mut [Edit<'_, '_>]) -> Result<(), CollectionError> {
         debug_assert!(edits.len() <= MOST_EDITS);
         let root = self.tree.root;
         let edited = match root {
             0 => {
                 let empty = leaf_of(&[], 0);
                 let leaf = edit_leaf(&empty, self.shape, edits, (true, true))?;
-                match leaf.len {
-                    0 => return Ok(()),
-                    _ => self.tree.root = self.new_number(),
+                if leaf.len == 0 {
+                    return Ok(());
                 }
-                let leaf = EditedLeaf { before: 0, ..leaf };
-                self.store_leaf(self.tree.root, &leaf)?
+                let (number, leaf) = (self.new_number(), EditedLeaf { before: 0, ..leaf });
+                let edited = self.store_leaf(number, &leaf)?;
+                self.tree.root = number;
+                edited
             }
             _ => self.edit_in(root, edits, (true, true), 0)?,
         };
@@ -429,7 +430,7 @@ impl<'i> CountedTree<'i> {
     fn edit_in(
         &mut self,
         number: u64,
-        edits: &mut [Edit<'_>],
+        edits: &mut [Edit<'_, '_>],
         (is_first, is_last): (bool, bool),
         level: usize,
     ) -> Result<Edited, CollectionError> {
@@ -478,7 +479,8 @@ impl<'i> CountedTree<'i> {
                 children.remove(*index);
             } else if let [first, more @ ..] = &below.pieces[..] {
                 child.count = first.count;
-                children.splice(index + 1..index + 1, more.iter().map(Piece::child));
+                let behind = index + 1..index + 1;
+                drop(children.splice(behind, more.iter().map(Piece::child)));
             }
         }
         self.store_branch(number, image.len(), (children, short), edges, added)
@@ -778,7 +780,7 @@ impl Edited {
 fn edit_leaf(
     image: &[u8],
     shape: ElementShape,
-    edits: &mut [Edit<'_>],
+    edits: &mut [Edit<'_, '_>],
     (is_first, is_last): (bool, bool),
 ) -> Result<EditedLeaf, CollectionError> {
     let before = image.len();
@@ -790,7 +792,7 @@ fn edit_leaf(
         };
         let leaf = CountedLeaf::read(image, shape)?;
         let found = leaf.find(&mut edit.seek)?;
-        let change = (edit.decide)(found.element.as_ref().map(|element| element.values()))?;
+        let change = (edit.decide)(found.element.as_ref().map(ElementParts::values))?;
         let (start, end) = (found.bytes.start, found.bytes.end);
         let (bytes, entries, index, new, gone) = match change {
             Change::Insert(entries, new) => (start..start, entries, found.index, new, 0),

@@ -410,7 +410,8 @@ pub(super) fn parts<'b>(
     Ok(ElementParts { parts, stride })
 }
 
-pub(super) fn entries_of(element: &[&[u8]]) -> Vec<u8> {
+/// The entries of an element.
+pub(crate) fn entries_of(element: &[&[u8]]) -> Vec<u8> {
     let mut entries = Vec::new();
     for value in element {
         Encoded::of(value).append_to(&mut entries);
