@@ -274,9 +274,8 @@ impl<'r> LargeSortedSet<'r> {
         let text = ScoreText::of(score);
         self.leaves.set(member, text.bytes())?;
         let mut by = |element: &[Element<'_>]| scored(element)?.order(score, member);
-        let insert = |_: Option<&[Element<'_>]>| {
-            Ok(Change::Insert(entries_of(&[member, text.bytes()]), 1))
-        };
+        let insert =
+            |_: Option<&[Element<'_>]>| Ok(Change::Insert(entries_of(&[member, text.bytes()]), 1));
         let insert = Edit {
             seek: Seek::By(&mut by),
             decide: &mut { insert },

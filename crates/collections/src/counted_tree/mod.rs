@@ -607,7 +607,10 @@ impl<'i> CountedTree<'i> {
                 let last = begins.len() - 1;
                 let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(last);
                 let (begin, end) = (index(positions.start), index(positions.end));
-                let (len, gone) = (last - (end - begin), begins[begin] - FORM..begins[end] - FORM);
+                let (len, gone) = (
+                    last - (end - begin),
+                    begins[begin] - FORM..begins[end] - FORM,
+                );
                 let leaf = EditedLeaf {
                     image: leaf.with(gone, &[], len),
                     len,
@@ -644,7 +647,13 @@ impl<'i> CountedTree<'i> {
                 }
             }
         }
-        self.store_branch(number, image.len(), (children, short), (false, false), added)
+        self.store_branch(
+            number,
+            image.len(),
+            (children, short),
+            (false, false),
+            added,
+        )
     }
 
     /// Joins two neighbours in the record of the first one if they fit there. Whether they did.

@@ -278,7 +278,8 @@ fn leaves_of_what_only_grows_at_an_end_are_full_and_the_tree_is_low() {
         let mut tree = CountedTree::new(&mut model, 1, &mut anchor_tree, LIST);
         for i in 0..50_000u64 {
             let at = if is_front { 0 } else { i };
-            tree.put(Seek::At(at), inserted(&[b"0123456789abcdef"])).unwrap();
+            tree.put(Seek::At(at), inserted(&[b"0123456789abcdef"]))
+                .unwrap();
         }
         let (bytes, records) = (anchor_tree.bytes, model.inner.len() as u64);
         assert!(
