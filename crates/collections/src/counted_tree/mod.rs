@@ -564,6 +564,9 @@ impl<'i> CountedTree<'i> {
         place: Place,
     ) -> Result<Vec<Piece>, CollectionError> {
         let (begins, shape) = (begins_of(image, self.shape)?, self.shape);
+        if begins.len() < 3 {
+            return Err(damage("a leaf with another number of elements").into());
+        }
         // What comes at an end is followed by more there: the other leaves stay full.
         let lens = match place {
             Place::Within => vec![middle(&begins), begins.len() - 1 - middle(&begins)],
