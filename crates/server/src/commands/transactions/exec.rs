@@ -201,6 +201,10 @@ fn carry_out(
             Some(reason) => Err(Failure::NotDurable(reason)),
             None if let Some((denied, _)) = denied => Err(denial::of_queued(denied)),
             None => {
+                if call.client.tracking.is_some() {
+                    let args = queued.args();
+                    (call.server).remember_keys_of(call.client, queued.command, &args);
+                }
                 let within: Option<&mut dyn RecordOperations> = match &mut transaction {
                     Some(transaction) => Some(&mut **transaction),
                     None => None,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::PLAIN;
 use crate::command::*;
 use crate::resp::parse_i64;
-use crate::tracking::TrackingMode;
+use crate::tracking::{TrackingMode, overlapping};
 
 pub(super) static TRACKING: Command = Command {
     name: "client|tracking",
@@ -155,18 +155,20 @@ fn track(call: &mut Call<'_>) -> Outcome {
         ));
     }
     if mode.broadcasts {
-        let own = before.map_or_else(BTreeSet::new, |before| before.prefixes.clone());
-        mode.prefixes = own;
-        for (index, prefix) in prefixes.iter().enumerate() {
-            let others = &prefixes[index + 1..];
-            let overlap = |other: &[u8]| prefix.starts_with(other) || other.starts_with(prefix);
-            let found = mode.prefixes.iter().find(|own| overlap(own));
-            if let Some(own) = found {
-                return Err(overlapping(prefix, own, "an existing prefix"));
-            }
-            if let Some(other) = others.iter().find(|other| overlap(other)) {
-                return Err(overlapping(prefix, other, "another provided prefix"));
-            }
+        mode.prefixes = before.map_or_else(BTreeSet::new, |before| before.prefixes.clone());
+        let own = |prefix: &&[u8]| mode.overlaps(prefix);
+        let existing = prefixes.iter().position(|prefix| own(prefix).is_some());
+        let provided = overlapping(&prefixes);
+        // As in Redis, which looks at one after the other.
+        if let Some(place) = existing
+            && provided.is_none_or(|(first, _)| place <= first)
+            && let Some(own) = own(&prefixes[place])
+        {
+            return Err(overlap(prefixes[place], own, "an existing prefix"));
+        }
+        if let Some((first, second)) = provided {
+            let (first, second) = (prefixes[first], prefixes[second]);
+            return Err(overlap(first, second, "another provided prefix"));
         }
         mode.prefixes
             .extend(prefixes.iter().map(|prefix| Box::from(*prefix)));
@@ -182,7 +184,7 @@ fn track(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn overlapping(prefix: &[u8], other: &[u8], which: &str) -> Failure {
+fn overlap(prefix: &[u8], other: &[u8], which: &str) -> Failure {
     let (prefix, other) = (
         String::from_utf8_lossy(prefix),
         String::from_utf8_lossy(other),
