@@ -70,6 +70,31 @@ pub trait CollectionType {
     ) -> Result<(R, LargeEdit), E>;
 }
 
+/// A large value whose anchor is stored when all changes have been made.
+pub(crate) trait Finish {
+    /// Stores the anchor after changes, if it is another. A value without elements has none.
+    fn finish_changed(self) -> Result<LargeEdit, CollectionError>;
+
+    /// As [`finish_changed`](Self::finish_changed), after a change that has failed halfway: a
+    /// transaction that goes on all the same leaves a sound value. One without elements stays.
+    fn finish_failed(self) -> Result<(), CollectionError>;
+}
+
+/// Finishes a large value that has been changed, as `changed` says, or in vain.
+pub(crate) fn finished<R, E: From<CollectionError>>(
+    large: impl Finish,
+    changed: Result<(R, bool), E>,
+) -> Result<(R, LargeEdit), E> {
+    match changed {
+        Ok((result, true)) => Ok((result, large.finish_changed()?)),
+        Ok((result, false)) => Ok((result, LargeEdit::Kept)),
+        Err(error) => {
+            large.finish_failed()?;
+            Err(error)
+        }
+    }
+}
+
 /// What came of a change of a large value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LargeEdit {

@@ -14,6 +14,7 @@ use std::ops::Range;
 use mneme_log::{Anchor, MAX_VALUE};
 
 use crate::LIST;
+use crate::collection_type::{Finish, LargeEdit};
 use crate::counted_tree::{CountedTree, ElementShape, Seek};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
@@ -176,16 +177,6 @@ impl<'r> LargeList<'r> {
             self.records.set_anchor(self.id, anchor)?;
         }
         Ok(is_there)
-    }
-
-    /// As [`finish`](Self::finish), after a change that has failed halfway: a transaction that goes
-    /// on all the same leaves a sound list. One without items stays.
-    ///
-    /// # Errors
-    /// There is no space.
-    pub(crate) fn finish_failed(mut self) -> Result<(), CollectionError> {
-        self.says = false;
-        self.finish().map(drop)
     }
 
     /// Whether something was changed.
@@ -636,6 +627,20 @@ impl<'r> LargeList<'r> {
                 Err(Damage { at: 0, what }.into())
             }
         }
+    }
+}
+
+impl Finish for LargeList<'_> {
+    fn finish_changed(self) -> Result<LargeEdit, CollectionError> {
+        Ok(match self.finish()? {
+            true => LargeEdit::Changed,
+            false => LargeEdit::Emptied,
+        })
+    }
+
+    fn finish_failed(mut self) -> Result<(), CollectionError> {
+        self.says = false;
+        self.finish().map(drop)
     }
 }
 

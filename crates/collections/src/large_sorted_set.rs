@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::SORTED_SET;
+use crate::collection_type::{Finish, LargeEdit};
 use crate::counted_tree::{ElementShape, Seek};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::leaves::Leaves;
@@ -87,14 +88,6 @@ impl<'r> LargeSortedSet<'r> {
     /// There is no space.
     pub fn finish(self) -> Result<(), CollectionError> {
         self.leaves.finish()
-    }
-
-    /// As [`finish`](Self::finish), after a change that has failed halfway.
-    ///
-    /// # Errors
-    /// There is no space.
-    pub(crate) fn finish_failed(self) -> Result<(), CollectionError> {
-        self.leaves.finish_failed()
     }
 
     /// Borrows the set, to be read: what a change of the borrowed one does to the anchor is lost.
@@ -335,6 +328,16 @@ impl<'r> LargeSortedSet<'r> {
             }
         }
         Ok(())
+    }
+}
+
+impl Finish for LargeSortedSet<'_> {
+    fn finish_changed(self) -> Result<LargeEdit, CollectionError> {
+        self.leaves.finish_changed()
+    }
+
+    fn finish_failed(self) -> Result<(), CollectionError> {
+        self.leaves.finish_failed()
     }
 }
 

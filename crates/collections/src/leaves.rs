@@ -12,7 +12,7 @@ use mneme_log::{
     Anchor, HASH_BITS, MAX_LEAVES, ValueKind, hashes_of, leaf_numbers, leaf_of, split_of,
 };
 
-use crate::collection_type::LargeEdit;
+use crate::collection_type::{Finish, LargeEdit};
 use crate::counted_tree::{CountedTree, ElementShape};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
@@ -209,16 +209,6 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         }
         let anchor = Some(&self.anchor).filter(|anchor| anchor.count > 0 || !self.says);
         Ok(self.records.set_anchor(self.id, anchor)?)
-    }
-
-    /// As [`finish`](Self::finish), after a change that has failed halfway: a transaction that goes
-    /// on all the same leaves a sound value. One without elements stays.
-    ///
-    /// # Errors
-    /// There is no space.
-    pub(crate) fn finish_failed(mut self) -> Result<(), CollectionError> {
-        self.says = false;
-        self.finish()
     }
 
     /// Its elements. O(1).
@@ -573,7 +563,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
                 }
             }
         }
-        Ok((result, self.finish_edit()?))
+        Ok((result, self.finish_changed()?))
     }
 
     /// As [`edit`](Self::edit), of one field: the leaf that it is in becomes what `change` makes of
@@ -605,16 +595,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         self.store(number, before, leaf)?;
         self.split_leaves(1)?;
         self.join_leaves()?;
-        Ok((result, self.finish_edit()?))
-    }
-
-    fn finish_edit(self) -> Result<LargeEdit, CollectionError> {
-        let edit = match self.count() {
-            0 => LargeEdit::Emptied,
-            _ => LargeEdit::Changed,
-        };
-        self.finish()?;
-        Ok(edit)
+        Ok((result, self.finish_changed()?))
     }
 
     /// Makes collection `to` a copy of it. It needs a main.
@@ -754,6 +735,22 @@ fn no_anchor() -> Damage {
     Damage {
         at: 0,
         what: "a large value whose anchor is none of its type",
+    }
+}
+
+impl<const ENTRIES: usize> Finish for Leaves<'_, ENTRIES> {
+    fn finish_changed(self) -> Result<LargeEdit, CollectionError> {
+        let edit = match self.count() {
+            0 => LargeEdit::Emptied,
+            _ => LargeEdit::Changed,
+        };
+        self.finish()?;
+        Ok(edit)
+    }
+
+    fn finish_failed(mut self) -> Result<(), CollectionError> {
+        self.says = false;
+        self.finish()
     }
 }
 

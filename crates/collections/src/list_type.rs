@@ -5,7 +5,7 @@ use std::ops::Range;
 use mneme_log::{Decision, Elements, ValueKind};
 
 use crate::LIST;
-use crate::collection_type::{CollectionType, LargeEdit};
+use crate::collection_type::{CollectionType, LargeEdit, finished};
 use crate::error::{CollectionError, Damage};
 use crate::keyed::MAX_PACKED;
 use crate::large_list::LargeList;
@@ -66,23 +66,11 @@ impl CollectionType for ListType {
         change: impl FnOnce(&mut ListChange<'_>) -> Result<(R, bool), E>,
     ) -> Result<(R, LargeEdit), E> {
         let mut list = ListChange(Form::Large(large));
-        let (result, is_changed) = match change(&mut list) {
-            Ok(changed) => changed,
-            Err(error) => {
-                if let Form::Large(large) = list.0 {
-                    large.finish_failed()?;
-                }
-                return Err(error);
-            }
-        };
-        let edit = match list.0 {
-            Form::Large(list) if is_changed => match list.finish()? {
-                true => LargeEdit::Changed,
-                false => LargeEdit::Emptied,
-            },
-            _ => LargeEdit::Kept,
-        };
-        Ok((result, edit))
+        let changed = change(&mut list);
+        match list.0 {
+            Form::Large(large) => finished(large, changed),
+            Form::Packed(_) => changed.map(|(result, _)| (result, LargeEdit::Kept)),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use mneme_log::{Decision, Elements, ValueKind};
 
 use crate::SET;
-use crate::collection_type::{CollectionType, LargeEdit};
+use crate::collection_type::{CollectionType, LargeEdit, finished};
 use crate::error::{CollectionError, Damage};
 use crate::keyed::MAX_PACKED;
 use crate::leaves::LargeSet;
@@ -65,27 +65,11 @@ impl CollectionType for SetType {
         change: impl FnOnce(&mut SetChange<'_>) -> Result<(R, bool), E>,
     ) -> Result<(R, LargeEdit), E> {
         let mut set = SetChange::new(Form::Large(large));
-        let (result, is_changed) = match change(&mut set) {
-            Ok(changed) => changed,
-            Err(error) => {
-                if let Form::Large(large) = set.form {
-                    large.finish_failed()?;
-                }
-                return Err(error);
-            }
-        };
-        let edit = match set.form {
-            Form::Large(large) if is_changed => {
-                let edit = match large.count() {
-                    0 => LargeEdit::Emptied,
-                    _ => LargeEdit::Changed,
-                };
-                large.finish()?;
-                edit
-            }
-            _ => LargeEdit::Kept,
-        };
-        Ok((result, edit))
+        let changed = change(&mut set);
+        match set.form {
+            Form::Large(large) => finished(large, changed),
+            Form::Packed(_) => changed.map(|(result, _)| (result, LargeEdit::Kept)),
+        }
     }
 }
 

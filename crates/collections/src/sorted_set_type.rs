@@ -5,7 +5,7 @@ use std::ops::Range;
 use mneme_log::{Decision, Elements, ValueKind};
 
 use crate::SORTED_SET;
-use crate::collection_type::{CollectionType, LargeEdit};
+use crate::collection_type::{CollectionType, LargeEdit, finished};
 use crate::error::{CollectionError, Damage};
 use crate::keyed::MAX_PACKED;
 use crate::large_sorted_set::LargeSortedSet;
@@ -72,27 +72,11 @@ impl CollectionType for SortedSetType {
         change: impl FnOnce(&mut SortedSetChange<'_>) -> Result<(R, bool), E>,
     ) -> Result<(R, LargeEdit), E> {
         let mut set = SortedSetChange::new(ChangedForm::Large(large));
-        let (result, is_changed) = match change(&mut set) {
-            Ok(changed) => changed,
-            Err(error) => {
-                if let ChangedForm::Large(large) = set.form {
-                    large.finish_failed()?;
-                }
-                return Err(error);
-            }
-        };
-        let edit = match set.form {
-            ChangedForm::Large(large) if is_changed => {
-                let edit = match large.count() {
-                    0 => LargeEdit::Emptied,
-                    _ => LargeEdit::Changed,
-                };
-                large.finish()?;
-                edit
-            }
-            _ => LargeEdit::Kept,
-        };
-        Ok((result, edit))
+        let changed = change(&mut set);
+        match set.form {
+            ChangedForm::Large(large) => finished(large, changed),
+            ChangedForm::Packed(_) => changed.map(|(result, _)| (result, LargeEdit::Kept)),
+        }
     }
 }
 
