@@ -11,7 +11,7 @@ use crate::notify::{EventClass, EventNotes};
 use crate::resp::{Arguments, Reply, parse_i64};
 use crate::settings::Key;
 use crate::shared::Shared;
-use mneme_log::{Decision, Stored, ValueKind};
+use mneme_log::{Decision, Stored};
 use std::sync::Arc;
 
 /// The arguments of a command's `run`.
@@ -95,25 +95,23 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Makes the command wait until one of `keys` may be ready, with a value of this kind, for so
-    /// many milliseconds at most; 0: for ever. It is then called again. If its time is up, it is
-    /// not: its client gets a null array. Within `EXEC` a command must not wait.
+    /// Makes the command wait until one of `keys` may be ready, with a value of the kind that its
+    /// group awaits, for so many milliseconds at most; 0: for ever. It is then called again. If its
+    /// time is up, it is not: its client gets a null array. So does one within `EXEC`, at once.
     pub fn wait_for<'k>(
         &mut self,
-        kind: ValueKind,
         keys: impl Iterator<Item = &'k [u8]>,
         timeout_ms: u64,
     ) -> Outcome {
-        debug_assert!(!self.is_within_exec(), "nobody would call it again");
+        if self.is_within_exec() {
+            self.reply.null_array();
+            return Ok(());
+        }
         if self.client.wait.is_none() {
-            debug_assert!(
-                kind == self.group.awaited_kind(),
-                "others would pass it over"
-            );
             let ends_ms = self.server.now_ms().saturating_add(timeout_ms);
             let awaited = Awaited {
                 database: self.client.database,
-                kind: kind.number(),
+                kind: self.group.awaited_kind().number(),
                 keys: keys.map(Arc::from).collect(),
             };
             self.client.wait = Some(Box::new(KeyWait {

@@ -97,6 +97,19 @@ impl KeySpec {
         Self::range(flags, -1, 1)
     }
 
+    /// All arguments but the last are keys.
+    pub const fn all_but_last(flags: &'static [KeyFlag]) -> Self {
+        Self::range(flags, -2, 1)
+    }
+
+    /// The argument behind the first `word` from argument `from` on is a key.
+    pub const fn behind(word: &'static str, from: usize, flags: &'static [KeyFlag]) -> Self {
+        Self {
+            begin: Begin::Keyword(word, from),
+            ..Self::first(flags)
+        }
+    }
+
     /// All arguments from `index` on are keys.
     pub const fn all_from(index: usize, flags: &'static [KeyFlag]) -> Self {
         Self {

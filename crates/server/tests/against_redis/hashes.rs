@@ -2,6 +2,8 @@
 
 use crate::common::{Client, Redis, debugged, start};
 use crate::generate::{Command, key, line, name, of_a_key, value, words};
+use crate::parts;
+use mneme_testkit::Random;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -135,28 +137,16 @@ fn commands_on_large_hashes_have_the_replies_of_redis() {
     let Some(redis) = Redis::start() else { return };
     let (_running, address) = start(debugged());
     let mut clients = [address, redis.address].map(Client::connect);
-    let mut state = 7u64;
-    let mut below = |bound: u64| {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (state >> 33) % bound
-    };
+    let mut random = Random::new(7);
+    let mut below = |bound: u64| random.below(bound);
     let mut both = |line: &str| {
         let [ours, theirs] = clients.each_mut().map(|client| client.line(line));
         if ours == theirs {
             return;
         }
-        let sorted = |reply: &dyn std::fmt::Debug| {
-            let text = format!("{reply:?}").replace("Array(", "");
-            let ends = [']', '[', ')', ',', ' '];
-            let parts = text.split("Bulk(");
-            let parts = parts.map(|part| part.trim_end_matches(ends).to_owned());
-            let mut parts: Vec<String> = parts.collect();
-            parts.sort();
-            parts
-        };
         let is_unordered = ["HGETALL", "HKEYS", "HVALS", "HSCAN", "HRANDFIELD", "EXEC"];
         let is_unordered = is_unordered.iter().any(|name| line.starts_with(name));
-        let is_same = is_unordered && sorted(&ours) == sorted(&theirs);
+        let is_same = is_unordered && parts(&ours) == parts(&theirs);
         assert!(is_same, "another reply to {line:.60}");
     };
     for round in 0..4000 {

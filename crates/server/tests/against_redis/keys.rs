@@ -1,6 +1,7 @@
 //! Commands for keys of any type.
 
 use crate::common::{Client, Redis, Reply, server, start};
+use crate::events_to_the_end;
 use crate::generate::{Command, key, line, name, of_a_key, of_keys, words};
 use proptest::prelude::*;
 
@@ -199,15 +200,7 @@ fn events_of_keys_that_expire_are_those_of_redis() {
             }
         }
         client.line("PUBLISH __key_end 1");
-        let mut events = Vec::new();
-        loop {
-            let event = listener.reply();
-            let is_last = event.items().get(2) == Some(&Reply::bulk("__key_end"));
-            events.push(event);
-            if is_last {
-                return events;
-            }
-        }
+        events_to_the_end(&mut listener)
     });
     assert_eq!(ours, theirs);
 }

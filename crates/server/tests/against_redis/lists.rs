@@ -1,7 +1,9 @@
 //! Lists, under the keys that strings and hashes have too, and clients that wait for them.
 
 use crate::common::{Client, Redis, Reply, debugged, encode, info, server, start};
+use crate::events_to_the_end;
 use crate::generate::{Command, key, line, name, of_a_key, value, words};
+use mneme_testkit::Random;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -322,11 +324,8 @@ fn commands_on_large_lists_have_the_replies_of_redis() {
     let Some(redis) = Redis::start() else { return };
     let (_running, address) = start(debugged());
     let mut clients = [address, redis.address].map(Client::connect);
-    let mut state = 7u64;
-    let mut below = |bound: u64| {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (state >> 33) % bound
-    };
+    let mut random = Random::new(7);
+    let mut below = |bound: u64| random.below(bound);
     let mut both = |line: &str| {
         let [ours, theirs] = clients.each_mut().map(|client| client.line(line));
         assert_eq!(ours, theirs, "{line}");
@@ -441,15 +440,7 @@ fn events_of_lists_are_those_of_redis() {
         ] {
             client.line(line);
         }
-        let mut events = Vec::new();
-        loop {
-            let event = listener.reply();
-            let is_last = event.items().get(2) == Some(&Reply::bulk("__key_end"));
-            events.push(event);
-            if is_last {
-                return events;
-            }
-        }
+        events_to_the_end(&mut listener)
     });
     assert_eq!(ours, theirs);
 }
@@ -573,15 +564,7 @@ fn misses_of_a_command_that_fails_are_those_of_redis() {
             let misses = stats.lines().find(|line| line.contains("keyspace_misses"));
             results.push((line, reply, misses.map(String::from)));
         }
-        let mut events = Vec::new();
-        loop {
-            let event = listener.reply();
-            let is_last = event.items().get(2) == Some(&Reply::bulk("__key_end"));
-            events.push(event);
-            if is_last {
-                return (results, events);
-            }
-        }
+        (results, events_to_the_end(&mut listener))
     });
     assert_eq!(ours, theirs);
 }

@@ -132,6 +132,30 @@ fn without_id(reply: Reply) -> Reply {
     }
 }
 
+/// The texts and numbers of a reply, sorted, whatever contains them.
+fn parts(reply: &Reply) -> Vec<String> {
+    let text = format!("{reply:?}").replace("Array(", "");
+    let ends = [']', '[', ')', ',', ' '];
+    let parts = text.split("Bulk(");
+    let parts = parts.map(|part| part.trim_end_matches(ends).to_owned());
+    let mut parts: Vec<String> = parts.collect();
+    parts.sort();
+    parts
+}
+
+/// The messages that a listener gets, up to that of `PUBLISH __key_end`.
+fn events_to_the_end(listener: &mut Client) -> Vec<Reply> {
+    let mut events = Vec::new();
+    loop {
+        let event = listener.reply();
+        let is_last = event.items().get(2) == Some(&Reply::bulk("__key_end"));
+        events.push(event);
+        if is_last {
+            return events;
+        }
+    }
+}
+
 /// The minimum lifetime in milliseconds: some time passes between the commands to the two servers.
 const LEAST_TIME: i64 = 5_000;
 

@@ -2,6 +2,7 @@
 
 use crate::common::{Client, Redis, Reply, debugged, start};
 use crate::generate::{Command, key as any_key, line, name, value, words};
+use mneme_testkit::Random;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -158,11 +159,8 @@ fn commands_on_large_sets_have_the_replies_of_redis() {
     clients.iter_mut().for_each(|client| {
         client.line("HELLO 3");
     });
-    let mut state = 11u64;
-    let mut below = |bound: u64| {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (state >> 33) % bound
-    };
+    let mut random = Random::new(11);
+    let mut below = |bound: u64| random.below(bound);
     let mut both = |line: &str| {
         let [ours, theirs] = clients.each_mut().map(|client| sorted(client.line(line)));
         assert_eq!(ours, theirs, "{line:.60}");

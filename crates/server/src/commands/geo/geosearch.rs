@@ -7,6 +7,9 @@ use crate::command::*;
 use crate::resp::{Arguments, parse_f64, parse_i64};
 use mneme_collections::{SortedSetEdit, SortedSetView};
 
+/// The key under which what was found is stored.
+const STORED: &[KeyFlag] = &[KeyFlag::Overwrite, KeyFlag::Update];
+
 pub(super) static GEOSEARCH: Command = Command {
     name: "geosearch",
     summary: "Returns the members in a circle or a box around a place or a member",
@@ -37,7 +40,7 @@ pub(super) static GEOSEARCHSTORE: Command = Command {
     arity: -8,
     flags: &[Flag::Write, Flag::DenyOom],
     keys: &[
-        KeySpec::first(&[KeyFlag::Overwrite, KeyFlag::Update]),
+        KeySpec::first(STORED),
         KeySpec::second(&[KeyFlag::ReadOnly, KeyFlag::Access]),
     ],
     arguments: &[
@@ -62,14 +65,8 @@ pub(super) static GEORADIUS: Command = Command {
     flags: &[Flag::Write, Flag::DenyOom, Flag::MovableKeys],
     keys: &[
         KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access]),
-        KeySpec {
-            begin: Begin::Keyword("STORE", 6),
-            ..KeySpec::first(&[KeyFlag::Overwrite, KeyFlag::Update])
-        },
-        KeySpec {
-            begin: Begin::Keyword("STOREDIST", 6),
-            ..KeySpec::first(&[KeyFlag::Overwrite, KeyFlag::Update])
-        },
+        KeySpec::behind("STORE", 6, STORED),
+        KeySpec::behind("STOREDIST", 6, STORED),
     ],
     arguments: &[
         Argument::key("key"),
@@ -122,14 +119,8 @@ pub(super) static GEORADIUSBYMEMBER: Command = Command {
     flags: &[Flag::Write, Flag::DenyOom, Flag::MovableKeys],
     keys: &[
         KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access]),
-        KeySpec {
-            begin: Begin::Keyword("STORE", 5),
-            ..KeySpec::first(&[KeyFlag::Overwrite, KeyFlag::Update])
-        },
-        KeySpec {
-            begin: Begin::Keyword("STOREDIST", 5),
-            ..KeySpec::first(&[KeyFlag::Overwrite, KeyFlag::Update])
-        },
+        KeySpec::behind("STORE", 5, STORED),
+        KeySpec::behind("STOREDIST", 5, STORED),
     ],
     arguments: &[
         Argument::key("key"),

@@ -3,7 +3,7 @@
 
 use super::lmpop::{self, COUNT, KEYS, NUMBER, POPPED, Popped, WHERE};
 use crate::command::*;
-use mneme_collections::{End, LIST};
+use mneme_collections::End;
 
 pub(super) static BLPOP: Command = Command {
     name: "blpop",
@@ -24,14 +24,7 @@ const POP: Command = Command {
     complexity: "O(N) where N is the number of keys",
     arity: -3,
     flags: &[Flag::Write, Flag::NoScript, Flag::Blocking],
-    keys: &[KeySpec {
-        find: Find::Range {
-            last: -2,
-            step: 1,
-            limit: 0,
-        },
-        ..KeySpec::first(POPPED)
-    }],
+    keys: &[KeySpec::all_but_last(POPPED)],
     arguments: &[KEYS, TIMEOUT],
     ..Command::LIST
 };
@@ -70,9 +63,5 @@ fn pop(call: &mut Call<'_>, popped: &Popped<'_>, timeout_ms: u64) -> Outcome {
     if lmpop::pop(call, popped)? {
         return Ok(());
     }
-    if call.is_within_exec() {
-        call.reply.null_array();
-        return Ok(());
-    }
-    call.wait_for(LIST, popped.keys.iter().copied(), timeout_ms)
+    call.wait_for(popped.keys.iter().copied(), timeout_ms)
 }

@@ -101,7 +101,7 @@ fn wait(call: &mut Call<'_>, ends: (End, End), timeout: usize) -> Outcome {
         call.reply.null();
         return Ok(());
     }
-    call.wait_for(LIST, std::iter::once(source), timeout_ms)
+    call.wait_for(std::iter::once(source), timeout_ms)
 }
 
 /// Whether the source is a list.

@@ -1,10 +1,9 @@
 //! `BZPOPMIN`, `BZPOPMAX key [key ...] timeout`, `BZMPOP timeout numkeys key [key ...] MIN|MAX
 //! [COUNT count]`: as `ZPOPMIN`, `ZPOPMAX` and `ZMPOP`, but they wait until a sorted set is there.
 
-use super::zpop::{COUNT, KEYS, NUMBER, POPPED, Several, WHERE, pop, popped_of};
+use super::zpop::{COUNT, KEYS, NUMBER, POPPED, Several, WHERE, popped_of};
 use crate::command::*;
-use crate::keyspace::Keyspace;
-use mneme_collections::{SORTED_SET, ScoredMembers};
+use mneme_collections::ScoredMembers;
 
 pub(super) static BZPOPMIN: Command = Command {
     name: "bzpopmin",
@@ -25,14 +24,7 @@ const POP: Command = Command {
     complexity: "O(log N) where N is the number of members; a small set is looked through",
     arity: -3,
     flags: &[Flag::Write, Flag::NoScript, Flag::Blocking, Flag::Fast],
-    keys: &[KeySpec {
-        find: Find::Range {
-            last: -2,
-            step: 1,
-            limit: 0,
-        },
-        ..KeySpec::first(POPPED)
-    }],
+    keys: &[KeySpec::all_but_last(POPPED)],
     arguments: &[KEYS, TIMEOUT],
     ..Command::SORTED_SET
 };
@@ -60,7 +52,7 @@ fn pop_one(call: &mut Call<'_>, is_max: bool) -> Outcome {
         is_max,
         count: 1,
     };
-    let Some((key, members)) = pop_first(call, &several)? else {
+    let Some((key, members)) = pop_now(call, &several)? else {
         return wait(call, &several, timeout_ms);
     };
     if let Some((member, score)) = members.iter().next() {
@@ -75,40 +67,23 @@ fn pop_one(call: &mut Call<'_>, is_max: bool) -> Outcome {
 fn pop_of_several(call: &mut Call<'_>) -> Outcome {
     let several = Several::of(call, 2)?;
     let timeout_ms = call.timeout_ms(1)?;
-    match pop_first(call, &several)? {
+    match pop_now(call, &several)? {
         Some((key, members)) => popped_of(&mut call.reply, key, &members),
         None => return wait(call, &several, timeout_ms),
     }
     Ok(())
 }
 
-/// Pops from the first sorted set that is there: its key, and what was popped.
-fn pop_first<'a>(
+/// Pops from the first sorted set that is there and that no other client has waited for longer.
+fn pop_now<'a>(
     call: &mut Call<'_>,
     several: &Several<'a>,
 ) -> Result<Option<(&'a [u8], ScoredMembers)>, Failure> {
-    let (database, has_waited) = (call.keyspace.number(), call.has_waited());
-    let keys = several.keys.iter().filter(|key| !call.is_preceded(key));
-    let keys: Vec<_> = keys.map(|key| (database, *key)).collect();
-    call.keyspace
-        .atomically_on(&keys, |keyspace: &mut Keyspace<'_>| {
-            for (_, key) in &keys {
-                match pop(keyspace, key, several.count, several.is_max) {
-                    Ok(None) => {}
-                    // A client that waits for a sorted set does not mind what else becomes of
-                    // the key.
-                    Err(Failure::WrongType) if has_waited => {}
-                    members => return Ok(members?.map(|members| (*key, members))),
-                }
-            }
-            Ok(None)
-        })
+    let keys = several.keys.iter().copied();
+    let keys: Vec<_> = keys.filter(|key| !call.is_preceded(key)).collect();
+    several.pop(call, &keys)
 }
 
 fn wait(call: &mut Call<'_>, several: &Several<'_>, timeout_ms: u64) -> Outcome {
-    if call.is_within_exec() {
-        call.reply.null_array();
-        return Ok(());
-    }
-    call.wait_for(SORTED_SET, several.keys.iter().copied(), timeout_ms)
+    call.wait_for(several.keys.iter().copied(), timeout_ms)
 }

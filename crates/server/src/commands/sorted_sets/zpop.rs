@@ -109,22 +109,8 @@ fn pop_one(call: &mut Call<'_>, is_max: bool) -> Outcome {
 }
 
 fn pop_of_several(call: &mut Call<'_>) -> Outcome {
-    let Several {
-        keys,
-        is_max,
-        count,
-    } = Several::of(call, 1)?;
-    let database = call.keyspace.number();
-    let named: Vec<(usize, &[u8])> = keys.iter().map(|key| (database, *key)).collect();
-    let popped = call.keyspace.atomically_on(&named, |keyspace| {
-        for key in &keys {
-            if let Some(members) = pop(keyspace, key, count, is_max)? {
-                return Ok(Some((*key, members)));
-            }
-        }
-        Ok(None)
-    })?;
-    match popped {
+    let several = Several::of(call, 1)?;
+    match several.pop(call, &several.keys)? {
         Some((key, members)) => popped_of(&mut call.reply, key, &members),
         None => call.reply.null_array(),
     }
@@ -176,6 +162,28 @@ impl<'a> Several<'a> {
             keys: (at + 1..end).map(|at| call.args.at(at)).collect(),
             is_max,
             count,
+        })
+    }
+
+    /// Pops from the first of `keys` that is there: the key, and what was popped.
+    pub fn pop(
+        &self,
+        call: &mut Call<'_>,
+        keys: &[&'a [u8]],
+    ) -> Result<Option<(&'a [u8], ScoredMembers)>, Failure> {
+        let (database, has_waited) = (call.keyspace.number(), call.has_waited());
+        let named: Vec<_> = keys.iter().map(|key| (database, *key)).collect();
+        call.keyspace.atomically_on(&named, |keyspace| {
+            for key in keys {
+                match pop(keyspace, key, self.count, self.is_max) {
+                    Ok(None) => {}
+                    // A client that waits for a sorted set does not mind what else becomes of
+                    // the key.
+                    Err(Failure::WrongType) if has_waited => {}
+                    members => return Ok(members?.map(|members| (*key, members))),
+                }
+            }
+            Ok(None)
         })
     }
 }
