@@ -13,7 +13,6 @@ use crate::served::Served;
 use crate::server::servers::{REDIS, Server, stores};
 use crate::systems::pipeline::{Pipeline, connected};
 use mneme_collections::{Hash, SortedSet};
-use mneme_log::MIN_CAPACITY;
 use mneme_shared::SharedStore;
 use std::time::Instant;
 
@@ -36,55 +35,47 @@ pub fn case(shape: &Shape, command: Command) -> String {
     format!("{}, one at a time", shape.case(command))
 }
 
-/// Nanoseconds a request of the program that has attached the store.
-fn attached(
-    store: &SharedStore,
-    command: Command,
-    shape: &Shape,
+/// Nanoseconds a request.
+fn each(
     operations: u64,
     seed: u64,
+    mut request: impl FnMut(&mut Random) -> Result<(), BenchError>,
 ) -> Result<f64, BenchError> {
     let mut random = Random::new(seed);
     let begin = Instant::now();
     for _ in 0..operations {
-        let key = shape.key(random.below(u64::from(shape.keys)) as u32);
-        let id = random.below(u64::from(shape.elements)) as u32;
-        let element = shape.of.element(id);
-        let right = match command {
-            Command::Hget => {
-                let hash = Hash::of(store, &key).map_err(failed)?;
-                hash.get(&element).map_err(failed)?.is_some()
-            }
-            _ => {
-                let set = SortedSet::of(store, &key).map_err(failed)?;
-                let score = random.below(u64::from(shape.elements)) as f64;
-                !set.set(&element, score).map_err(failed)?
-            }
-        };
-        if !right {
-            let what = "an element is missing";
-            return Err(BenchError::wrong(ATTACHED, case(shape, command), what));
-        }
+        request(&mut random)?;
     }
     Ok(begin.elapsed().as_nanos() as f64 / operations as f64)
 }
 
-/// Nanoseconds a request of a client.
-fn requested(
-    commands: &mut Pipeline,
+/// A request of the program that has attached the store.
+fn request(
+    store: &SharedStore,
     command: Command,
     shape: &Shape,
-    operations: u64,
-    seed: u64,
-) -> Result<f64, BenchError> {
-    let mut random = Random::new(seed);
-    let begin = Instant::now();
-    for _ in 0..operations {
-        let key = shape.key(random.below(u64::from(shape.keys)) as u32);
-        command.queue(&key, shape.elements, &mut random, commands);
-        commands.drain()?;
+    random: &mut Random,
+) -> Result<(), BenchError> {
+    let (key, id) = shape.draw(random);
+    let element = shape.of.element(id);
+    let is_right = match command {
+        Command::Hget => {
+            let hash = Hash::of(store, &key).map_err(failed)?;
+            hash.get(&element).map_err(failed)?.is_some()
+        }
+        _ => {
+            let set = SortedSet::of(store, &key).map_err(failed)?;
+            let score = random.below(u64::from(shape.elements)) as f64;
+            !set.set(&element, score).map_err(failed)?
+        }
+    };
+    match is_right {
+        true => Ok(()),
+        false => {
+            let what = "an element is missing";
+            Err(BenchError::wrong(ATTACHED, case(shape, command), what))
+        }
     }
-    Ok(begin.elapsed().as_nanos() as f64 / operations as f64)
 }
 
 /// Measures both commands.
@@ -98,7 +89,7 @@ pub fn run(
     rounds: usize,
     ledger: &mut Ledger,
 ) -> Result<(), BenchError> {
-    let memory = (300 * shape.all_elements()).max(8 * MIN_CAPACITY);
+    let memory = shape.memory();
     let scratch = Scratch::new("collections", 1 << 20)?;
     let socket = scratch.root().join("socket");
     let bytes = memory.to_string();
@@ -109,14 +100,14 @@ pub fn run(
         &[&"--memory", &bytes],
     )?;
     let mut filling = Pipeline::new(connected(&socket)?);
-    shape.build(&mut filling, |queued| queued.drain().map(drop))?;
+    shape.build(&mut filling)?;
     let store = SharedStore::attach_writable(scratch.registry(), SEGMENT).map_err(space)?;
     let redis = match stores().contains(&REDIS) {
         false => None,
         true => {
             let server = Server::start(REDIS, 1, memory)?;
             let mut commands = Pipeline::new(connected(&server.socket())?);
-            shape.build(&mut commands, |queued| queued.drain().map(drop))?;
+            shape.build(&mut commands)?;
             Some((commands, server))
         }
     };
@@ -129,7 +120,11 @@ pub fn run(
         ATTACHED,
         case(shape, command),
         Metric::Latency,
-        |round| attached(&store, command, shape, scale.operations, of_round(round)),
+        |round| {
+            each(scale.operations, of_round(round), |random| {
+                request(&store, command, shape, random)
+            })
+        },
     )];
     if let Some(commands) = &mut commands {
         let operations = (scale.operations / 10).max(1);
@@ -137,7 +132,12 @@ pub fn run(
             REDIS,
             case(shape, command),
             Metric::Latency,
-            move |round| requested(commands, command, shape, operations, of_round(round)),
+            move |round| {
+                each(operations, of_round(round), |random| {
+                    command.queue(shape, random, commands);
+                    commands.drain().map(drop)
+                })
+            },
         ));
     }
     rounds::run(jobs, rounds, ledger)?;

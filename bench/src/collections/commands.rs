@@ -1,7 +1,9 @@
 //! The commands that are measured, and the values that they meet.
 
+use crate::error::BenchError;
 use crate::generate::random::Random;
 use crate::systems::pipeline::Pipeline;
+use mneme_log::MIN_CAPACITY;
 
 /// Elements that one command adds while a value is built.
 const AT_ONCE: u32 = 128;
@@ -143,14 +145,14 @@ impl Command {
         }
     }
 
-    /// Queues it, for an element drawn from so many.
-    pub fn queue(self, key: &[u8], elements: u32, random: &mut Random, to: &mut Pipeline) {
-        let id = random.below(u64::from(elements)) as u32;
+    /// Queues it, for an element that is drawn.
+    pub fn queue(self, shape: &Shape, random: &mut Random, to: &mut Pipeline) {
+        let ((key, id), elements) = (shape.draw(random), shape.elements);
         let number = |number: u32| number.to_string().into_bytes();
         let start = id.min(elements.saturating_sub(RANGE));
         let range = || [number(start), number(start + RANGE - 1)];
         let mut ask = |name: &str, words: &[Vec<u8>]| {
-            let head = [name.as_bytes().to_vec(), key.to_vec()];
+            let head = [name.as_bytes().to_vec(), key.clone()];
             queue(&[&head, words].concat(), to);
         };
         match self {
@@ -215,23 +217,19 @@ impl Shape {
         format!("key:{id:012}").into_bytes()
     }
 
-    /// Builds all values; `send` is called whenever enough is queued.
+    /// Builds all values.
     ///
     /// # Errors
-    /// Those of `send`.
-    pub fn build<E>(
-        &self,
-        to: &mut Pipeline,
-        mut send: impl FnMut(&mut Pipeline) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut fill = |key: &[u8], ids: std::ops::Range<u32>, to: &mut Pipeline| {
+    /// The server refuses.
+    pub fn build(&self, to: &mut Pipeline) -> Result<(), BenchError> {
+        let fill = |key: &[u8], ids: std::ops::Range<u32>, to: &mut Pipeline| {
             for first in ids.clone().step_by(AT_ONCE as usize) {
                 self.of.add(first..ids.end.min(first + AT_ONCE), key, to);
                 if to.queued_bytes() > 64 << 10 {
-                    send(to)?;
+                    to.drain()?;
                 }
             }
-            Ok(())
+            Ok::<_, BenchError>(())
         };
         for id in 0..self.keys {
             fill(&self.key(id), 0..self.elements, to)?;
@@ -240,7 +238,19 @@ impl Shape {
             let half = self.elements / 2;
             fill(&other_set(), half..half + self.elements, to)?;
         }
-        send(to)
+        to.drain().map(drop)
+    }
+
+    /// A key and an element of it, drawn evenly.
+    pub fn draw(&self, random: &mut Random) -> (Vec<u8>, u32) {
+        let key = self.key(random.below(u64::from(self.keys)) as u32);
+        (key, random.below(u64::from(self.elements)) as u32)
+    }
+
+    /// Bytes that ours may take: what other forms than the packed one take at most, and as much
+    /// again to work in.
+    pub fn memory(&self) -> u64 {
+        (300 * self.all_elements()).max(8 * MIN_CAPACITY)
     }
 
     /// Elements of all values that are built.

@@ -10,7 +10,6 @@ use crate::rounds::{self, Job};
 use crate::server::on_load_cpu;
 use crate::server::servers::{Server, stores};
 use crate::systems::pipeline::{Pipeline, connected};
-use mneme_log::MIN_CAPACITY;
 use std::cell::RefCell;
 use std::time::Instant;
 
@@ -32,13 +31,11 @@ impl Subject {
         scale: &Scale,
         ledger: &mut Ledger,
     ) -> Result<Self, BenchError> {
-        // What other forms than the packed one take at most, and as much again to work in.
-        let memory = (300 * shape.all_elements()).max(8 * MIN_CAPACITY);
-        let server = Server::start(system, 1, memory)?;
+        let server = Server::start(system, 1, shape.memory())?;
         let mut commands = Pipeline::new(connected(&server.socket())?);
         server.keep_on(1)?;
         let before = server.resident();
-        on_load_cpu(|| shape.build(&mut commands, |queued| queued.drain().map(drop)))?;
+        on_load_cpu(|| shape.build(&mut commands))?;
         // What was written while the values grew is given back meanwhile.
         std::thread::sleep(scale.rest);
         let bytes = server.resident().saturating_sub(before);
@@ -69,8 +66,7 @@ impl Subject {
             while left > 0 {
                 let queued = DEPTH.min(left);
                 for _ in 0..queued {
-                    let key = shape.key(random.below(u64::from(shape.keys)) as u32);
-                    command.queue(&key, shape.elements, &mut random, commands);
+                    command.queue(shape, &mut random, commands);
                 }
                 found += commands.drain()? as u64;
                 left -= queued;
