@@ -5,7 +5,7 @@
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::errors::{Failure, Reason, failure};
 
@@ -40,4 +40,20 @@ pub(crate) fn object<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, 
     let made = unsafe { Bound::from_owned_ptr_or_err(py, made) };
     let made = made.map_err(|_| no_memory(bytes.len()))?;
     Ok(made.cast_into()?)
+}
+
+/// A list of copies.
+pub(crate) fn listed(py: Python<'_>, items: Vec<Vec<u8>>) -> PyResult<Bound<'_, PyList>> {
+    let items = items.into_iter().map(|item| object(py, &item));
+    PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)
+}
+
+/// The result of a step of a scan: the cursor to continue at, and what was found.
+pub(crate) fn scanned<'py>(
+    py: Python<'py>,
+    next: u64,
+    found: Bound<'py, PyList>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let next = next.into_pyobject(py).map_err(PyErr::from)?;
+    PyTuple::new(py, [next.into_any(), found.into_any()])
 }

@@ -3,7 +3,9 @@
 use std::fmt::Display;
 
 use mneme_sys::{Classified, ErrorKind, with_causes};
-use pyo3::exceptions::{PyException, PyLookupError, PyMemoryError, PyTimeoutError, PyValueError};
+use pyo3::exceptions::{
+    PyException, PyKeyError, PyLookupError, PyMemoryError, PyTimeoutError, PyValueError,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -161,6 +163,11 @@ pub(crate) fn failure(reason: Reason, text: impl Display) -> Failure {
 
 pub(crate) fn invalid(text: impl Display) -> Failure {
     failure(Reason::Invalid, text)
+}
+
+/// The `KeyError` that `dict` raises for a missing key.
+pub(crate) fn missing(key: &Bound<'_, PyAny>) -> PyErr {
+    PyKeyError::new_err(key.clone().unbind())
 }
 
 fn reason(kind: ErrorKind) -> Reason {

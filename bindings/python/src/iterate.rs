@@ -1,15 +1,15 @@
 //! Iteration over a database, with copies of a few records at a time.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use mneme_log::Cursor;
+use mneme_log::{Cursor, Database};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::copies::{copied, object};
 use crate::errors::Failure;
-use crate::store::{Handle, Opened};
+use crate::handle::Handle;
 
 /// The number of records copied at a time.
 const STEP: usize = 256;
@@ -19,13 +19,11 @@ pub(crate) type Found = (Vec<u8>, Option<Vec<u8>>);
 
 /// The records found by one step of a scan, and the cursor to continue at.
 pub(crate) fn step(
-    opened: &Opened,
-    number: usize,
+    database: Database<'_>,
     from: Cursor,
     count: usize,
     values: bool,
 ) -> Result<(Cursor, Vec<Found>), Failure> {
-    let database = opened.store.database(number)?;
     let mut found = Vec::new();
     let mut refused = Ok(());
     let next = if values {
@@ -55,8 +53,7 @@ pub(crate) fn shown(py: Python<'_>, (key, value): Found) -> PyResult<Bound<'_, P
 /// A record that exists during the whole iteration is visited at least once.
 #[pyclass(module = "mneme", frozen)]
 pub(crate) struct Records {
-    handle: Arc<Handle>,
-    number: usize,
+    handle: Handle,
     values: bool,
     at: Mutex<At>,
 }
@@ -67,28 +64,30 @@ struct At {
 }
 
 impl Records {
-    pub(crate) fn new(handle: Arc<Handle>, number: usize, values: bool) -> Self {
+    /// From the beginning; fails if the store was closed.
+    pub(crate) fn new(handle: &Handle, values: bool) -> PyResult<Self> {
+        handle.opened()?;
         let at = At {
             next: Some(Cursor::START),
             found: VecDeque::new(),
         };
-        Self {
-            handle,
-            number,
+        Ok(Self {
+            handle: handle.clone(),
             values,
             at: Mutex::new(at),
-        }
+        })
     }
 
     fn next(&self) -> Result<Option<Found>, Failure> {
-        let opened = self.handle.opened()?;
+        self.handle.opened()?;
         let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(found) = at.found.pop_front() {
                 return Ok(Some(found));
             }
             let Some(from) = at.next else { return Ok(None) };
-            let (next, found) = step(&opened, self.number, from, STEP, self.values)?;
+            let read = |database: Database<'_>| step(database, from, STEP, self.values);
+            let (next, found) = self.handle.with(read)?;
             at.next = (next != Cursor::END).then_some(next);
             at.found = found.into();
         }

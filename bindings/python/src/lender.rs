@@ -17,8 +17,8 @@ use std::thread;
 
 use crate::buffer::Memory;
 use crate::errors::Failure;
+use crate::handle::Opened;
 use crate::process::Origin;
-use crate::store::Opened;
 
 /// The minimum length in bytes of a lent value. Shorter ones are copied, which is faster than
 /// waking a thread.

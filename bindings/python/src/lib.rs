@@ -17,20 +17,27 @@
 mod arguments;
 mod batches;
 mod buffer;
+mod collections;
 mod copies;
 mod current;
 mod directory;
 mod errors;
 mod forks;
+mod handle;
 mod hash;
 mod iterate;
 mod lender;
+mod list;
 mod mapped;
 mod open;
 mod opened;
+mod options;
 mod process;
 mod section;
 mod segment;
+mod set;
+mod slices;
+mod sorted_set;
 mod store;
 mod transaction;
 mod update;
@@ -43,9 +50,11 @@ mod _mneme {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::hash::{Fields, Hash};
+    use crate::hash::Hash;
     #[pymodule_export]
     use crate::iterate::Records;
+    #[pymodule_export]
+    use crate::list::List;
     #[pymodule_export]
     use crate::open::{attach, create, default_registry, open_or_create};
     #[pymodule_export]
@@ -54,6 +63,10 @@ mod _mneme {
     use crate::section::Section;
     #[pymodule_export]
     use crate::segment::Segment;
+    #[pymodule_export]
+    use crate::set::Set;
+    #[pymodule_export]
+    use crate::sorted_set::SortedSet;
     #[pymodule_export]
     use crate::store::Store;
     #[pymodule_export]

@@ -1,98 +1,26 @@
 //! `Store`: one database of an open store.
 
-use std::ops::Deref;
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use mneme_log::{Cursor, Database, Expiry, LogStore, Part};
-use mneme_shared::SharedStore;
+use mneme_log::{Cursor, Database, Expiry};
 use mneme_space::Access;
-use pyo3::exceptions::{PyKeyError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PyTuple};
 
 use crate::arguments::{self, evict_name, expiry, seconds_left};
 use crate::batches;
 use crate::buffer::view_of;
-use crate::copies::object;
-use crate::errors::{Failure, Reason, failure};
+use crate::collections::CollectionKey;
+use crate::copies::{object, scanned};
+use crate::errors::{Failure, missing};
+use crate::handle::{Handle, Kind};
 use crate::hash::Hash;
 use crate::iterate::{Records, shown, step};
-use crate::lender::{Lender, Lent, SHORTEST_LENT};
-use crate::open::Wanted;
-use crate::process::{Close, UntilClosed, note_open};
+use crate::list::List;
+use crate::options::Wanted;
+use crate::set::Set;
+use crate::sorted_set::SortedSet;
 use crate::transaction::{self, Transaction};
 use crate::update;
-
-/// A store in this process, or one in a segment.
-pub(crate) enum Kind {
-    Private(Box<LogStore>),
-    Shared(Box<SharedStore>),
-}
-
-impl Deref for Kind {
-    type Target = LogStore;
-
-    #[inline]
-    fn deref(&self) -> &LogStore {
-        match self {
-            Self::Private(store) => store,
-            Self::Shared(store) => store,
-        }
-    }
-}
-
-/// An open store.
-pub(crate) struct Opened {
-    pub(crate) store: Kind,
-    pub(crate) lender: Lender,
-}
-
-impl Opened {
-    pub(crate) fn database(&self, number: usize) -> Result<Database<'_>, Failure> {
-        Ok(self.store.database(number)?)
-    }
-
-    /// The value in place. `None` if it does not exist, is short, or too many values are lent.
-    fn lend_if_long(
-        self: &Arc<Self>,
-        number: usize,
-        key: Vec<u8>,
-    ) -> Result<Option<Lent>, Failure> {
-        let short = |part: Option<Part<'_>>| part.is_none_or(|part| part.len < SHORTEST_LENT);
-        if self.database(number)?.read_part(&key, |_| 0..0, short)? {
-            return Ok(None);
-        }
-        Lender::lend(self, number, key)
-    }
-}
-
-/// The information with which another process finds the store.
-#[derive(Clone)]
-pub(crate) struct Home {
-    pub(crate) registry: PathBuf,
-    pub(crate) name: String,
-    pub(crate) writable: bool,
-}
-
-/// An open store until it is closed; shared by the handles to its databases.
-pub(crate) struct Handle {
-    opened: UntilClosed<Opened>,
-    home: Option<Home>,
-}
-
-impl Handle {
-    #[inline]
-    pub(crate) fn opened(&self) -> Result<Arc<Opened>, Failure> {
-        self.opened.get()
-    }
-}
-
-impl Close for Handle {
-    fn close_at_exit(&self) {
-        self.opened.close_at_exit();
-    }
-}
 
 /// The length in bytes from which values are copied with the GIL released.
 const LONG: usize = 32 << 10;
@@ -102,34 +30,9 @@ const LONG: usize = 32 << 10;
 /// `Store(capacity)` is a store in this process alone. `attach`, `create` and `open_or_create`
 /// return those that processes share.
 #[pyclass(module = "mneme", frozen, weakref, name = "Store")]
-pub(crate) struct Store {
-    handle: Arc<Handle>,
-    number: usize,
-}
+pub(crate) struct Store(pub(crate) Handle);
 
 impl Store {
-    pub(crate) fn new(store: Kind, home: Option<Home>) -> Self {
-        let opened = Opened {
-            store,
-            lender: Lender::default(),
-        };
-        let handle = Arc::new(Handle {
-            opened: UntilClosed::new(opened, "the store was closed: attach or make it again"),
-            home,
-        });
-        note_open(&handle);
-        Self { handle, number: 0 }
-    }
-
-    #[inline]
-    pub(crate) fn with<R>(
-        &self,
-        f: impl FnOnce(Database<'_>) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
-        let opened = self.handle.opened()?;
-        f(opened.store.database(self.number)?)
-    }
-
     fn put_bytes(
         &self,
         py: Python<'_>,
@@ -138,7 +41,10 @@ impl Store {
         expiry: Expiry,
     ) -> Result<(), Failure> {
         let key = key.as_bytes();
-        let put = || self.with(|database| Ok(database.put_until(key, value, expiry)?));
+        let put = || {
+            self.0
+                .with(|database| Ok(database.put_until(key, value, expiry)?))
+        };
         if value.len() < LONG {
             put()
         } else {
@@ -148,13 +54,8 @@ impl Store {
 
     fn remove(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let key = arguments::key(key)?;
-        Ok(self.with(|database| Ok(database.remove(key.as_bytes())?))?)
+        Ok((self.0).with(|database| Ok(database.remove(key.as_bytes())?))?)
     }
-}
-
-/// The `KeyError` that `dict` raises for a missing key.
-pub(crate) fn missing(key: &Bound<'_, PyAny>) -> PyErr {
-    PyKeyError::new_err(key.clone().unbind())
 }
 
 #[pymethods]
@@ -168,13 +69,11 @@ impl Store {
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let key = arguments::key(key)?;
-        let opened = self.handle.opened()?;
-        let value = opened.database(self.number)?.get(key.as_bytes());
-        let value = value.map_err(Failure::from)?;
-        Ok(match value {
-            Some(value) => Some(object(py, &value)?.into_any()),
-            None => default,
-        })
+        let found = self.0.with(|database| {
+            let value = database.get(key.as_bytes())?;
+            Ok(value.map(|value| object(py, &value)))
+        })?;
+        Ok(found.transpose()?.map(Bound::into_any).or(default))
     }
 
     fn __getitem__<'py>(
@@ -218,12 +117,12 @@ impl Store {
 
     fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let key = arguments::key(key)?;
-        Ok(self.with(|database| Ok(database.contains(key.as_bytes())?))?)
+        Ok((self.0).with(|database| Ok(database.contains(key.as_bytes())?))?)
     }
 
     fn __len__(&self) -> PyResult<usize> {
         // No machine has more memory than `usize` can count.
-        Ok(self.with(|database| Ok(database.try_len()? as usize))?)
+        Ok(self.0.with(|database| Ok(database.try_len()? as usize))?)
     }
 
     fn __bool__(&self) -> bool {
@@ -236,7 +135,7 @@ impl Store {
         py: Python<'py>,
         keys: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
-        batches::get(py, &*self.handle.opened()?, self.number, keys)
+        batches::get(py, &self.0, keys)
     }
 
     /// Store several records, from a dictionary or pairs of key and value; returns how many. A
@@ -248,18 +147,12 @@ impl Store {
         pairs: &Bound<'_, PyAny>,
         expires: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<usize> {
-        batches::put(
-            py,
-            &*self.handle.opened()?,
-            self.number,
-            pairs,
-            expiry(expires)?,
-        )
+        batches::put(py, &self.0, pairs, expiry(expires)?)
     }
 
     /// Remove keys; returns how many existed.
     fn delete_many(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<usize> {
-        batches::delete(py, &*self.handle.opened()?, self.number, keys)
+        batches::delete(py, &self.0, keys)
     }
 
     /// Change a record atomically: `function` is called with its value, or None, and returns the
@@ -274,34 +167,34 @@ impl Store {
         key: &Bound<'py, PyAny>,
         function: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        update::update(self, py, key, function)
+        update::update(&self.0, py, key, function)
     }
 
     /// Read and change several keys atomically: `with store.transaction() as t:`. Nothing is locked
     /// in the block. If something that it read was changed meanwhile, the end of the block raises
     /// `Conflict`, and nothing is changed.
     fn transaction(&self) -> PyResult<Transaction> {
-        self.handle.opened()?;
-        Ok(Transaction::new(&self.handle, self.number))
+        self.0.opened()?;
+        Ok(Transaction::new(&self.0))
     }
 
     /// Call a function with a transaction, again after each conflict; returns its result. Other
     /// effects of the function may happen several times. If it raises an exception, nothing is
     /// changed.
     fn transact<'py>(&self, function: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        transaction::transact(&self.handle, self.number, function)
+        transaction::transact(&self.0, function)
     }
 
     /// Change when a record expires (None: never); returns whether the record exists.
     fn expire(&self, key: &Bound<'_, PyAny>, expires: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
         let (key, expiry) = (arguments::key(key)?, expiry(expires)?);
-        Ok(self.with(|database| Ok(database.set_expiry(key.as_bytes(), expiry)?))?)
+        Ok((self.0).with(|database| Ok(database.set_expiry(key.as_bytes(), expiry)?))?)
     }
 
     /// Seconds until the record expires; None if it never does. KeyError if the key does not exist.
     fn ttl(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
         let bytes = arguments::key(key)?;
-        let expiry = self.with(|database| Ok(database.expiry(bytes.as_bytes())?))?;
+        let expiry = (self.0).with(|database| Ok(database.expiry(bytes.as_bytes())?))?;
         Ok(seconds_left(expiry.ok_or_else(|| missing(key))?))
     }
 
@@ -314,9 +207,9 @@ impl Store {
         cursor: u64,
         count: usize,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let opened = self.handle.opened()?;
         let from = Cursor::from_u64(cursor);
-        let (next, found) = py.detach(|| step(&opened, self.number, from, count, true))?;
+        let read = |database: Database<'_>| step(database, from, count, true);
+        let (next, found) = py.detach(|| self.0.with(read))?;
         let found = found.into_iter().map(|found| shown(py, found));
         let found = PyList::new(py, found.collect::<PyResult<Vec<_>>>()?)?;
         let next = if next == Cursor::END {
@@ -324,8 +217,7 @@ impl Store {
         } else {
             next.to_u64()
         };
-        let next = next.into_pyobject(py).map_err(PyErr::from)?;
-        PyTuple::new(py, [next.into_any(), found.into_any()])
+        scanned(py, next, found)
     }
 
     fn __iter__(&self) -> PyResult<Records> {
@@ -334,19 +226,17 @@ impl Store {
 
     /// An iterator over the keys.
     fn keys(&self) -> PyResult<Records> {
-        self.handle.opened()?;
-        Ok(Records::new(Arc::clone(&self.handle), self.number, false))
+        Records::new(&self.0, false)
     }
 
     /// An iterator over pairs of key and value.
     fn items(&self) -> PyResult<Records> {
-        self.handle.opened()?;
-        Ok(Records::new(Arc::clone(&self.handle), self.number, true))
+        Records::new(&self.0, true)
     }
 
     /// Remove all records of this database.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.with(|database| Ok(database.clear()?)))?)
+        Ok(py.detach(|| self.0.with(|database| Ok(database.clear()?)))?)
     }
 
     /// A read-only memoryview of a value; use it as a context manager. KeyError if it is not there.
@@ -356,10 +246,10 @@ impl Store {
     /// copied.
     fn view<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let bytes = arguments::key(key)?;
-        let opened = self.handle.opened()?;
+        let opened = self.0.opened()?;
         if matches!(&opened.store, Kind::Private(_)) {
             let wanted = bytes.as_bytes().to_vec();
-            let lent = py.detach(|| opened.lend_if_long(self.number, wanted))?;
+            let lent = py.detach(|| opened.lend_if_long(self.0.number(), wanted))?;
             if let Some(lent) = lent {
                 let memory = lent.into_memory(&opened);
                 // SAFETY: the lender thread keeps the value unchanged while `Lent` lives.
@@ -372,24 +262,34 @@ impl Store {
 
     /// Another database of the store: 0 to 63. It closes with this one.
     fn database(&self, number: usize) -> PyResult<Self> {
-        self.handle.opened()?.database(number)?;
-        Ok(Self {
-            handle: Arc::clone(&self.handle),
-            number,
-        })
+        Ok(Self(self.0.database(number)?))
     }
 
     /// The hash under a key, which maps fields to values, as for Redis commands. It closes with the
     /// store.
     fn hash(&self, key: &Bound<'_, PyAny>) -> PyResult<Hash> {
-        let key = arguments::key(key)?.as_bytes().to_vec();
-        self.handle.opened()?;
-        Ok(Hash::new(Arc::clone(&self.handle), self.number, key))
+        Ok(Hash(CollectionKey::new(&self.0, key)?))
+    }
+
+    /// The list under a key, as for Redis commands. It closes with the store.
+    fn list(&self, key: &Bound<'_, PyAny>) -> PyResult<List> {
+        Ok(List(CollectionKey::new(&self.0, key)?))
+    }
+
+    /// The set under a key, as for Redis commands. It closes with the store.
+    fn set(&self, key: &Bound<'_, PyAny>) -> PyResult<Set> {
+        Ok(Set(CollectionKey::new(&self.0, key)?))
+    }
+
+    /// The sorted set under a key, which maps members to scores, as for Redis commands. It closes
+    /// with the store.
+    fn sorted_set(&self, key: &Bound<'_, PyAny>) -> PyResult<SortedSet> {
+        Ok(SortedSet(CollectionKey::new(&self.0, key)?))
     }
 
     /// The use of the store's bytes: a dictionary from names to numbers.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let opened = self.handle.opened()?;
+        let opened = self.0.opened()?;
         let stats = py.detach(|| opened.store.stats());
         let all = PyDict::new(py);
         for (name, number) in [
@@ -417,35 +317,26 @@ impl Store {
 
     /// The problems found, as texts; empty if the store is sound.
     fn check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let opened = self.handle.opened()?;
+        let opened = self.0.opened()?;
         let report = py.detach(|| opened.store.check()).map_err(Failure::from)?;
         Ok(report.problems.iter().map(ToString::to_string).collect())
     }
 
     /// Detach from the store. Raises `InUse` while views of values are used.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.handle.opened.origin.check()?;
-        if let Ok(opened) = self.handle.opened() {
-            let views = opened.lender.lent();
-            if views > 0 {
-                let text = format!("{views} view(s) of values are still used: let them go first");
-                return Err(failure(Reason::InUse, text).into());
-            }
-        }
-        py.detach(|| drop(self.handle.opened.close()));
-        Ok(())
+        Ok(py.detach(|| self.0.close())?)
     }
 
     /// Whether it was closed, or belongs to the parent of this forked process.
     #[getter]
     fn closed(&self) -> bool {
-        self.handle.opened().is_err()
+        self.0.opened().is_err()
     }
 
     /// Whether it was attached for writing.
     #[getter]
     fn writable(&self) -> PyResult<bool> {
-        Ok(match &self.handle.opened()?.store {
+        Ok(match &self.0.opened()?.store {
             Kind::Private(_) => true,
             Kind::Shared(store) => store.access() == Access::ReadWrite,
         })
@@ -454,13 +345,13 @@ impl Store {
     /// The segment's name; None of a store in this process.
     #[getter]
     fn name(&self) -> Option<String> {
-        self.handle.home.as_ref().map(|home| home.name.clone())
+        self.0.home().map(|home| home.name.clone())
     }
 
     /// The number of the database.
     #[getter]
     fn number(&self) -> usize {
-        self.number
+        self.0.number()
     }
 
     #[new]
@@ -475,7 +366,7 @@ impl Store {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let wanted = Wanted::read(capacity, options, false)?;
-        Ok(py.detach(|| wanted.private())?)
+        Ok(Self(py.detach(|| wanted.private())?))
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -493,23 +384,23 @@ impl Store {
     }
 
     fn __repr__(&self) -> String {
-        let of = match &self.handle.home {
+        let of = match self.0.home() {
             Some(home) => format!("{:?}", home.name),
             None => "in this process".to_owned(),
         };
         let closed = if self.closed() { ", closed" } else { "" };
-        format!("<mneme.Store {of}, database {}{closed}>", self.number)
+        format!("<mneme.Store {of}, database {}{closed}>", self.0.number())
     }
 
     /// Pickles the name; unpickling attaches the store.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let Some(home) = &self.handle.home else {
+        let Some(home) = self.0.home() else {
             let text = "a store in this process cannot be sent to another: make it with \
                         mneme.create(name), and attach it there";
             return Err(PyTypeError::new_err(text));
         };
         let again = py.import("mneme")?.getattr("_attach_again")?;
-        let with = (&home.name, home.writable, &home.registry, self.number);
+        let with = (&home.name, home.writable, &home.registry, self.0.number());
         let with = with.into_pyobject(py)?;
         PyTuple::new(py, [again, with.into_any()])
     }

@@ -17,9 +17,9 @@ use pyo3::types::PyBytes;
 
 use crate::arguments::{self, expiry, seconds_left};
 use crate::copies::{copied, object};
-use crate::errors::{Failure, Reason, failure};
+use crate::errors::{Failure, Reason, failure, missing};
+use crate::handle::Handle;
 use crate::process::Origin;
-use crate::store::{Handle, missing};
 
 /// A key and the number of its database.
 type Place = (usize, Vec<u8>);
@@ -52,7 +52,7 @@ type Keys = BTreeMap<Place, Known>;
 
 /// The state shared by the handles to a transaction's databases.
 struct Shared {
-    store: Arc<Handle>,
+    store: Handle,
     origin: Origin,
     /// `Some` while the block runs. Python is not called while this is locked.
     keys: Mutex<Option<Keys>>,
@@ -164,15 +164,15 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    pub(crate) fn new(store: &Arc<Handle>, number: usize) -> Self {
+    pub(crate) fn new(store: &Handle) -> Self {
         let shared = Shared {
-            store: Arc::clone(store),
+            store: store.clone(),
             origin: Origin::here(),
             keys: Mutex::new(None),
         };
         Self {
             shared: Arc::new(shared),
-            number,
+            number: store.number(),
         }
     }
 
@@ -302,7 +302,7 @@ impl Transaction {
 
     /// Another database of the store, in the same transaction: 0 to 63.
     fn database(&self, number: usize) -> PyResult<Self> {
-        self.shared.store.opened()?.database(number)?;
+        self.shared.store.database(number)?;
         Ok(Self {
             shared: Arc::clone(&self.shared),
             number,
@@ -331,8 +331,7 @@ impl Transaction {
 
 /// Calls `function` with a transaction until there is no conflict; returns its result.
 pub(crate) fn transact<'py>(
-    store: &Arc<Handle>,
-    number: usize,
+    store: &Handle,
     function: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = function.py();
@@ -341,7 +340,7 @@ pub(crate) fn transact<'py>(
         return Err(PyTypeError::new_err(text));
     }
     loop {
-        let attempt = Bound::new(py, Transaction::new(store, number))?;
+        let attempt = Bound::new(py, Transaction::new(store))?;
         let shared = Arc::clone(&attempt.get().shared);
         shared.begin()?;
         let result = function.call1((attempt,));

@@ -12,7 +12,7 @@ use pyo3::types::PyBytes;
 use crate::arguments;
 use crate::copies::{copied, object};
 use crate::errors::Failure;
-use crate::store::Store;
+use crate::handle::Handle;
 
 /// The value and expiry of a key; `None` if it does not exist.
 type Seen = Option<(Vec<u8>, Expiry)>;
@@ -26,7 +26,7 @@ fn is_as_seen(seen: &Seen, stored: Option<Stored<'_>>) -> bool {
 }
 
 pub(crate) fn update<'py>(
-    store: &Store,
+    handle: &Handle,
     py: Python<'py>,
     key: &Bound<'py, PyAny>,
     function: &Bound<'py, PyAny>,
@@ -39,7 +39,7 @@ pub(crate) fn update<'py>(
     }
     loop {
         let mut seen: Result<Seen, Failure> = Ok(None);
-        store.with(|database| {
+        handle.with(|database| {
             Ok(database.update_stored(key, |stored| {
                 let copy = |stored: Stored<'_>| Ok((copied(stored.value)?, stored.expiry));
                 seen = stored.map(copy).transpose();
@@ -57,7 +57,7 @@ pub(crate) fn update<'py>(
         let expiry = seen.as_ref().map_or(Expiry::Never, |(_, expiry)| *expiry);
         let mut same = true;
         let mut refused = Ok(());
-        store.with(|database| {
+        handle.with(|database| {
             Ok(database.update_stored(key, |stored| {
                 (same, refused) = (is_as_seen(&seen, stored), Ok(()));
                 match wanted.as_ref().map(|value| copied(value.as_bytes())) {

@@ -45,7 +45,7 @@ class Guide(WithRegistry):
         with open(GUIDE) as file:
             blocks = re.findall(r"^```python\n(.*?)^```$", file.read(), re.M | re.S)
         names = {}
-        for block in blocks[:4]:
+        for block in blocks[:5]:
             exec(compile(block, "docs/guides/python.md", "exec"), names)
 
     @unittest.skipUnless(numpy, "numpy is not installed")

@@ -70,7 +70,7 @@ pub use keyed::{Form, MAX_PACKED, anchor_of, decide_packed, edit, look_at_large,
 pub use large_list::LargeList;
 pub use large_sorted_set::LargeSortedSet;
 pub use leaves::{LargeHash, LargeSet, Leaves};
-pub use list::List;
+pub use list::{List, index_within};
 pub use list_edit::ListEdit;
 pub use list_type::{ListChange, ListType};
 pub use lot::Lot;

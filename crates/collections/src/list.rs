@@ -9,6 +9,16 @@ use crate::keyed::{Form, KeyedValue};
 use crate::list_type::{ListChange, ListType};
 use crate::packed_list::{End, PackedList};
 
+/// The position from the front that an index means in a list of `len` items; negative indices count
+/// from the end: -1 is the last item. `None`: there is no such item.
+#[must_use]
+pub fn index_within(index: i64, len: usize) -> Option<usize> {
+    match usize::try_from(index) {
+        Ok(index) => (index < len).then_some(index),
+        Err(_) => len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?),
+    }
+}
+
 /// The list under a key of a database: byte strings in an order.
 ///
 /// It is a name, not a copy: each operation looks at what the key holds now, and other threads and
@@ -138,14 +148,67 @@ impl<'s, 'k> List<'s, 'k> {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn range(&self, range: Range<usize>) -> Result<Vec<Vec<u8>>, CollectionError> {
+        self.range_by_len(|_| range.clone())
+    }
+
+    /// As [`range`](Self::range), at the indices that `choose` returns for the list's length: for
+    /// indices that count from the end. It may be called again, if a writer was faster.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn range_by_len(
+        &self,
+        choose: impl Fn(usize) -> Range<usize>,
+    ) -> Result<Vec<Vec<u8>>, CollectionError> {
         self.at.read(
-            |mut large| large.range(range.clone()),
+            |mut large| {
+                let range = choose(large.len() as usize);
+                large.range(range)
+            },
             |list| match list {
                 Some(Form::Packed(list)) => {
-                    let items = list.range(range.clone())?;
+                    let items = list.range(choose(list.len()?))?;
                     items.map(|item| Ok(item?.to_vec())).collect()
                 }
                 Some(Form::Large(items)) => Ok(items),
+                None => Ok(Vec::new()),
+            },
+        )
+    }
+
+    /// The indices of the first `count` items that equal `value`, beginning at an end, of one
+    /// instant. O(bytes of the items up to the last one found).
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn positions(
+        &self,
+        value: &[u8],
+        from: End,
+        count: usize,
+    ) -> Result<Vec<usize>, CollectionError> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        self.at.read(
+            |mut large| {
+                let mut found = Vec::new();
+                large.positions(value, from, usize::MAX, |index| {
+                    found.push(index);
+                    found.len() < count
+                })?;
+                Ok(found)
+            },
+            |list| match list {
+                Some(Form::Packed(list)) => {
+                    let mut found = Vec::new();
+                    list.positions(value, from, usize::MAX, |index| {
+                        found.push(index);
+                        found.len() < count
+                    })?;
+                    Ok(found)
+                }
+                Some(Form::Large(found)) => Ok(found),
                 None => Ok(Vec::new()),
             },
         )

@@ -34,6 +34,32 @@ fn is_empty(store: &LogStore) {
 }
 
 #[test]
+fn a_small_and_a_large_list_find_items_from_both_ends() {
+    for policy in POLICIES {
+        let store = store(policy);
+        let list = List::of(&store, b"list").unwrap();
+        let last = |len: usize| len.saturating_sub(2)..len;
+        assert_eq!(list.range_by_len(last).unwrap(), [b""; 0]);
+        assert_eq!(list.positions(b"a", End::Front, 1).unwrap(), [0; 0]);
+        for len in [10, 5_000] {
+            let mut items = texts(0..len);
+            items[3] = b"a".to_vec();
+            items[5] = b"a".to_vec();
+            list.push(End::Back, &slices(&items)).unwrap();
+            let ends = &items[items.len() - 2..];
+            assert_eq!(list.range_by_len(last).unwrap(), ends);
+            assert_eq!(list.range_by_len(|len| len..len).unwrap(), [b""; 0]);
+            let positions = |from, count| list.positions(b"a", from, count).unwrap();
+            assert_eq!(positions(End::Front, usize::MAX), [3, 5]);
+            assert_eq!(positions(End::Front, 1), [3]);
+            assert_eq!(positions(End::Back, 1), [5]);
+            assert_eq!(positions(End::Back, 0), [0; 0]);
+            list.pop_many(End::Front, usize::MAX).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_list_becomes_large_and_its_key_goes_with_its_last_item() {
     for policy in POLICIES {
         let store = store(policy);
