@@ -240,17 +240,10 @@ impl SortedSet {
     /// How many members lie before a member, or behind it if `reverse`; None if it is none.
     #[pyo3(signature = (member, *, reverse=false))]
     fn rank(&self, member: &Bound<'_, PyAny>, reverse: bool) -> PyResult<Option<u64>> {
-        let rank = |set: Option<&mut SortedSetView<'_>>, member: &[u8]| {
-            let Some(set) = set else { return Ok(None) };
-            let Some((rank, _)) = set.rank(member)? else {
-                return Ok(None);
-            };
-            Ok(Some(match reverse {
-                true => set.len()?.saturating_sub(rank + 1),
-                false => rank,
-            }))
-        };
-        (self.0).with_one(member, |set, member| set.read(|set| rank(set, member)))
+        self.0.with_one(member, |set, member| match reverse {
+            true => set.reverse_rank(member),
+            false => set.rank(member),
+        })
     }
 
     /// Pairs of member and score at one instant, from `start` to before `stop` as in a slice. If

@@ -123,6 +123,20 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         Ok(rank.map(|(rank, _)| rank))
     }
 
+    /// How many members lie behind `member`; `None`: it is none.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn reverse_rank(&self, member: &[u8]) -> Result<Option<u64>, CollectionError> {
+        self.read(|set| {
+            let Some(set) = set else { return Ok(None) };
+            let Some((rank, _)) = set.rank(member)? else {
+                return Ok(None);
+            };
+            Ok(set.len()?.checked_sub(rank + 1))
+        })
+    }
+
     /// The number of its members.
     ///
     /// # Errors

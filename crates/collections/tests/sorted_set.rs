@@ -147,6 +147,8 @@ proptest! {
         prop_assert_eq!(set.score(&wanted).unwrap(), model.get(&wanted).copied());
         let rank = expected.iter().position(|(member, _)| *member == wanted);
         prop_assert_eq!(set.rank(&wanted).unwrap(), rank.map(|rank| rank as u64));
+        let behind = rank.map(|rank| (model.len() - rank - 1) as u64);
+        prop_assert_eq!(set.reverse_rank(&wanted).unwrap(), behind);
         for is_reverse in [false, true] {
             let found = set.range(&SortedRange::Ranks(0, -1), is_reverse).unwrap();
             let mut found: Vec<_> = found.iter().map(|(m, s)| (m.to_vec(), s)).collect();

@@ -1,9 +1,9 @@
 //! `LLEN key`, `LINDEX key index`, `LRANGE key start stop`: read a list.
 
-use super::list::{KEY, index_within};
+use super::list::KEY;
 use crate::command::*;
 use crate::commands::range::Ends;
-use mneme_collections::{Form, LargeList, ListType};
+use mneme_collections::{Form, LargeList, ListType, index_within};
 
 pub(super) static LLEN: Command = Command {
     name: "llen",

@@ -1,10 +1,10 @@
 //! `LSET`, `LINSERT`, `LREM`, `LTRIM`: change what is within a list.
 
 use super::lindex::range_within;
-use super::list::{ELEMENT, KEY, index_within, update};
+use super::list::{ELEMENT, KEY, update};
 use crate::command::*;
 use crate::commands::range::Ends;
-use mneme_collections::End;
+use mneme_collections::{End, index_within};
 use mneme_log::Updated;
 
 pub(super) static LSET: Command = Command {

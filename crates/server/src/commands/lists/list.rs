@@ -32,11 +32,3 @@ pub(super) fn update<R>(
 ) -> Result<(R, Updated), Failure> {
     keyspace.update_collection::<ListType, _>(key, (), change)
 }
-
-/// The index that a number means in a list of `len` items; negative ones count from the end.
-pub(super) fn index_within(index: i64, len: usize) -> Option<usize> {
-    match usize::try_from(index) {
-        Ok(index) => (index < len).then_some(index),
-        Err(_) => len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?),
-    }
-}
