@@ -575,27 +575,37 @@ int mneme_scan(mneme_store_t store, uint64_t *cursor, size_t count,
                int (*each)(const void *key, size_t key_length, const void *value, size_t length, void *data),
                void *data);
 
-/* Hashes: fields with values under one key, which a server's clients reach by HSET and HGET. The
- * functions above are for strings, except that mneme_contains(), _remove(), _remove_many(),
- * _expiry() and _set_expiry() take any value, and the functions of put replace it. mneme_scan()
- * leaves hashes out. A call that meets a value of another kind is MNEME_EINVAL and changes nothing.
- * A call on a small hash looks through all of it; one on a large hash costs the same at any size.
- * */
+/* Hashes, lists, sets and sorted sets: many values under one key, which a server's clients reach,
+ * too. The functions above are for strings, except that mneme_contains(), _remove(),
+ * _remove_many(), _expiry() and _set_expiry() take any value, and the functions of put replace it.
+ * mneme_scan() leaves all but strings out. A call that meets a value of another kind is
+ * MNEME_EINVAL and changes nothing.
+ *
+ * Where there is no key, each of them is empty; one that loses its last element takes the key with
+ * it. Each call is atomic, also with several elements: it takes effect as a whole, or fails and
+ * changes nothing. Fields and members are up to 65,527 bytes of any kind, values and items up to
+ * about 1 GiB; any of them may be empty, and a longer one is MNEME_EINVAL. All elements are copied before
+ * the first one is passed to a callback: a part of a long list costs less than all of it.
+ *
+ * A call on a small one, of some 2 KiB, looks through all of it. Of large ones, a call on a hash or
+ * a set costs the same at any size, one on a list or a sorted set takes time in proportion to the
+ * logarithm of its length, for each element that it names; exceptions are mentioned. */
+
+/* Hashes: fields with values, which clients reach by HSET and HGET. */
 
 /* Copies the value of a field to the buffer, as mneme_get() does that of a key. */
 int mneme_hash_get(mneme_store_t store, const void *key, size_t key_length, const void *field, size_t field_length,
                    void *buffer, size_t capacity, size_t *length);
 
-/* Sets a field of the hash, which is made where there is no key; 1: the field is new, 0: it was
- * there, -1. */
+/* Sets a field; 1: it is new, 0: it was there, -1. */
 int mneme_hash_set(mneme_store_t store, const void *key, size_t key_length, const void *field, size_t field_length,
                    const void *value, size_t length);
 
-/* Sets all fields, atomically; later ones win. `*added`: how many were new; `added` may be NULL. */
+/* Sets all fields; later ones win; 0 or -1. `*added`: how many were new; `added` may be NULL. */
 int mneme_hash_set_many(mneme_store_t store, const void *key, size_t key_length, const mneme_pair_t *pairs, size_t count,
                         size_t *added);
 
-/* Removes a field; the last one takes the key with it. */
+/* Removes a field. */
 int mneme_hash_remove(mneme_store_t store, const void *key, size_t key_length, const void *field, size_t field_length);
 
 /* Adds to the integer in a field, which is 0 if the field is absent, and stores the sum; 0 or -1.
@@ -603,7 +613,7 @@ int mneme_hash_remove(mneme_store_t store, const void *key, size_t key_length, c
 int mneme_hash_increment(mneme_store_t store, const void *key, size_t key_length, const void *field, size_t field_length,
                          int64_t by, int64_t *sum);
 
-/* How many fields the hash has: 0 where there is no key, -1 on failure. */
+/* The number of fields; -1 on failure. */
 int64_t mneme_hash_length(mneme_store_t store, const void *key, size_t key_length);
 
 /* Calls `each` with each field and its value, copies of one instant, until it does not return 0; 0
@@ -611,6 +621,134 @@ int64_t mneme_hash_length(mneme_store_t store, const void *key, size_t key_lengt
 int mneme_hash_each(mneme_store_t store, const void *key, size_t key_length,
                     int (*each)(const void *field, size_t field_length, const void *value, size_t length, void *data),
                     void *data);
+
+/* Lists: items in an order, which clients reach by LPUSH and RPOP. An index counts from 0, a
+ * negative one from the end: -1 is the last item. */
+#define MNEME_FRONT 0
+#define MNEME_BACK 1
+
+/* Adds items at an end, one after the other, so that the last one becomes the outermost; the length
+ * of the list then, or -1. */
+int64_t mneme_list_push(mneme_store_t store, const void *key, size_t key_length, int end, const mneme_bytes_t *items,
+                        size_t count);
+
+/* Removes the item at an end and copies it to the buffer, which may not be NULL; 1, 0: the list is
+ * empty, or -1. If it is longer than the buffer: MNEME_ESHORT, the length is stored, and the item
+ * stays. `length` may be NULL. */
+int mneme_list_pop(mneme_store_t store, const void *key, size_t key_length, int end, void *buffer, size_t capacity,
+                   size_t *length);
+
+/* Copies the item at an index to the buffer, as mneme_get() does the value of a key; 0: the list
+ * has no such item. */
+int mneme_list_get(mneme_store_t store, const void *key, size_t key_length, int64_t index, void *buffer,
+                   size_t capacity, size_t *length);
+
+/* Gives the item at an index another value; 1, 0: the list has no such item, or -1. */
+int mneme_list_set(mneme_store_t store, const void *key, size_t key_length, int64_t index, const void *item,
+                   size_t length);
+
+/* Removes items that equal this one: the first `count` of them from an end; 0: all. How many there
+ * were, or -1. It looks through the items up to the last one that it removes. */
+int64_t mneme_list_remove(mneme_store_t store, const void *key, size_t key_length, int end, size_t count,
+                          const void *item, size_t length);
+
+/* Removes all items but those from index `first` to `last`, both of which stay; 0 or -1. */
+int mneme_list_trim(mneme_store_t store, const void *key, size_t key_length, int64_t first, int64_t last);
+
+/* The length of the list; -1 on failure. */
+int64_t mneme_list_length(mneme_store_t store, const void *key, size_t key_length);
+
+/* Calls `each` with the items from index `first` to `last`, copies of one instant, until it does not
+ * return 0; 0 or -1. 0 and -1: all. */
+int mneme_list_each(mneme_store_t store, const void *key, size_t key_length, int64_t first, int64_t last,
+                    int (*each)(const void *item, size_t length, void *data), void *data);
+
+/* Sets: byte strings, each once, which clients reach by SADD. */
+
+/* Adds a member; 1: it is new, 0: it was there, -1. */
+int mneme_set_add(mneme_store_t store, const void *key, size_t key_length, const void *member, size_t length);
+
+/* Adds all members; 0 or -1. `*added`: how many were new; `added` may be NULL. */
+int mneme_set_add_many(mneme_store_t store, const void *key, size_t key_length, const mneme_bytes_t *members,
+                       size_t count, size_t *added);
+
+/* Removes a member. */
+int mneme_set_remove(mneme_store_t store, const void *key, size_t key_length, const void *member, size_t length);
+
+/* Whether it is a member. */
+int mneme_set_contains(mneme_store_t store, const void *key, size_t key_length, const void *member, size_t length);
+
+/* The number of members; -1 on failure. */
+int64_t mneme_set_length(mneme_store_t store, const void *key, size_t key_length);
+
+/* Calls `each` with each member, copies of one instant, until it does not return 0; 0 or -1. */
+int mneme_set_each(mneme_store_t store, const void *key, size_t key_length,
+                   int (*each)(const void *member, size_t length, void *data), void *data);
+
+/* Sorted sets: members with scores, in the order of these and then of their bytes, which clients
+ * reach by ZADD. A score may be infinite; one that is not a number is MNEME_EINVAL, also as a sum or
+ * a bound. */
+
+/* A member and its score. */
+typedef struct mneme_scored {
+    mneme_bytes_t member;
+    double score;
+} mneme_scored_t;
+
+/* Gives a member a score; 1: it is new, 0: it was there, -1. */
+int mneme_sorted_set_set(mneme_store_t store, const void *key, size_t key_length, const void *member, size_t length,
+                         double score);
+
+/* Gives all members their scores; later ones win; 0 or -1. `*added`: how many were new; `added` may
+ * be NULL. */
+int mneme_sorted_set_set_many(mneme_store_t store, const void *key, size_t key_length, const mneme_scored_t *members,
+                              size_t count, size_t *added);
+
+/* Adds to the score of a member, which is 0 if it is new, and stores the sum; 0 or -1. `sum` may be
+ * NULL. */
+int mneme_sorted_set_increment(mneme_store_t store, const void *key, size_t key_length, const void *member,
+                               size_t length, double by, double *sum);
+
+/* Removes a member. */
+int mneme_sorted_set_remove(mneme_store_t store, const void *key, size_t key_length, const void *member,
+                            size_t length);
+
+/* Removes the members with scores from `low` to `high`, as mneme_sorted_set_count() counts them; how
+ * many there were, or -1. */
+int64_t mneme_sorted_set_remove_score(mneme_store_t store, const void *key, size_t key_length, double low, double high);
+
+/* Removes the member with the lowest score (MNEME_FRONT) or with the highest one (MNEME_BACK), as
+ * mneme_list_pop() does an item, and stores its score. `length` and `score` may be NULL. */
+int mneme_sorted_set_pop(mneme_store_t store, const void *key, size_t key_length, int end, void *buffer,
+                         size_t capacity, size_t *length, double *score);
+
+/* Stores the score of a member; 1, 0: it is none, or -1. `score` may be NULL. */
+int mneme_sorted_set_score(mneme_store_t store, const void *key, size_t key_length, const void *member, size_t length,
+                           double *score);
+
+/* Stores how many members lie before this one, or behind it if `reverse` is not 0; 1, 0: it is none,
+ * or -1. `rank` may be NULL. */
+int mneme_sorted_set_rank(mneme_store_t store, const void *key, size_t key_length, const void *member, size_t length,
+                          int reverse, uint64_t *rank);
+
+/* The number of members; -1 on failure. */
+int64_t mneme_sorted_set_length(mneme_store_t store, const void *key, size_t key_length);
+
+/* How many members have scores from `low` to `high`, both of which belong to the range (nextafter()
+ * leaves one out; -INFINITY and INFINITY bound nothing); -1 on failure. */
+int64_t mneme_sorted_set_count(mneme_store_t store, const void *key, size_t key_length, double low, double high);
+
+/* Calls `each` with the members from rank `first` to `last` and their scores, copies of one instant,
+ * until it does not return 0; 0 or -1. Ranks count as the indices of a list do. If `reverse` is not
+ * 0, the order and the ranks begin with the highest score. */
+int mneme_sorted_set_each(mneme_store_t store, const void *key, size_t key_length, int64_t first, int64_t last,
+                          int reverse, int (*each)(const void *member, size_t length, double score, void *data),
+                          void *data);
+
+/* As mneme_sorted_set_each(), with the members whose scores lie from `low` to `high`. */
+int mneme_sorted_set_each_score(mneme_store_t store, const void *key, size_t key_length, double low, double high,
+                                int reverse, int (*each)(const void *member, size_t length, double score, void *data),
+                                void *data);
 
 /* How many records the database holds, some of which may have expired; -1 on failure. */
 int64_t mneme_length(mneme_store_t store);

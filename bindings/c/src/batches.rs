@@ -54,24 +54,28 @@ const STEP: usize = 32;
 impl Bytes {
     /// # Safety
     /// `at` must point to `length` bytes that do not change during `'a`.
-    unsafe fn get<'a>(&self, what: &str) -> Result<&'a [u8], Failure> {
+    pub(crate) unsafe fn get<'a>(&self, what: &str) -> Result<&'a [u8], Failure> {
         // SAFETY: guaranteed by the caller.
         unsafe { slice(self.at, self.length, what) }
     }
 }
 
-/// The bytes of all keys.
+/// The bytes of all elements of an array: keys, or what `what` says.
 ///
 /// # Safety
-/// `keys` must point to `count` keys whose bytes do not change during `'a`.
-unsafe fn keys<'a>(keys: *const Bytes, count: usize) -> Result<Vec<&'a [u8]>, Failure> {
+/// `array` must point to `count` elements whose bytes do not change during `'a`.
+pub(crate) unsafe fn bytes_of<'a>(
+    array: *const Bytes,
+    count: usize,
+    what: &str,
+) -> Result<Vec<&'a [u8]>, Failure> {
     // SAFETY: guaranteed by the caller.
-    let keys = unsafe { items(keys, count, "array of keys") }?;
+    let array = unsafe { items(array, count, &format!("array of {what}s")) }?;
     let mut all = Vec::new();
     all.try_reserve(count).map_err(|_| no_memory(count))?;
-    for key in keys {
+    for element in array {
         // SAFETY: guaranteed by the caller.
-        all.push(unsafe { key.get("key") }?);
+        all.push(unsafe { element.get(what) }?);
     }
     Ok(all)
 }
@@ -93,7 +97,7 @@ pub unsafe extern "C" fn mneme_get_many(
         opened(store)?;
         let each = each.ok_or_else(|| null("the function"))?;
         // SAFETY: guaranteed by the caller.
-        let keys = unsafe { keys(all, count) }?;
+        let keys = unsafe { bytes_of(all, count, "key") }?;
         let mut bytes = Vec::new();
         for (step, some) in keys.chunks(STEP).enumerate() {
             let mut lengths = [None; STEP];
@@ -196,7 +200,7 @@ pub unsafe extern "C" fn mneme_remove_many(
         unsafe { write_to(tried, 0) };
         let store = opened(store)?;
         // SAFETY: guaranteed by the caller.
-        let keys = unsafe { keys(all, count) }?;
+        let keys = unsafe { bytes_of(all, count, "key") }?;
         let there = store.database()?.remove_many(&keys);
         // SAFETY: guaranteed by the caller.
         unsafe { write_to(removed, batch(there, count, tried)?) };

@@ -8,9 +8,9 @@ use mneme_collections::{CollectionError, Hash};
 use crate::batches::{EachRecord, Pair, pairs};
 use crate::boundary::{answer, apart, done, slice, write_to};
 use crate::code::Failure;
+use crate::collections::with_key;
 use crate::process::StoreId;
 use crate::records::{append, give};
-use crate::store::opened;
 use crate::vas::null;
 
 /// Calls `run` with the hash under the key.
@@ -23,10 +23,12 @@ unsafe fn with<R>(
     key_length: usize,
     run: impl FnOnce(Hash<'_, '_>) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    let store = opened(store)?;
     // SAFETY: guaranteed by the caller.
-    let key = unsafe { slice(key, key_length, "key") }?;
-    run(Hash::new(store.database()?, key))
+    unsafe {
+        with_key(store, (key, key_length), |database, key| {
+            run(Hash::new(database, key))
+        })
+    }
 }
 
 /// See the header.

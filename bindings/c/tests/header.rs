@@ -32,6 +32,8 @@ fn in_c(rust: &str) -> &str {
         "c_uint" => "unsigned",
         "u32" => "uint32_t",
         "u64" => "uint64_t",
+        "f64" => "double",
+        "*mut f64" => "double *",
         "i32" => "int32_t",
         "usize" => "size_t",
         "VasId" => "vasid_t",
@@ -48,11 +50,14 @@ fn in_c(rust: &str) -> &str {
         "*mut u64" => "uint64_t *",
         "*const Options" => "const mneme_options_t *",
         "*const Bytes" => "const mneme_bytes_t *",
+        "*const Scored" => "const mneme_scored_t *",
         "*const Pair" => "const mneme_pair_t *",
         "*mut Stat" => "mneme_stat_t *",
         "Decide" => "decide_t",
         "EachValue" => "each_value_t",
         "EachRecord" => "each_record_t",
+        "EachElement" => "each_element_t",
+        "EachScored" => "each_scored_t",
         "*const c_char" => "const char *",
         "*const c_void" => "const void *",
         "*mut c_void" => "void *",
@@ -137,7 +142,9 @@ fn every_function_is_declared_as_it_is() {
          typedef int (*decide_t)(const void *, size_t, mneme_change_t *, void *);\n\
          typedef int (*fetch_t)(const void **, size_t *, void *);\n\
          typedef int (*each_value_t)(size_t, const void *, size_t, void *);\n\
-         typedef int (*each_record_t)(const void *, size_t, const void *, size_t, void *);\n",
+         typedef int (*each_record_t)(const void *, size_t, const void *, size_t, void *);\n\
+         typedef int (*each_element_t)(const void *, size_t, void *);\n\
+         typedef int (*each_scored_t)(const void *, size_t, double, void *);\n",
     );
     for function in &functions {
         writeln!(source, "{}", function.prototype).unwrap();
@@ -176,6 +183,7 @@ fn every_number_and_layout_is_the_same() {
         ("Change", "mneme_change_t"),
         ("Bytes", "mneme_bytes_t"),
         ("Pair", "mneme_pair_t"),
+        ("Scored", "mneme_scored_t"),
         ("Stat", "mneme_stat_t"),
         ("CacheStat", "mneme_cache_stat_t"),
         ("Place", "mneme_place_t"),
@@ -188,7 +196,7 @@ fn every_number_and_layout_is_the_same() {
         for field in fields.lines().filter(|line| line.contains(": ")) {
             let (name, of) = field.trim().trim_end_matches(',').split_once(": ").unwrap();
             let bytes = match of {
-                "u64" | "usize" | "*mut c_void" | "*const c_void" | "*const c_char" => 8,
+                "u64" | "usize" | "f64" | "*mut c_void" | "*const c_void" | "*const c_char" => 8,
                 "Bytes" => 16,
                 "u32" | "i32" => 4,
                 "[u8; 16]" => 16,

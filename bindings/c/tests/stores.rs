@@ -84,26 +84,44 @@ fn the_unused_memory_of_an_attached_store_is_a_cache() {
     assert_eq!(found, b"York");
 }
 
-/// The blocks in C of the guide to local clients: declarations first, then what happens, in one
-/// program.
-#[test]
-fn the_guides_blocks_are_a_program() {
+/// Runs the blocks in C below a heading of a page as one program, declarations first, then what
+/// happens, beside the store `default`.
+fn run_blocks(page: &str, heading: &str, printed: &str, look: impl FnOnce(&SharedStore)) {
     let Some(cc) = compiler("") else { return };
     let scene = Scene::new();
     let options = StoreOptions::new().capacity(64 << 20);
     let store = options.create(&scene.registry(), "default").unwrap();
-    let guide = home().join("../../docs/guides/local-clients.md");
-    let guide = std::fs::read_to_string(guide).unwrap();
-    let blocks = guide.split("```c\n").skip(1);
+    let page = std::fs::read_to_string(home().join("../../docs").join(page)).unwrap();
+    let (_, section) = page.split_once(heading).unwrap();
+    let (section, _) = section.split_once("\n\n#").unwrap();
+    let blocks = section.split("```c\n").skip(1);
     let mut blocks = blocks.map(|block| block.split_once("```").unwrap().0);
     let declarations = blocks.next().unwrap();
     let statements: String = blocks.collect();
-    let source = scene.path("guide.c");
+    let source = scene.path("blocks.c");
     let text = format!("{declarations}\nint main(void)\n{{\n{statements}}}\n");
     std::fs::write(&source, text).unwrap();
     let program = scene.build(&cc, &source, Link::Shared);
-    assert_eq!(program.says(&[]), "value\nvalue\nk = valuex\n");
-    assert_eq!(store.database(3).unwrap().len(), 2);
+    assert_eq!(program.says(&[]), printed);
+    look(&store);
+}
+
+#[test]
+fn the_blocks_of_the_guide_to_local_clients_are_a_program() {
+    let printed = "value\nvalue\nk = valuex\n";
+    let heading = "## 3. The same from C";
+    run_blocks("guides/local-clients.md", heading, printed, |store| {
+        assert_eq!(store.database(3).unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn the_blocks_about_stores_of_the_guide_to_c_are_a_program() {
+    let printed =
+        "Ada was here 1 time(s)\ndo the first\nsecond\nthird\nred\nEdsger: 1930\nGrace: 1906\n";
+    run_blocks("c-api.md", "### Stores", printed, |store| {
+        assert_eq!(store.len(), 4);
+    });
 }
 
 /// Without memory, out of callbacks, in threads that end: each is an error and no more than that.

@@ -348,6 +348,240 @@ static void hashes(mneme_store_t store)
     MUST(mneme_contains(store, TEXT("h")) == 0 && mneme_remove(store, TEXT("s")) == 1 && mneme_length(store) == 0);
 }
 
+/* ---- Lists, sets and sorted sets -------------------------------------------------------------------------------- */
+
+enum { ELEMENTS = 5000 };
+
+/* A byte more than a member may have. */
+static const char too_long[65528];
+#define TOO_LONG too_long, sizeof too_long
+
+/* What the elements are, one behind the other. */
+struct texts {
+    char all[64];
+    double scores;
+    int count, stop_after;
+};
+
+static int text(const void *element, size_t length, void *data)
+{
+    struct texts *texts = data;
+    strncat(texts->all, element, length);
+    return ++texts->count == texts->stop_after;
+}
+
+static int scored(const void *member, size_t length, double score, void *data)
+{
+    struct texts *texts = data;
+    texts->scores = texts->scores * 10 + score;
+    return text(member, length, data);
+}
+
+static int counted(const void *element, size_t length, void *data)
+{
+    (void)element;
+    MUST(length > 0);
+    ++*(int *)data;
+    return 0;
+}
+
+/* ELEMENTS different texts. */
+static const mneme_bytes_t *elements(void)
+{
+    static char texts[ELEMENTS][8];
+    static mneme_bytes_t all[ELEMENTS];
+    for (int i = 0; i < ELEMENTS; i++) {
+        snprintf(texts[i], sizeof texts[i], "%07d", i);
+        all[i] = (mneme_bytes_t){texts[i], 7};
+    }
+    return all;
+}
+
+static int is_list(mneme_store_t store, int64_t first, int64_t last, const char *expected)
+{
+    struct texts texts = {0};
+    MUST(mneme_list_each(store, TEXT("l"), first, last, text, &texts) == 0);
+    return strcmp(texts.all, expected) == 0;
+}
+
+static void lists(mneme_store_t store)
+{
+    char buffer[8];
+    size_t length = 7;
+    mneme_bytes_t items[] = {{"a", 1}, {"b", 1}, {"c", 1}};
+    MUST(mneme_list_length(store, TEXT("l")) == 0 && is_list(store, 0, -1, ""));
+    MUST(mneme_list_pop(store, TEXT("l"), MNEME_FRONT, buffer, sizeof buffer, &length) == 0 && length == 7);
+    MUST(mneme_list_push(store, TEXT("l"), MNEME_BACK, NULL, 0) == 0 && mneme_contains(store, TEXT("l")) == 0);
+    MUST(mneme_list_push(store, TEXT("l"), MNEME_BACK, items, 3) == 3);
+    MUST(mneme_list_push(store, TEXT("l"), MNEME_FRONT, items, 2) == 5 && is_list(store, 0, -1, "baabc"));
+    MUST(is_list(store, 1, 2, "aa") && is_list(store, -2, 99, "bc") && is_list(store, -99, 0, "b"));
+    MUST(is_list(store, 2, 1, "") && is_list(store, 5, 9, "") && is_list(store, 0, -6, ""));
+    MUST(is_list(store, INT64_MIN, INT64_MAX, "baabc"));
+    MUST(mneme_list_get(store, TEXT("l"), -1, buffer, 1, &length) == 1 && length == 1 && buffer[0] == 'c');
+    MUST(mneme_list_get(store, TEXT("l"), 5, buffer, 1, &length) == 0);
+    MUST(mneme_list_get(store, TEXT("l"), -6, buffer, 1, &length) == 0);
+    MUST(mneme_list_get(store, TEXT("l"), INT64_MIN, buffer, 1, &length) == 0);
+    MUST(mneme_list_set(store, TEXT("l"), -5, TEXT("long")) == 1);
+    MUST(mneme_list_set(store, TEXT("l"), 5, TEXT("x")) == 0);
+    MUST(is_list(store, 0, 0, "long") && mneme_list_get(store, TEXT("l"), 0, NULL, 0, &length) == 1 && length == 4);
+
+    /* An item that does not fit stays. */
+    REFUSED(MNEME_ESHORT, mneme_list_pop(store, TEXT("l"), MNEME_FRONT, buffer, 3, &length) == -1);
+    MUST(length == 4 && is_list(store, 0, -1, "longaabc"));
+    MUST(mneme_list_pop(store, TEXT("l"), MNEME_FRONT, buffer, 4, &length) == 1 && memcmp(buffer, "long", 4) == 0);
+    MUST(mneme_list_pop(store, TEXT("l"), MNEME_BACK, buffer, 4, NULL) == 1 && buffer[0] == 'c');
+    MUST(mneme_list_remove(store, TEXT("l"), MNEME_BACK, 1, TEXT("a")) == 1 && is_list(store, 0, -1, "ab"));
+    MUST(mneme_list_remove(store, TEXT("l"), MNEME_FRONT, 0, TEXT("x")) == 0);
+    MUST(mneme_list_push(store, TEXT("l"), MNEME_BACK, &(mneme_bytes_t){NULL, 0}, 1) == 3);
+    MUST(mneme_list_get(store, TEXT("l"), 2, buffer, 0, &length) == 1 && length == 0);
+    MUST(mneme_list_remove(store, TEXT("l"), MNEME_BACK, SIZE_MAX, NULL, 0) == 1);
+    struct texts one = {.stop_after = 1};
+    MUST(mneme_list_each(store, TEXT("l"), 0, -1, text, &one) == 0 && one.count == 1);
+
+    REFUSED(MNEME_EINVAL, mneme_list_push(store, TEXT("l"), 2, items, 1) == -1);
+    REFUSED(MNEME_EINVAL, mneme_list_push(store, TEXT("l"), MNEME_BACK, NULL, 1) == -1);
+    REFUSED(MNEME_EINVAL, mneme_list_push(store, TEXT("l"), MNEME_BACK, items, SIZE_MAX) == -1);
+    REFUSED(MNEME_EINVAL, mneme_list_pop(store, TEXT("l"), -1, buffer, 1, NULL) == -1);
+    REFUSED(MNEME_EINVAL, mneme_list_pop(store, TEXT("l"), MNEME_BACK, NULL, 0, &length) == -1);
+    REFUSED(MNEME_EINVAL, mneme_list_pop(store, buffer, 1, MNEME_BACK, buffer, 8, &length) == -1);
+    REFUSED(MNEME_EINVAL, mneme_list_get(store, TEXT("l"), 0, NULL, 1, &length) == -1);
+    REFUSED(MNEME_EINVAL, mneme_list_each(store, TEXT("l"), 0, -1, NULL, NULL) == -1);
+    REFUSED(MNEME_EHANDLE, mneme_list_length(NULL, TEXT("l")) == -1);
+    REFUSED(MNEME_EINVAL, mneme_set_add(store, TEXT("l"), TEXT("m")) == -1);
+    REFUSED(MNEME_EINVAL, mneme_hash_length(store, TEXT("l")) == -1);
+
+    /* A large one. */
+    int count = 0;
+    MUST(mneme_list_push(store, TEXT("l"), MNEME_BACK, elements(), ELEMENTS) == ELEMENTS + 2);
+    MUST(mneme_list_each(store, TEXT("l"), 0, -1, counted, &count) == 0 && count == ELEMENTS + 2);
+    MUST(is_list(store, -2, -1, "00049980004999"));
+    MUST(mneme_list_trim(store, TEXT("l"), 1, 1000) == 0 && mneme_list_length(store, TEXT("l")) == 1000);
+    MUST(mneme_list_pop(store, TEXT("l"), MNEME_BACK, buffer, 7, NULL) == 1 && memcmp(buffer, "0000998", 7) == 0);
+    MUST(mneme_list_trim(store, TEXT("l"), 1, 0) == 0 && mneme_length(store) == 0);
+}
+
+static void sets(mneme_store_t store)
+{
+    size_t added = 7;
+    int count = 0;
+    struct texts texts = {.stop_after = 1};
+    mneme_bytes_t members[] = {{"a", 1}, {"b", 1}, {"a", 1}, {NULL, 0}};
+    MUST(mneme_set_length(store, TEXT("s")) == 0 && mneme_set_contains(store, TEXT("s"), TEXT("a")) == 0);
+    MUST(mneme_set_add(store, TEXT("s"), TEXT("a")) == 1 && mneme_set_add(store, TEXT("s"), TEXT("a")) == 0);
+    MUST(mneme_set_add_many(store, TEXT("s"), members, 4, &added) == 0 && added == 2);
+    MUST(mneme_set_length(store, TEXT("s")) == 3 && mneme_set_contains(store, TEXT("s"), NULL, 0) == 1);
+    MUST(mneme_set_each(store, TEXT("s"), text, &texts) == 0 && texts.count == 1);
+    MUST(mneme_set_remove(store, TEXT("s"), NULL, 0) == 1 && mneme_set_remove(store, TEXT("s"), NULL, 0) == 0);
+    MUST(mneme_set_each(store, TEXT("s"), counted, &count) == 0 && count == 2);
+
+    REFUSED(MNEME_EINVAL, mneme_set_add(store, TEXT("s"), NULL, 1) == -1);
+    REFUSED(MNEME_EINVAL, mneme_set_add(store, TEXT("s"), TOO_LONG) == -1);
+    members[1] = (mneme_bytes_t){TOO_LONG};
+    REFUSED(MNEME_EINVAL, mneme_set_add_many(store, TEXT("s"), members, 4, &added) == -1);
+    REFUSED(MNEME_EINVAL, mneme_set_add_many(store, TEXT("s"), members, SIZE_MAX, &added) == -1);
+    MUST(added == 2 && mneme_set_length(store, TEXT("s")) == 2);
+    REFUSED(MNEME_EINVAL, mneme_set_add_many(store, TEXT("s"), NULL, 1, NULL) == -1);
+    REFUSED(MNEME_EINVAL, mneme_set_each(store, TEXT("s"), NULL, NULL) == -1);
+    REFUSED(MNEME_EINVAL, mneme_list_length(store, TEXT("s")) == -1);
+    REFUSED(MNEME_EHANDLE, mneme_set_length(NULL, TEXT("s")) == -1);
+
+    const mneme_bytes_t *all = elements();
+    MUST(mneme_set_add_many(store, TEXT("s"), all, ELEMENTS, NULL) == 0);
+    MUST(mneme_set_length(store, TEXT("s")) == ELEMENTS + 2);
+    count = 0;
+    MUST(mneme_set_each(store, TEXT("s"), counted, &count) == 0 && count == ELEMENTS + 2);
+    for (int i = 0; i < ELEMENTS; i++) MUST(mneme_set_remove(store, TEXT("s"), all[i].at, all[i].length) == 1);
+    MUST(mneme_set_remove(store, TEXT("s"), TEXT("a")) == 1 && mneme_set_remove(store, TEXT("s"), TEXT("b")) == 1);
+    MUST(mneme_length(store) == 0);
+}
+
+static int is_sorted(mneme_store_t store, int64_t first, int64_t last, int reverse, const char *expected, double scores)
+{
+    struct texts texts = {0};
+    MUST(mneme_sorted_set_each(store, TEXT("z"), first, last, reverse, scored, &texts) == 0);
+    return strcmp(texts.all, expected) == 0 && texts.scores == scores;
+}
+
+static void sorted_sets(mneme_store_t store)
+{
+    const double nan = strtod("nan", NULL), infinity = strtod("inf", NULL);
+    double score = 7;
+    uint64_t rank = 7;
+    size_t length = 7;
+    char buffer[8];
+    MUST(mneme_sorted_set_length(store, TEXT("z")) == 0 && is_sorted(store, 0, -1, 0, "", 0));
+    MUST(mneme_sorted_set_score(store, TEXT("z"), TEXT("a"), &score) == 0 && score == 7);
+    MUST(mneme_sorted_set_rank(store, TEXT("z"), TEXT("a"), 0, &rank) == 0 && rank == 7);
+    MUST(mneme_sorted_set_pop(store, TEXT("z"), MNEME_BACK, buffer, 8, &length, &score) == 0 && length == 7);
+    MUST(mneme_sorted_set_set(store, TEXT("z"), TEXT("c"), 9) == 1);
+    MUST(mneme_sorted_set_set(store, TEXT("z"), TEXT("c"), 3) == 0);
+    MUST(mneme_sorted_set_set(store, TEXT("z"), TEXT("a"), 1) == 1);
+    MUST(mneme_sorted_set_increment(store, TEXT("z"), TEXT("bb"), 2.5, &score) == 0 && score == 2.5);
+    MUST(mneme_sorted_set_increment(store, TEXT("z"), TEXT("bb"), -0.5, NULL) == 0);
+    MUST(is_sorted(store, 0, -1, 0, "abbc", 123) && is_sorted(store, 0, -1, 1, "cbba", 321));
+    MUST(is_sorted(store, 0, 1, 1, "cbb", 32) && is_sorted(store, -1, -1, 1, "a", 1));
+    MUST(is_sorted(store, 1, 0, 0, "", 0) && is_sorted(store, INT64_MIN, INT64_MAX, 1, "cbba", 321));
+    MUST(mneme_sorted_set_rank(store, TEXT("z"), TEXT("c"), 0, &rank) == 1 && rank == 2);
+    MUST(mneme_sorted_set_rank(store, TEXT("z"), TEXT("c"), 1, &rank) == 1 && rank == 0);
+    MUST(mneme_sorted_set_rank(store, TEXT("z"), TEXT("a"), 1, NULL) == 1);
+    MUST(mneme_sorted_set_score(store, TEXT("z"), TEXT("c"), &score) == 1 && score == 3);
+    MUST(mneme_sorted_set_score(store, TEXT("z"), TEXT("c"), NULL) == 1);
+    MUST(mneme_sorted_set_count(store, TEXT("z"), 1, 2) == 2);
+    MUST(mneme_sorted_set_count(store, TEXT("z"), -infinity, infinity) == 3);
+    struct texts texts = {.stop_after = 2};
+    MUST(mneme_sorted_set_each_score(store, TEXT("z"), 1, 2, 1, scored, &texts) == 0 && strcmp(texts.all, "bba") == 0);
+
+    /* A member that does not fit stays. */
+    MUST(mneme_sorted_set_remove(store, TEXT("z"), TEXT("c")) == 1);
+    MUST(mneme_sorted_set_remove(store, TEXT("z"), TEXT("c")) == 0);
+    REFUSED(MNEME_ESHORT, mneme_sorted_set_pop(store, TEXT("z"), MNEME_BACK, buffer, 1, &length, &score) == -1);
+    MUST(length == 2 && score == 3 && mneme_sorted_set_length(store, TEXT("z")) == 2);
+    MUST(mneme_sorted_set_pop(store, TEXT("z"), MNEME_BACK, buffer, 2, &length, &score) == 1 && score == 2);
+    MUST(memcmp(buffer, "bb", 2) == 0);
+    MUST(mneme_sorted_set_pop(store, TEXT("z"), MNEME_FRONT, buffer, 2, NULL, NULL) == 1 && buffer[0] == 'a');
+    MUST(mneme_contains(store, TEXT("z")) == 0);
+
+    /* Several members take effect as a whole. Members may be empty, scores infinite. */
+    size_t added = 7;
+    mneme_scored_t scored_members[] = {{{"a", 1}, 5}, {{NULL, 0}, -infinity}, {{"a", 1}, 6}, {{"n", 1}, nan}};
+    REFUSED(MNEME_EINVAL, mneme_sorted_set_set_many(store, TEXT("z"), scored_members, 4, &added) == -1);
+    REFUSED(MNEME_EINVAL, mneme_sorted_set_set_many(store, TEXT("z"), NULL, 1, &added) == -1);
+    REFUSED(MNEME_EINVAL, mneme_sorted_set_set_many(store, TEXT("z"), scored_members, SIZE_MAX, &added) == -1);
+    MUST(added == 7 && mneme_sorted_set_length(store, TEXT("z")) == 0);
+    MUST(mneme_sorted_set_set_many(store, TEXT("z"), scored_members, 3, &added) == 0 && added == 2);
+    MUST(mneme_sorted_set_set_many(store, TEXT("z"), NULL, 0, NULL) == 0);
+    MUST(mneme_sorted_set_score(store, TEXT("z"), NULL, 0, &score) == 1 && score == -infinity);
+    MUST(mneme_sorted_set_score(store, TEXT("z"), TEXT("a"), &score) == 1 && score == 6);
+    MUST(mneme_sorted_set_pop(store, TEXT("z"), MNEME_FRONT, buffer, 0, &length, &score) == 1 && length == 0);
+    MUST(mneme_sorted_set_set(store, TEXT("z"), TEXT("b"), 7) == 1);
+    MUST(mneme_sorted_set_remove_score(store, TEXT("z"), 6, 6) == 1 && is_sorted(store, 0, -1, 0, "b", 7));
+    MUST(mneme_sorted_set_remove_score(store, TEXT("z"), 8, 7) == 0);
+    MUST(mneme_sorted_set_remove_score(store, TEXT("z"), -infinity, infinity) == 1);
+
+    MUST(mneme_sorted_set_set(store, TEXT("z"), TEXT("i"), infinity) == 1);
+    REFUSED(MNEME_EINVAL, mneme_sorted_set_set(store, TEXT("z"), TOO_LONG, 1) == -1);
+    REFUSED(MNEME_EINVAL, mneme_sorted_set_remove_score(store, TEXT("z"), nan, nan) == -1);
+    REFUSED(MNEME_EINVAL, mneme_sorted_set_set(store, TEXT("z"), TEXT("n"), nan) == -1);
+    REFUSED(MNEME_EINVAL, mneme_sorted_set_increment(store, TEXT("z"), TEXT("i"), -infinity, NULL) == -1);
+    REFUSED(MNEME_EINVAL, mneme_sorted_set_count(store, TEXT("z"), nan, 1) == -1);
+    REFUSED(MNEME_EINVAL, mneme_sorted_set_each_score(store, TEXT("z"), 1, nan, 0, scored, &texts) == -1);
+    REFUSED(MNEME_EINVAL, mneme_sorted_set_each(store, TEXT("z"), 0, -1, 0, NULL, NULL) == -1);
+    REFUSED(MNEME_EINVAL, mneme_sorted_set_pop(store, TEXT("z"), 2, buffer, 8, NULL, NULL) == -1);
+    REFUSED(MNEME_EINVAL, mneme_sorted_set_pop(store, TEXT("z"), MNEME_BACK, NULL, 0, NULL, NULL) == -1);
+    REFUSED(MNEME_EINVAL, mneme_set_length(store, TEXT("z")) == -1);
+    REFUSED(MNEME_EHANDLE, mneme_sorted_set_length(NULL, TEXT("z")) == -1);
+
+    const mneme_bytes_t *all = elements();
+    for (int i = 0; i < ELEMENTS; i++) MUST(mneme_sorted_set_set(store, TEXT("z"), all[i].at, all[i].length, -i) == 1);
+    MUST(mneme_sorted_set_rank(store, TEXT("z"), TEXT("0001000"), 0, &rank) == 1 && rank == ELEMENTS - 1001);
+    MUST(mneme_sorted_set_count(store, TEXT("z"), -9, 0) == 10 && is_sorted(store, 1, 2, 1, "00000000000001", -1));
+    for (int i = 0; i < ELEMENTS; i++) {
+        MUST(mneme_sorted_set_pop(store, TEXT("z"), MNEME_FRONT, buffer, 8, NULL, &score) == 1);
+        MUST(score == i - ELEMENTS + 1);
+    }
+    MUST(mneme_sorted_set_remove(store, TEXT("z"), TEXT("i")) == 1 && mneme_length(store) == 0);
+}
+
 /* ---- What is passed in the wrong place -------------------------------------------------------------------------- */
 
 static void misuse(mneme_store_t store, segid_t sid)
@@ -427,6 +661,9 @@ static void all(void)
     updates(store);
     batches(store);
     hashes(store);
+    lists(store);
+    sets(store);
+    sorted_sets(store);
     misuse(store, sid);
 
     mneme_store_t ninth = mneme_database(store, 9);
@@ -453,6 +690,10 @@ static void all(void)
     REFUSED(MNEME_EREADONLY, mneme_remove(reader, TEXT("k")) == -1);
     REFUSED(MNEME_EREADONLY, mneme_set_expiry(reader, TEXT("k"), 5) == -1);
     REFUSED(MNEME_EREADONLY, mneme_update(reader, TEXT("k"), add_one, NULL) == -1);
+    REFUSED(MNEME_EREADONLY, mneme_list_push(reader, TEXT("l"), MNEME_BACK, &(mneme_bytes_t){"v", 1}, 1) == -1);
+    REFUSED(MNEME_EREADONLY, mneme_set_add(reader, TEXT("s"), TEXT("v")) == -1);
+    REFUSED(MNEME_EREADONLY, mneme_sorted_set_set(reader, TEXT("z"), TEXT("v"), 1) == -1);
+    MUST(mneme_list_length(reader, TEXT("l")) == 0 && mneme_set_length(reader, TEXT("s")) == 0);
     REFUSED(MNEME_EREADONLY, mneme_clear(reader) == -1);
     REFUSED(MNEME_EREADONLY, mneme_grow(reader, 128 << 20) == -1);
     REFUSED(MNEME_EREADONLY, mneme_set_eviction(reader, 0) == -1);
