@@ -584,8 +584,8 @@ int mneme_scan(mneme_store_t store, uint64_t *cursor, size_t count,
  * Where there is no key, each of them is empty; one that loses its last element takes the key with
  * it. Each call is atomic, also with several elements: it takes effect as a whole, or fails and
  * changes nothing. Fields and members are up to 65,527 bytes of any kind, values and items up to
- * about 1 GiB; any of them may be empty, and a longer one is MNEME_EINVAL. All elements are copied before
- * the first one is passed to a callback: a part of a long list costs less than all of it.
+ * about 1 GiB; any of them may be empty, and a longer one is MNEME_EINVAL. All elements that a
+ * callback is to get are copied before it is called.
  *
  * A call on a small one, of some 2 KiB, looks through all of it. Of large ones, a call on a hash or
  * a set costs the same at any size, one on a list or a sorted set takes time in proportion to the
