@@ -126,6 +126,18 @@ static int jump_from_record(const void *key, size_t key_length, const void *valu
     longjmp(outside, 1);
 }
 
+static int jump_from_element(const void *element, size_t length, void *data)
+{
+    (void)element, (void)length, (void)data;
+    longjmp(outside, 1);
+}
+
+static int jump_from_member(const void *member, size_t length, double score, void *data)
+{
+    (void)member, (void)length, (void)score, (void)data;
+    longjmp(outside, 1);
+}
+
 static int jump_from_fetch(const void **value, size_t *length, void *data)
 {
     (void)value, (void)length, (void)data;
@@ -167,6 +179,15 @@ static void jump(void)
     if (setjmp(outside) == 0) mneme_get_many(store, keys, 1, jump_from_value, NULL);
     if (setjmp(outside) == 0) mneme_scan(store, &cursor, 1, jump_from_record, NULL);
     MUST(mneme_put(store, TEXT("k"), TEXT("w")) == 0);
+    MUST(mneme_hash_set(store, TEXT("h"), TEXT("f"), TEXT("v")) == 1);
+    MUST(mneme_list_push(store, TEXT("l"), MNEME_BACK, keys, 1) == 1);
+    MUST(mneme_set_add(store, TEXT("s"), TEXT("m")) == 1);
+    MUST(mneme_sorted_set_set(store, TEXT("z"), TEXT("m"), 1) == 1);
+    if (setjmp(outside) == 0) mneme_hash_each(store, TEXT("h"), jump_from_record, NULL);
+    if (setjmp(outside) == 0) mneme_list_each(store, TEXT("l"), 0, -1, jump_from_element, NULL);
+    if (setjmp(outside) == 0) mneme_set_each(store, TEXT("s"), jump_from_element, NULL);
+    if (setjmp(outside) == 0) mneme_sorted_set_each(store, TEXT("z"), 0, -1, 0, jump_from_member, NULL);
+    MUST(mneme_list_length(store, TEXT("l")) == 1);
     MUST(mneme_detach(store) == 0 && seg_delete(seg_find("jump")) == 0);
 
     mneme_options_t options = {.capacity = 64 * MIB, .lend_mib = 16};

@@ -388,7 +388,7 @@ static int counted(const void *element, size_t length, void *data)
 /* ELEMENTS different texts. */
 static const mneme_bytes_t *elements(void)
 {
-    static char texts[ELEMENTS][8];
+    static char texts[ELEMENTS][12];
     static mneme_bytes_t all[ELEMENTS];
     for (int i = 0; i < ELEMENTS; i++) {
         snprintf(texts[i], sizeof texts[i], "%07d", i);
