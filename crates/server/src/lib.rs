@@ -70,6 +70,7 @@ mod shared;
 mod socket_file;
 mod statistics;
 mod tls;
+mod together;
 mod track_keys;
 mod tracking;
 mod transaction_queue;

@@ -6,7 +6,7 @@ use crate::local_changes::OnLocalChange;
 use crate::pubsub::Posted;
 use crate::resp::{Arguments, parse_i64};
 use crate::shared::{Shared, ThreadSide};
-use crate::transaction_queue::Queued;
+use crate::together::Given;
 
 impl Command {
     /// Whether it may make a key ready that clients wait for.
@@ -73,18 +73,19 @@ impl Shared {
         self.tell_sleepers(woken, wake);
     }
 
-    /// As [`wake_for`](Self::wake_for), for the commands of an `EXEC`, each with its database.
-    pub fn wake_for_all<'q>(
+    /// As [`wake_for`](Self::wake_for), for commands that were carried out together, each with its
+    /// database.
+    pub fn wake_for_all<'c>(
         &self,
-        commands: impl Iterator<Item = (&'q Queued, usize)>,
+        commands: impl Iterator<Item = (Given<'c>, usize)>,
         mut wake: impl FnMut(usize),
     ) {
         if !self.waits.is_anybody_waiting() {
             return;
         }
-        for (queued, database) in commands {
-            if queued.command.may_make_ready() {
-                self.wake_for_call(queued.command, &queued.args(), database, &mut wake);
+        for ((command, args), database) in commands {
+            if command.may_make_ready() {
+                self.wake_for_call(command, &args, database, &mut wake);
             }
         }
     }

@@ -283,6 +283,9 @@ pub(crate) enum Batching {
     /// Exactly a key and a value to be stored; with more arguments the command is executed
     /// individually.
     Pair,
+    /// A change of elements of the value under its only key, argument 1, that looks at few of them.
+    /// Consecutive ones of one key share a transaction if the value is large.
+    Elements,
 }
 
 impl Batching {
@@ -296,6 +299,12 @@ impl Batching {
     #[inline]
     pub fn is_write(self) -> bool {
         self == Batching::Pair
+    }
+
+    /// Whether it changes elements of a value.
+    #[inline]
+    pub fn is_of_elements(self) -> bool {
+        self == Batching::Elements
     }
 }
 

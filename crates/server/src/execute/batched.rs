@@ -1,8 +1,10 @@
-//! Executes consecutive reads, or consecutive plain writes, as one call of the store.
+//! Executes consecutive reads, consecutive plain writes, or consecutive changes of one large value,
+//! as one call of the store.
 
-use crate::command::{Batching, Command, Failure};
+use crate::command::{Batching, Call, Command, Failure};
 use crate::commands::TABLE;
 use crate::resp::{Arguments, Batch, Reply};
+use crate::together::{Given, Together};
 use mneme_log::BatchError;
 
 use super::Executor;
@@ -118,6 +120,59 @@ impl Executor<'_> {
             }
             None => stored,
         }
+    }
+
+    /// Executes the changes of one large value from `from` on, up to the first command that is
+    /// another or has another key, in one transaction: what leads to the elements is then read and
+    /// stored once. Returns how many; 0: the value is not large, or the store has failed and
+    /// nothing was changed, so that they are to be executed one by one.
+    pub(super) fn changes_of_elements(
+        &mut self,
+        batch: &Batch,
+        input: &[u8],
+        from: usize,
+    ) -> usize {
+        let key = batch.command(from, input).at(1);
+        if batch.command(from + 1, input).at(1) != key || !self.is_large(key) {
+            return 0;
+        }
+        let mut commands: Vec<Given<'_>> = Vec::with_capacity(KEYS);
+        let is_of_elements = Batching::is_of_elements;
+        while commands.len() < KEYS
+            && let Some((command, args)) =
+                self.next(batch, input, from + commands.len(), is_of_elements)
+            && args.at(1) == key
+        {
+            commands.push((command, args));
+        }
+        let (Some(&(first, args)), Some((last, _))) = (commands.first(), commands.last()) else {
+            return 0;
+        };
+        let (position, full) = (self.out.len(), self.bounds.full);
+        let reply = Reply::new(self.out, self.client.protocol).up_to(self.bounds.most);
+        let (client, server) = (&mut *self.client, self.server);
+        let mut call = Call::new(first.group, args, reply, client, server, self.slice_end_ns);
+        let mut together = Together::new(&commands);
+        let none: [(usize, &[u8]); 0] = [];
+        let result = server.store.transaction_on(&none, |transaction| {
+            call.reply.truncate(position);
+            together.attempt(&mut call, Some(transaction), full)
+        });
+        if result.is_err() {
+            call.reply.truncate(position);
+            return 0;
+        }
+        let done = together.finish(&mut call);
+        self.client.last_command = last.name;
+        self.marked_ns = server.now_ns();
+        done
+    }
+
+    /// Whether the value under `key` is a large one.
+    fn is_large(&self, key: &[u8]) -> bool {
+        let database = self.server.store.database(self.client.database);
+        let kind = database.map(|database| database.kind(key));
+        matches!(kind, Ok(Ok(Some(kind))) if kind.is_large())
     }
 
     /// Command `index` of the batch, if it is of the right kind and in the plain form.

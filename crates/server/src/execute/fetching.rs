@@ -48,6 +48,8 @@ impl Executor<'_> {
                 continue;
             };
             let kind = self.batching_of(command, args);
+            // Few of those that change elements are neighbours of one key.
+            let kind = kind.filter(|kind| !kind.is_of_elements());
             let is_batched = kind.is_some_and(|kind| {
                 before == Some(kind) || self.is_of_kind(batch, input, index, kind)
             });

@@ -187,23 +187,14 @@ impl<'a> Executor<'a> {
             let (silent, position) = (self.client.replies.is_silent(), self.out.len());
             let found = TABLE.find(args.at(0));
             let executed = match found {
-                Some(command) => match self.batching_of(command, args) {
-                    // A command without such a neighbour cannot be combined.
-                    Some(kind)
-                        if self.is_of_kind(batch, input, done + 1, kind)
-                            && (kind.is_read() || self.server.store.has_feed_space()) =>
-                    {
-                        match kind.is_read() {
-                            true => self.reads(batch, input, done),
-                            false => self.writes(batch, input, done),
-                        }
-                    }
-                    _ => {
+                Some(command) => match self.together(command, batch, input, done) {
+                    0 => {
                         if done >= fetched {
                             fetched = self.fetch_ahead(batch, input, done);
                         }
                         self.one(command, args)
                     }
+                    executed => executed,
                 },
                 None => self.unknown(args),
             };
@@ -240,6 +231,30 @@ impl<'a> Executor<'a> {
             }
         }
         done
+    }
+
+    /// Executes `command`, number `from` of the batch, and its neighbours as one call of the store.
+    /// Returns how many; 0: they cannot be combined, and none was executed.
+    #[inline]
+    fn together(
+        &mut self,
+        command: &'static Command,
+        batch: &Batch,
+        input: &[u8],
+        from: usize,
+    ) -> usize {
+        let kind = self.batching_of(command, batch.command(from, input));
+        // A command without such a neighbour cannot be combined.
+        let kind = kind.filter(|kind| {
+            self.is_of_kind(batch, input, from + 1, *kind)
+                && (kind.is_read() || self.server.store.has_feed_space())
+        });
+        match kind {
+            Some(Batching::Value) => self.reads(batch, input, from),
+            Some(Batching::Pair) => self.writes(batch, input, from),
+            Some(Batching::Elements) => self.changes_of_elements(batch, input, from),
+            None => 0,
+        }
     }
 
     /// Puts the messages that were published for the client before the finished command took effect
@@ -290,6 +305,7 @@ impl<'a> Executor<'a> {
             && match command.batching {
                 Some(Batching::Value) => args.len() == 2,
                 Some(Batching::Pair) => args.len() == 3,
+                Some(Batching::Elements) => args.len() <= FEW && command.accepts(args.len()),
                 None => false,
             }
             && (self.client.user.is_unrestricted()

@@ -194,3 +194,196 @@ fn a_pipeline_is_answered_as_its_commands_one_by_one() {
         prop_assert_eq!(&stored[0], &stored[1]);
     });
 }
+
+/// Changes of elements, of which those of one large value share a transaction, and others between
+/// them. `N` stands for a number.
+const CHANGES: &[&str] = &[
+    "HSET h field:N value:N",
+    "HSET h field:N 7 new:N 8",
+    "HSETNX h field:N 9",
+    "HMSET h field:N 10 field:N 11",
+    "HDEL h field:N",
+    "HINCRBY h count:N 3",
+    "HINCRBY h field:N x",
+    "HINCRBYFLOAT h count:N 0.5",
+    "SADD s member:N new:N",
+    "SADD s member:N",
+    "SREM s member:N member:N",
+    "ZADD z N member:N",
+    "ZADD z NX N new:N",
+    "ZADD z GT CH N member:N",
+    "ZADD z N new:N nan member:N",
+    "ZINCRBY z -N member:N",
+    "ZREM z member:N",
+    "ZPOPMIN z",
+    "ZPOPMAX z 3",
+    "LPUSH l item:N",
+    "RPUSH l item:N item:N",
+    "RPUSHX l item:N",
+    "LPOP l",
+    "RPOP l 2",
+    "LSET l N set:N",
+    "LSET l -N set:N",
+    // Of the wrong type or number of arguments, and of a key that is not there.
+    "SADD l member:N",
+    "LPUSH h item:N",
+    "HSET z field:N",
+    "HDEL",
+    "ZADD none:N 1 a",
+    // They end a run.
+    "HGET h field:N",
+    "ZRANK z member:N",
+    "LINDEX l N",
+    "SCARD s",
+    "LLEN l",
+    "ZRANGE z 0 -1 WITHSCORES",
+    "DEL h",
+    "EXPIREAT s 1",
+    "RENAME l z",
+    "COPY h s REPLACE",
+    "MULTI",
+    "EXEC",
+];
+
+/// Runs of changes.
+fn changes() -> impl Strategy<Value = Vec<String>> {
+    let one = (0..CHANGES.len(), 1usize..6, vec(0u32..160, 8));
+    vec(one, 1..30).prop_map(|runs| {
+        let runs = runs.into_iter().flat_map(|(command, times, numbers)| {
+            (0..times).map(move |time| {
+                let mut text = CHANGES[command].to_owned();
+                for number in numbers.iter().cycle().skip(time).take(4) {
+                    text = text.replacen('N', &number.to_string(), 1);
+                }
+                text
+            })
+        });
+        runs.collect()
+    })
+}
+
+/// A hash, a set, a sorted set and a list that are large, and what they are after changes.
+fn fill(client: &mut Client) {
+    client.line("FLUSHALL");
+    let all = |each: &dyn Fn(u32) -> String| (0..150).map(each).collect::<Vec<_>>().join(" ");
+    client.line(&format!(
+        "HSET h {}",
+        all(&|i| format!("field:{i} value:{i}"))
+    ));
+    client.line(&format!("SADD s {}", all(&|i| format!("member:{i:020}"))));
+    client.line(&format!("ZADD z {}", all(&|i| format!("{i} member:{i}"))));
+    client.line(&format!("RPUSH l {}", all(&|i| format!("item:{i:020}"))));
+}
+
+fn elements(client: &mut Client) -> Vec<Reply> {
+    let mut all = Vec::new();
+    for key in ["h", "s", "z", "l"] {
+        let kind = client.line(&format!("TYPE {key}"));
+        let command = match kind.text().as_str() {
+            "hash" => format!("HGETALL {key}"),
+            "set" => format!("SMEMBERS {key}"),
+            "zset" => format!("ZRANGE {key} 0 -1 WITHSCORES"),
+            "list" => format!("LRANGE {key} 0 -1"),
+            _ => continue,
+        };
+        let mut items: Vec<String> = client
+            .line(&command)
+            .items()
+            .iter()
+            .map(Reply::text)
+            .collect();
+        if matches!(kind.text().as_str(), "hash" | "set") {
+            items.sort();
+        }
+        all.push(kind);
+        all.extend(items.iter().map(Reply::bulk));
+    }
+    all
+}
+
+#[test]
+fn changes_of_large_values_in_a_pipeline_are_answered_as_one_by_one() {
+    let servers = [(); 2].map(|()| start(server().threads(1)));
+    let config = ProptestConfig {
+        cases: 100,
+        max_shrink_iters: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    proptest!(config, |(commands in changes())| {
+        let [mut piped, mut single] = [0, 1].map(|i| Client::connect(servers[i].1));
+        fill(&mut piped);
+        fill(&mut single);
+        let all: Vec<u8> = commands.iter().flat_map(|command| bytes_of(command)).collect();
+        piped.send(&all);
+        for command in &commands {
+            prop_assert_eq!(piped.reply(), single.line(command), "{}", command);
+        }
+        let stored = [&mut piped, &mut single].map(|client| {
+            client.line("DISCARD");
+            elements(client)
+        });
+        prop_assert_eq!(&stored[0], &stored[1]);
+    });
+}
+
+/// Runs of changes are undone and done again where they meet: none is lost or counted twice.
+#[test]
+fn pipelines_that_change_one_large_value_lose_nothing() {
+    let (_running, address) = start(server().threads(2));
+    let mut client = Client::connect(address);
+    fill(&mut client);
+    let runs = 40;
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut client = Client::connect(address);
+                for run in 0..runs {
+                    let own = format!("HINCRBY h field:new{} 1", run % 7);
+                    let run = [
+                        &own[..],
+                        "ZINCRBY z 1 member:3",
+                        "RPUSH l x",
+                        "HINCRBY h sum 1",
+                    ];
+                    let all = run.iter().flat_map(|of| (0..10).flat_map(|_| bytes_of(of)));
+                    client.send(&all.collect::<Vec<_>>());
+                    for _ in 0..40 {
+                        let reply = client.reply();
+                        assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
+                    }
+                }
+            });
+        }
+    });
+    let changes = 3 * runs * 10;
+    assert_eq!(client.line("HGET h sum"), Reply::bulk(changes.to_string()));
+    let score = client.line("ZSCORE z member:3");
+    assert_eq!(score, Reply::bulk((changes + 3).to_string()));
+    assert_eq!(
+        client.line("LLEN l"),
+        Reply::Integer(150 + i64::from(changes))
+    );
+}
+
+/// Where the store has no space for all of a run, it has what was answered with success.
+#[test]
+fn a_run_of_changes_that_finds_no_space_is_done_as_far_as_there_is() {
+    let (_running, address) = start(server().threads(1).memory(64 << 20));
+    let mut client = Client::connect(address);
+    fill(&mut client);
+    let item = "x".repeat(100_000);
+    let push = encode(&["RPUSH", "l", &item]);
+    client.send(&push.repeat(900));
+    let replies: Vec<Reply> = (0..900).map(|_| client.reply()).collect();
+    let pushed = replies
+        .iter()
+        .filter(|reply| matches!(reply, Reply::Integer(_)));
+    let pushed = pushed.count() as i64;
+    assert!((1..900).contains(&pushed), "{pushed}");
+    assert_eq!(client.line("LLEN l"), Reply::Integer(150 + pushed));
+    let refused = replies
+        .iter()
+        .find(|reply| matches!(reply, Reply::Error(_)));
+    assert!(refused.unwrap().text().starts_with("OOM "));
+}

@@ -10,6 +10,7 @@ pub(super) static HDEL: Command = Command {
     complexity: "O(N) where N is the number of fields to remove; a small hash is looked through",
     arity: -3,
     flags: &[Flag::Write, Flag::Fast],
+    batching: Some(Batching::Elements),
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Delete])],
     arguments: &[
         Argument::key("key"),

@@ -33,6 +33,7 @@ pub(super) static HINCRBYFLOAT: Command = Command {
 const BOTH: Command = Command {
     arity: 4,
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
+    batching: Some(Batching::Elements),
     keys: &[KeySpec::first(&[
         KeyFlag::ReadWrite,
         KeyFlag::Access,

@@ -35,6 +35,7 @@ pub(super) static HSETNX: Command = Command {
     since: "2.0.0",
     arity: 4,
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
+    batching: Some(Batching::Elements),
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Insert])],
     arguments: &[
         Argument::key("key"),
@@ -69,6 +70,7 @@ const BOTH: Command = Command {
     complexity: "O(N) where N is the number of fields to set; a small hash is looked through",
     arity: -4,
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
+    batching: Some(Batching::Elements),
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Update])],
     arguments: &[
         Argument::key("key"),

@@ -13,6 +13,7 @@ pub(super) static LSET: Command = Command {
     since: "1.0.0",
     arity: 4,
     flags: &[Flag::Write, Flag::DenyOom],
+    batching: Some(Batching::Elements),
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Update])],
     arguments: &[KEY, Argument::new("index", Kind::Integer), ELEMENT],
     run: lset,

@@ -26,6 +26,7 @@ const POP: Command = Command {
     complexity: "O(log L + N) where L is the number of items and N of those returned; of a small list all bytes are copied",
     arity: -2,
     flags: &[Flag::Write, Flag::Fast],
+    batching: Some(Batching::Elements),
     keys: &[KeySpec::first(&[
         KeyFlag::ReadWrite,
         KeyFlag::Access,

@@ -40,6 +40,7 @@ const PUSH: Command = Command {
     complexity: "O(log L + N) where L is the number of items and N of those to add; of a small list all bytes are copied",
     arity: -3,
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
+    batching: Some(Batching::Elements),
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Insert])],
     arguments: &[KEY, ELEMENT.multiple()],
     ..Command::LIST

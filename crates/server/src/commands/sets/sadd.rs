@@ -11,6 +11,7 @@ pub(super) static SADD: Command = Command {
     complexity: "O(N) where N is the number of members; a small set is looked through",
     arity: -3,
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
+    batching: Some(Batching::Elements),
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Insert])],
     arguments: &[Argument::key("key"), MEMBER.multiple()],
     run,

@@ -11,6 +11,7 @@ pub(super) static SREM: Command = Command {
     complexity: "O(N) where N is the number of members to remove; a small set is looked through",
     arity: -3,
     flags: &[Flag::Write, Flag::Fast],
+    batching: Some(Batching::Elements),
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Delete])],
     arguments: &[Argument::key("key"), MEMBER.multiple()],
     run,

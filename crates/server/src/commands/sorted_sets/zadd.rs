@@ -11,6 +11,7 @@ pub(super) static ZADD: Command = Command {
     complexity: "O(log N) for each member, where N is the number of members; a small set is looked through",
     arity: -4,
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
+    batching: Some(Batching::Elements),
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Update])],
     arguments: &[
         Argument::key("key"),
@@ -50,6 +51,7 @@ pub(super) static ZINCRBY: Command = Command {
     complexity: "O(log N) where N is the number of members; a small set is looked through",
     arity: 4,
     flags: &[Flag::Write, Flag::DenyOom, Flag::Fast],
+    batching: Some(Batching::Elements),
     keys: &[KeySpec::first(&[
         KeyFlag::ReadWrite,
         KeyFlag::Access,

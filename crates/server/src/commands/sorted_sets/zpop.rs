@@ -27,6 +27,7 @@ const POP: Command = Command {
     complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
     arity: -2,
     flags: &[Flag::Write, Flag::Fast],
+    batching: Some(Batching::Elements),
     keys: &[KeySpec::first(POPPED)],
     arguments: &[
         Argument::key("key"),

@@ -12,6 +12,7 @@ pub(super) static ZREM: Command = Command {
     complexity: "O(log N) for each member, where N is the number of members; a small set is looked through",
     arity: -3,
     flags: &[Flag::Write, Flag::Fast],
+    batching: Some(Batching::Elements),
     keys: &[KeySpec::first(&[KeyFlag::ReadWrite, KeyFlag::Delete])],
     arguments: &[
         Argument::key("key"),
