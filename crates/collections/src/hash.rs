@@ -10,7 +10,7 @@ use crate::error::CollectionError;
 use crate::hash_type::HashType;
 use crate::in_place::set_in_place;
 use crate::keyed::{Form, KeyedValue};
-use crate::packed::PackedHash;
+use crate::packed::{PackedHash, Pair};
 use crate::packed_edit::{HashEdit, Limits};
 
 /// The hash under a key of a database: fields with values, both byte strings.
@@ -94,14 +94,7 @@ impl<'s, 'k> Hash<'s, 'k> {
         fields: Option<&[&[u8]]>,
         visit: impl FnOnce(Option<PackedHash<'_>>) -> Result<R, CollectionError>,
     ) -> Result<R, CollectionError> {
-        self.at.read(
-            |mut hash| hash.view(fields),
-            |hash| match hash {
-                Some(Form::Packed(hash)) => visit(Some(hash)),
-                Some(Form::Large(view)) => visit(Some(PackedHash::read(&view)?)),
-                None => visit(None),
-            },
-        )
+        self.at.view(fields, visit)
     }
 
     /// Has `change` change the hash, which is empty where there is no key, at one instant. `change`
@@ -140,10 +133,14 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn get(&self, field: &[u8]) -> Result<Option<Vec<u8>>, CollectionError> {
-        self.look(Some(&[field]), |hash| {
-            let value = hash.map_or(Ok(None), |hash| hash.get(field))?;
-            Ok(value.map(|value| value.to_vec()))
-        })
+        self.at.read(
+            |mut hash| hash.get(field),
+            |hash| match hash {
+                Some(Form::Packed(hash)) => Ok(hash.get(field)?.map(|value| value.to_vec())),
+                Some(Form::Large(value)) => Ok(value),
+                None => Ok(None),
+            },
+        )
     }
 
     /// The values of `fields`, in their order, all of one instant.
@@ -195,19 +192,8 @@ impl<'s, 'k> Hash<'s, 'k> {
         cursor: u64,
         count: usize,
     ) -> Result<(Vec<OwnedPair>, u64), CollectionError> {
-        self.at.read(
-            |mut hash| hash.scan(cursor, count),
-            |hash| match hash {
-                Some(Form::Packed(hash)) => {
-                    let step = hash.scan(cursor, count)?;
-                    let pairs = step.pairs.iter();
-                    let pairs = pairs.map(|pair| (pair.field.to_vec(), pair.value.to_vec()));
-                    Ok((pairs.collect(), step.next))
-                }
-                Some(Form::Large(step)) => Ok(step),
-                None => Ok((Vec::new(), 0)),
-            },
-        )
+        let copied = |pair: &Pair<'_>| (pair.field.to_vec(), pair.value.to_vec());
+        self.at.scan(cursor, count, copied)
     }
 
     /// Whether the hash has `field`.
@@ -215,9 +201,14 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn contains(&self, field: &[u8]) -> Result<bool, CollectionError> {
-        self.look(Some(&[field]), |hash| {
-            Ok(hash.map_or(Ok(None), |hash| hash.get(field))?.is_some())
-        })
+        self.at.read(
+            |mut hash| hash.contains(field),
+            |hash| match hash {
+                Some(Form::Packed(hash)) => Ok(hash.contains(field)?),
+                Some(Form::Large(contains)) => Ok(contains),
+                None => Ok(false),
+            },
+        )
     }
 
     /// The number of its fields.
@@ -240,7 +231,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`read`](Self::read).
     pub fn is_empty(&self) -> Result<bool, CollectionError> {
-        self.look(Some(&[b""]), |hash| Ok(hash.is_none()))
+        Ok(self.len()? == 0)
     }
 
     /// Sets `field` to `value`. Whether it is a new field.

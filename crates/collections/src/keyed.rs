@@ -9,6 +9,8 @@ use mneme_log::{
 
 use crate::collection_type::{CollectionType, LargeEdit};
 use crate::error::{CollectionError, Damage};
+use crate::leaves::Leaves;
+use crate::packed::{Packed, Pair, Step};
 use crate::records::StoreRecords;
 
 /// The longest image, in bytes, that is packed although Redis would keep the value otherwise: one
@@ -172,6 +174,25 @@ pub enum Form<P, L> {
     Large(L),
 }
 
+impl<const ENTRIES: usize> Form<Packed<'_, ENTRIES>, (Vec<u8>, u64)> {
+    /// A step of a scan, as [`Packed::scan`], where of a large value [`Leaves::view_from`] was
+    /// asked.
+    ///
+    /// # Errors
+    /// The value is damaged.
+    pub fn scan(&self, cursor: u64, count: usize) -> Result<Step<'_>, Damage> {
+        match self {
+            Form::Packed(packed) => packed.scan(cursor, count),
+            Form::Large((image, next)) => Ok(Step {
+                pairs: Packed::<ENTRIES>::read(image)?
+                    .pairs()
+                    .collect::<Result<_, _>>()?,
+                next: *next,
+            }),
+        }
+    }
+}
+
 /// The value of a type under a key of a database, for local programs.
 pub(crate) struct KeyedValue<'s, 'k, T> {
     pub database: Database<'s>,
@@ -221,6 +242,53 @@ impl<'s, 'k, T: CollectionType> KeyedValue<'s, 'k, T> {
                 return visit(Some(Form::Large(said)));
             }
         }
+    }
+
+    /// Calls `visit` with those of `fields` that a hash or a set has, or more; `None`: with all.
+    pub fn view<R, const ENTRIES: usize>(
+        &self,
+        fields: Option<&[&[u8]]>,
+        visit: impl FnOnce(Option<Packed<'_, ENTRIES>>) -> Result<R, CollectionError>,
+    ) -> Result<R, CollectionError>
+    where
+        T: for<'r> CollectionType<
+                Packed<'r> = Packed<'r, ENTRIES>,
+                Large<'r> = Leaves<'r, ENTRIES>,
+            >,
+    {
+        self.read(
+            |mut large| large.view(fields),
+            |value| match value {
+                Some(Form::Packed(packed)) => visit(Some(packed)),
+                Some(Form::Large(image)) => visit(Some(Packed::read(&image)?)),
+                None => visit(None),
+            },
+        )
+    }
+
+    /// A step of a scan of a hash or a set: what `of` makes of each element, and the next cursor.
+    pub fn scan<R, const ENTRIES: usize>(
+        &self,
+        cursor: u64,
+        count: usize,
+        of: impl FnMut(&Pair<'_>) -> R,
+    ) -> Result<(Vec<R>, u64), CollectionError>
+    where
+        T: for<'r> CollectionType<
+                Packed<'r> = Packed<'r, ENTRIES>,
+                Large<'r> = Leaves<'r, ENTRIES>,
+            >,
+    {
+        self.read(
+            |mut large| large.view_from(cursor, count),
+            |value| {
+                let Some(value) = value else {
+                    return Ok((Vec::new(), 0));
+                };
+                let step = value.scan(cursor, count)?;
+                Ok((step.pairs.iter().map(of).collect(), step.next))
+            },
+        )
     }
 
     /// Lets `change` change the value, at one instant, as [`edit`] does. It may run again: the last

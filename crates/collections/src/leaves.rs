@@ -9,7 +9,7 @@
 //! The functions here read and write leaves by [`StoreRecords`], which a transaction of a store is.
 
 use mneme_log::{
-    Anchor, HASH_BITS, MAX_LEAVES, ValueKind, hashes_of, leaf_numbers, leaf_of, split_of,
+    Anchor, HASH_BITS, MAX_LEAVES, MAX_VALUE, ValueKind, hashes_of, leaf_numbers, leaf_of, split_of,
 };
 
 use crate::collection_type::{Finish, LargeEdit};
@@ -17,7 +17,8 @@ use crate::counted_tree::{CountedTree, ElementShape};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
 use crate::lot::Lot;
-use crate::packed::{Packed, place};
+use crate::packed::{Packed, Pair, RawElement, place};
+use crate::packed_builder::PackedBuilder;
 use crate::packed_edit::{PackedEdit, check_element};
 use crate::records::StoreRecords;
 use crate::{HASH, SET};
@@ -26,6 +27,8 @@ use crate::{HASH, SET};
 const SPLIT: u64 = 1024;
 /// Bytes of leaves, on average, below which two are joined.
 const JOIN: u64 = 256;
+/// Bytes that are reserved at most for an image before there is something to copy.
+const MOST_RESERVED: usize = 64 << 20;
 /// Leaves that are split at most for each element that is set: later changes go on.
 const SPLITS: usize = 4;
 
@@ -80,40 +83,31 @@ impl<'r> LargeSet<'r> {
     ///
     /// # Errors
     /// The set is damaged, or cannot be read.
-    pub fn contains_many(&mut self, members: &[&[u8]]) -> Result<Vec<bool>, CollectionError> {
+    pub fn contains_many(
+        &mut self,
+        members: &[RawElement<'_>],
+    ) -> Result<Vec<bool>, CollectionError> {
         let places = members.iter().enumerate();
         let mut by_leaf: Vec<(u64, usize)> = places
-            .map(|(place, member)| (self.leaf_of(member), place))
+            .map(|(place, member)| {
+                let number = member.field().with_bytes(|member| self.leaf_of(member));
+                (number, place)
+            })
             .collect();
         by_leaf.sort_unstable();
-        let mut found = vec![false; members.len()];
+        let (mut found, mut sought) = (vec![false; members.len()], Vec::new());
         for of_leaf in by_leaf.chunk_by(|(one, _), (other, _)| one == other) {
-            let Some(leaf) = self.leaf(of_leaf[0].0)? else {
+            let Some(leaf) = self.records.lend_inner(self.id, of_leaf[0].0)? else {
                 continue;
             };
-            let sought: Vec<&[u8]> = of_leaf.iter().map(|(_, place)| members[*place]).collect();
+            sought.clear();
+            sought.extend(of_leaf.iter().map(|(_, place)| members[*place]));
             let contained = Packed::<1>::read(&leaf)?.contains_many(&sought)?;
             for ((_, place), contained) in of_leaf.iter().zip(contained) {
                 found[*place] = contained;
             }
         }
         Ok(found)
-    }
-
-    /// All its members. O(members).
-    ///
-    /// # Errors
-    /// The set is damaged, or cannot be read.
-    pub fn members(&mut self) -> Result<Vec<Vec<u8>>, CollectionError> {
-        let mut members = Vec::with_capacity(self.count().min(1 << 16) as usize);
-        self.reads_all()?;
-        self.leaves(0, |leaf| {
-            for member in leaf.members() {
-                members.push(member?.to_vec());
-            }
-            Ok(true)
-        })?;
-        Ok(members)
     }
 }
 
@@ -178,23 +172,20 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
             says: true,
         };
         built.anchor.leaves = leaves.clamp(1, MAX_LEAVES);
-        let mut pairs = Vec::new();
-        for pair in packed.pairs() {
-            let pair = pair?;
-            let field = pair.field.to_vec();
-            pairs.push((built.leaf_of(&field), field, pair.value.to_vec()));
+        let mut elements = Vec::new();
+        for element in packed.raw() {
+            let element = element?;
+            let number = element.field().with_bytes(|field| built.leaf_of(field));
+            elements.push((number, element));
         }
-        pairs.sort_by_key(|(number, ..)| *number);
-        for of_leaf in pairs.chunk_by(|(one, ..), (other, ..)| one == other) {
-            let mut leaf = PackedEdit::<ENTRIES>::table();
-            let each = of_leaf
-                .iter()
-                .map(|(_, field, value)| (&field[..], &value[..]));
-            leaf.put_many(&each.clone().collect::<Vec<_>>())?;
-            each.for_each(|(field, value)| built.records.say(id, kind, field, Some(value)));
+        elements.sort_by_key(|(number, _)| *number);
+        for of_leaf in elements.chunk_by(|(one, _), (other, _)| one == other) {
+            let mut leaf = PackedBuilder::<ENTRIES>::default();
+            of_leaf.iter().for_each(|(_, element)| leaf.push(element));
             built.anchor.count += of_leaf.len() as u64;
-            built.store(of_leaf[0].0, 0, leaf)?;
+            built.store(of_leaf[0].0, 0, &leaf.into_image()?)?;
         }
+        built.say_all(id, &packed)?;
         Ok(built)
     }
 
@@ -243,19 +234,21 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         leaf_of(place(field), self.anchor.leaves)
     }
 
-    fn leaf(&mut self, number: u64) -> Result<Option<Vec<u8>>, CollectionError> {
-        Ok(self.records.inner(self.id, number)?)
+    /// Says that collection `id` has all these elements.
+    fn say_all(&mut self, id: u64, of: &Packed<'_, ENTRIES>) -> Result<(), Damage> {
+        let (kind, records) = (self.anchor.kind, &mut *self.records);
+        of.pairs().try_for_each(|pair| {
+            let Pair { field, value } = pair?;
+            field.with_bytes(|field| {
+                value.with_bytes(|value| records.say(id, kind, field, Some(value)));
+            });
+            Ok(())
+        })
     }
 
-    /// Stores a leaf that had `before` bytes.
-    fn store(
-        &mut self,
-        number: u64,
-        before: u64,
-        leaf: PackedEdit<ENTRIES>,
-    ) -> Result<(), CollectionError> {
-        let is_empty = leaf.is_empty()?;
-        let image = leaf.into_image();
+    /// Stores the image of a leaf that had `before` bytes, or that has no elements any more.
+    fn store(&mut self, number: u64, before: u64, image: &[u8]) -> Result<(), CollectionError> {
+        let is_empty = Packed::<ENTRIES>::read(image)?.is_empty();
         let after = if is_empty { 0 } else { image.len() as u64 };
         let bytes = (self.anchor.bytes.wrapping_sub(before)).wrapping_add(after);
         self.anchor.bytes = bytes;
@@ -265,7 +258,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         match is_empty {
             true if before == 0 => Ok(()),
             true => Ok(self.records.set_inner(self.id, number, None)?),
-            false => Ok(self.records.set_inner(self.id, number, Some(&image))?),
+            false => Ok(self.records.set_inner(self.id, number, Some(image))?),
         }
     }
 
@@ -275,7 +268,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         number: u64,
         change: impl FnOnce(&mut PackedEdit<ENTRIES>) -> Result<bool, EditError>,
     ) -> Result<bool, CollectionError> {
-        let old = self.leaf(number)?;
+        let old = self.records.inner(self.id, number)?;
         let before = old.as_ref().map_or(0, Vec::len) as u64;
         let mut leaf = match old {
             Some(old) => PackedEdit::<ENTRIES>::owned(old)?,
@@ -283,7 +276,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         };
         let is_changed = change(&mut leaf)?;
         if is_changed {
-            self.store(number, before, leaf)?;
+            self.store(number, before, &leaf.into_image())?;
         }
         Ok(is_changed)
     }
@@ -294,7 +287,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     /// The collection is damaged, or cannot be read.
     pub fn get(&mut self, field: &[u8]) -> Result<Option<Vec<u8>>, CollectionError> {
         let number = self.leaf_of(field);
-        let Some(leaf) = self.leaf(number)? else {
+        let Some(leaf) = self.records.lend_inner(self.id, number)? else {
             return Ok(None);
         };
         let value = Packed::<ENTRIES>::read(&leaf)?.get(field)?;
@@ -307,7 +300,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     /// The collection is damaged, or cannot be read.
     pub fn contains(&mut self, field: &[u8]) -> Result<bool, CollectionError> {
         let number = self.leaf_of(field);
-        match self.leaf(number)? {
+        match self.records.lend_inner(self.id, number)? {
             Some(leaf) => Ok(Packed::<ENTRIES>::read(&leaf)?.contains(field)?),
             None => Ok(false),
         }
@@ -424,27 +417,23 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     fn split(&mut self) -> Result<(), CollectionError> {
         let (old, new) = split_of(self.anchor.leaves);
         self.anchor.leaves += 1;
-        let Some(image) = self.leaf(old)? else {
+        let Some(image) = self.records.lend_inner(self.id, old)? else {
             return Ok(());
         };
         let mut halves = [
-            PackedEdit::<ENTRIES>::table(),
-            PackedEdit::<ENTRIES>::table(),
+            PackedBuilder::<ENTRIES>::default(),
+            PackedBuilder::default(),
         ];
-        let mut pairs: [Vec<(Vec<u8>, Vec<u8>)>; 2] = Default::default();
-        for pair in Packed::<ENTRIES>::read(&image)?.pairs() {
-            let pair = pair?;
-            let field = pair.field.to_vec();
-            let half = usize::from(self.leaf_of(&field) == new[1]);
-            pairs[half].push((field, pair.value.to_vec()));
+        for element in Packed::<ENTRIES>::read(&image)?.raw() {
+            let element = element?;
+            let place = element.field().with_bytes(place);
+            halves[usize::from(leaf_of(place, self.anchor.leaves) == new[1])].push(&element);
         }
-        for (half, pairs) in halves.iter_mut().zip(&pairs) {
-            let pairs = pairs.iter().map(|(field, value)| (&field[..], &value[..]));
-            half.put_many(&pairs.collect::<Vec<_>>())?;
-        }
-        self.store(old, image.len() as u64, PackedEdit::<ENTRIES>::table())?;
+        let before = image.len() as u64;
+        drop(image);
+        self.forget(old, before)?;
         for (number, half) in new.into_iter().zip(halves) {
-            self.store(number, 0, half)?;
+            self.store(number, 0, &half.into_image()?)?;
         }
         Ok(())
     }
@@ -452,21 +441,26 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     /// Joins the last two leaves that were split.
     fn join(&mut self) -> Result<(), CollectionError> {
         let (joined, halves) = split_of(self.anchor.leaves - 1);
-        let mut leaf = PackedEdit::<ENTRIES>::table();
+        let mut leaf = PackedBuilder::<ENTRIES>::default();
         for number in halves {
-            if let Some(image) = self.leaf(number)? {
-                let mut pairs = Vec::new();
-                for pair in Packed::<ENTRIES>::read(&image)?.pairs() {
-                    let pair = pair?;
-                    pairs.push((pair.field.to_vec(), pair.value.to_vec()));
-                }
-                let each = pairs.iter().map(|(field, value)| (&field[..], &value[..]));
-                leaf.put_many(&each.collect::<Vec<_>>())?;
-                self.store(number, image.len() as u64, PackedEdit::<ENTRIES>::table())?;
+            if let Some(image) = self.records.lend_inner(self.id, number)? {
+                leaf.push_all(&Packed::read(&image)?)?;
+                let before = image.len() as u64;
+                drop(image);
+                self.forget(number, before)?;
             }
         }
         self.anchor.leaves -= 1;
-        self.store(joined, 0, leaf)
+        self.store(joined, 0, &leaf.into_image()?)
+    }
+
+    /// Removes a leaf of so many bytes, whose elements are in others.
+    fn forget(&mut self, number: u64, bytes: u64) -> Result<(), CollectionError> {
+        self.store(
+            number,
+            bytes,
+            &PackedBuilder::<ENTRIES>::default().into_image()?,
+        )
     }
 
     /// The images of its leaves from place `from` on, in order, until `visit` says that it is
@@ -484,7 +478,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         while at < 1 << HASH_BITS {
             let number = leaf_of(at, leaves);
             at = hashes_of(number).end;
-            if let Some(image) = self.leaf(number)?
+            if let Some(image) = self.records.lend_inner(self.id, number)?
                 && !visit(Packed::<ENTRIES>::read(&image)?)?
             {
                 break;
@@ -499,36 +493,51 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     /// # Errors
     /// The collection is damaged, cannot be read, or is too long for an image.
     pub fn view(&mut self, fields: Option<&[&[u8]]>) -> Result<Vec<u8>, CollectionError> {
-        let mut pairs: Vec<OwnedPair> = Vec::new();
-        match fields {
-            Some([field]) => {
-                let number = self.leaf_of(field);
-                let leaf = self.leaf(number)?;
-                // The other fields of the leaf are in nobody's way.
-                return Ok(leaf.unwrap_or_else(|| PackedEdit::<ENTRIES>::table().into_image()));
-            }
-            Some(fields) => {
-                for field in fields {
-                    if let Some(value) = self.get(field)? {
-                        pairs.push((field.to_vec(), value));
-                    }
-                }
-            }
-            None => {
-                self.reads_all()?;
-                self.leaves(0, |leaf| {
-                    for pair in leaf.pairs() {
-                        let pair = pair?;
-                        pairs.push((pair.field.to_vec(), pair.value.to_vec()));
-                    }
-                    Ok(true)
-                })?;
-            }
+        let Some(fields) = fields else {
+            self.reads_all()?;
+            return Ok(self.view_from(0, usize::MAX)?.0);
+        };
+        let mut fields = fields.to_vec();
+        fields.sort_unstable();
+        fields.dedup();
+        let mut view = PackedBuilder::<ENTRIES>::default();
+        for field in &fields {
+            let number = self.leaf_of(field);
+            let Some(leaf) = self.records.lend_inner(self.id, number)? else {
+                continue;
+            };
+            let found = Packed::<ENTRIES>::read(&leaf)?.find_raw(field)?;
+            found.iter().for_each(|found| view.push(found));
         }
-        let mut view = PackedEdit::<ENTRIES>::table();
-        let pairs = pairs.iter().map(|(field, value)| (&field[..], &value[..]));
-        view.put_many(&pairs.collect::<Vec<_>>())?;
-        Ok(view.into_image())
+        Ok(view.into_image()?)
+    }
+
+    /// The image of a packed value that has the elements of whole leaves from place `from` on, at
+    /// least `count`, and the place behind them; 0: those were all. O(count).
+    ///
+    /// # Errors
+    /// As for [`view`](Self::view).
+    pub fn view_from(
+        &mut self,
+        from: u64,
+        count: usize,
+    ) -> Result<(Vec<u8>, u64), CollectionError> {
+        let bytes = match count {
+            usize::MAX => usize::try_from(self.anchor.bytes).unwrap_or(usize::MAX),
+            _ => 0,
+        };
+        if bytes > MAX_VALUE {
+            return Err(EditError::TooLong(bytes).into());
+        }
+        // Leaves may be empty.
+        let mut looks = count.saturating_mul(10).max(10);
+        let mut view = PackedBuilder::<ENTRIES>::with_capacity(bytes.min(MOST_RESERVED));
+        let next = self.leaves(from, |leaf| {
+            view.push_all(&leaf)?;
+            looks = looks.saturating_sub(1);
+            Ok(view.len() < count && looks > 0)
+        })?;
+        Ok((view.into_image()?, next))
     }
 
     /// Lets `change` change a [view](Self::view) of `fields`, and say whether it did, and makes
@@ -574,7 +583,8 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         change: impl FnOnce(&mut PackedEdit<ENTRIES>) -> Result<(R, bool), E>,
     ) -> Result<(R, LargeEdit), E> {
         let number = self.leaf_of(field);
-        let old = self.leaf(number)?;
+        let old = self.records.inner(self.id, number);
+        let old = old.map_err(CollectionError::from)?;
         let before = old.as_ref().map_or(0, Vec::len) as u64;
         let leaf = old.map_or(Ok(PackedEdit::<ENTRIES>::table()), PackedEdit::owned);
         let mut leaf = leaf.map_err(CollectionError::from)?;
@@ -592,7 +602,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         }
         let after = len(&leaf).map_err(CollectionError::from)?;
         self.anchor.count = (self.anchor.count + after as u64).saturating_sub(elements as u64);
-        self.store(number, before, leaf)?;
+        self.store(number, before, &leaf.into_image())?;
         self.split_leaves(1)?;
         self.join_leaves()?;
         Ok((result, self.finish_changed()?))
@@ -604,15 +614,11 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     /// The collection is damaged, or there is no space.
     pub fn copy_to(&mut self, to: u64) -> Result<(), CollectionError> {
         for number in leaf_numbers(self.anchor.leaves) {
-            let Some(image) = self.leaf(number)? else {
+            let Some(image) = self.records.inner(self.id, number)? else {
                 continue;
             };
             self.records.set_inner(to, number, Some(&image))?;
-            for pair in Packed::<ENTRIES>::read(&image)?.pairs() {
-                let pair = pair?;
-                let (field, value) = (pair.field.to_vec(), pair.value.to_vec());
-                self.records.say(to, self.anchor.kind, &field, Some(&value));
-            }
+            self.say_all(to, &Packed::read(&image)?)?;
         }
         Ok(self.records.set_anchor(to, Some(&self.anchor))?)
     }
@@ -626,16 +632,10 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         cursor: u64,
         count: usize,
     ) -> Result<(Vec<OwnedPair>, u64), CollectionError> {
-        let (mut pairs, mut looks) = (Vec::new(), count.saturating_mul(10).max(10));
-        let next = self.leaves(cursor, |leaf| {
-            for pair in leaf.pairs() {
-                let pair = pair?;
-                pairs.push((pair.field.to_vec(), pair.value.to_vec()));
-            }
-            looks = looks.saturating_sub(1);
-            Ok(pairs.len() < count && looks > 0)
-        })?;
-        Ok((pairs, next))
+        let (image, next) = self.view_from(cursor, count)?;
+        let pairs = Packed::<ENTRIES>::read(&image)?.pairs();
+        let owned = pairs.map(|pair| pair.map(|pair| (pair.field.to_vec(), pair.value.to_vec())));
+        Ok((owned.collect::<Result<_, _>>()?, next))
     }
 
     /// A random field, each as likely as any other, from numbers by lot; `lot` returns one below
@@ -659,7 +659,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
                 break;
             }
             let number = leaf_of(lot(1 << HASH_BITS) as u64, leaves);
-            let Some(image) = self.leaf(number)? else {
+            let Some(image) = self.records.lend_inner(self.id, number)? else {
                 continue;
             };
             let leaf = Packed::<ENTRIES>::read(&image)?;
@@ -702,7 +702,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         let leaves = self.anchor.leaves;
         self.reads_all()?;
         for number in leaf_numbers(leaves) {
-            let Some(image) = self.leaf(number)? else {
+            let Some(image) = self.records.lend_inner(self.id, number)? else {
                 continue;
             };
             let leaf = Packed::<ENTRIES>::read(&image)?;

@@ -45,6 +45,7 @@ mod lot;
 #[cfg(test)]
 mod model;
 mod packed;
+mod packed_builder;
 mod packed_edit;
 mod packed_list;
 mod packed_sorted_set;
@@ -74,7 +75,8 @@ pub use list::{List, index_within};
 pub use list_edit::ListEdit;
 pub use list_type::{ListChange, ListType};
 pub use lot::Lot;
-pub use packed::{Packed, PackedHash, PackedSet, Pair, Pairs, Step};
+pub use packed::{Packed, PackedHash, PackedSet, Pair, Pairs, RawElement, Step};
+pub use packed_builder::PackedBuilder;
 pub use packed_edit::{HashEdit, Limits, MAX_ELEMENT, MAX_INTSET, PackedEdit, SetEdit};
 pub use packed_list::{End, Items, PackedList};
 pub use packed_sorted_set::{AllScored, PackedSortedSet, Scored};

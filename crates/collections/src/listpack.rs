@@ -218,19 +218,32 @@ impl<'v> Encoded<'v> {
         head == self.head[0] || (head == END && matches!(self.head[0], 0xe0..=0xf0))
     }
 
-    /// Whether the entry at `at`, which lies within `bytes`, has this value.
+    /// Whether the entry that `bytes` begin with has this value.
     #[inline]
-    fn is_at(&self, bytes: &[u8], at: usize) -> bool {
-        let Some(body) = bytes.get(at..at + self.body_len()) else {
-            return false;
-        };
-        // Strings of one hash often begin alike, so that their ends are compared first.
-        if let (Some(end), Some(of)) = (body.last_chunk::<8>(), self.string.last_chunk::<8>())
-            && end != of
-        {
-            return false;
+    fn begins(&self, bytes: &[u8]) -> bool {
+        let body = bytes.get(..self.body_len());
+        body.is_some_and(|body| self.is(body))
+    }
+
+    /// What is compared first. Strings of one value often begin alike: of long ones the end.
+    #[inline]
+    fn mark(&self) -> Mark {
+        if let Some(end) = self.string.last_chunk::<8>() {
+            return Mark {
+                offset: self.body_len() - 8,
+                mask: u64::MAX,
+                word: u64::from_le_bytes(*end),
+            };
         }
-        self.is(body)
+        let mut word = [0; 8];
+        let body = self.head[..self.head_len].iter().chain(self.string);
+        word.iter_mut().zip(body).for_each(|(to, byte)| *to = *byte);
+        let unused = 8 - self.body_len().min(8) as u32;
+        Mark {
+            offset: 0,
+            mask: u64::MAX >> (8 * unused),
+            word: u64::from_le_bytes(word),
+        }
     }
 
     /// Whether an entry has this value, if both are in the shortest form.
@@ -239,6 +252,27 @@ impl<'v> Encoded<'v> {
         body.len() == self.body_len()
             && body[..self.head_len] == self.head[..self.head_len]
             && body[self.head_len..] == *self.string
+    }
+}
+
+/// Up to eight bytes of an encoded value, in which most others differ from it.
+#[derive(Clone, Copy)]
+struct Mark {
+    /// Where they are in the entry.
+    offset: usize,
+    mask: u64,
+    word: u64,
+}
+
+impl Mark {
+    /// Whether the entry that `bytes` begin with may have the value.
+    #[inline]
+    fn may_be_in(&self, bytes: &[u8]) -> bool {
+        let there = bytes.get(self.offset..);
+        match there.and_then(<[u8]>::first_chunk::<8>) {
+            Some(word) => u64::from_le_bytes(*word) & self.mask == self.word,
+            None => true,
+        }
     }
 }
 
@@ -355,38 +389,41 @@ impl<'b> Listpack<'b> {
         }
     }
 
-    /// The first entry of a pair that has this value, and its second entry. O(bytes).
+    /// The first element, of one entry or two, that begins with an entry of this value. O(bytes).
     ///
-    /// Pairs are often as long as the ones before them. Then where the next one begins is known
+    /// Elements are often as long as the ones before them. Then where the next one begins is known
     /// before its lengths are read, which are only compared.
     ///
     /// # Errors
-    /// An entry is damaged, or the last one has no second.
+    /// An entry is damaged, or the last element has no second.
     #[inline]
-    pub(crate) fn find_pair(
+    pub(crate) fn find<const ENTRIES: usize>(
         &self,
         sought: &Encoded<'_>,
-    ) -> Result<Option<(Entry<'b>, Entry<'b>)>, Damage> {
+    ) -> Result<Option<(Entry<'b>, Option<Entry<'b>>)>, Damage> {
         let (bytes, entries) = (self.bytes, self.entries());
         // Without the last byte, which is the end.
         let end = bytes.len() - 1;
         let mut at = HEAD;
-        if at >= end {
-            return Ok(None);
-        }
-        // What the entries of a pair begin with, and how long they are: never nothing, so that
-        // damage of any kind comes to the end.
-        let (mut heads, mut lens) = entries.measure_pair(at)?;
+        let mark = sought.mark();
         while at < end {
-            if bytes[at] != heads[0] || bytes.get(at + lens[0]) != Some(&heads[1]) {
-                (heads, lens) = entries.measure_pair(at)?;
-            } else if at + lens[0] + lens[1] > end {
-                return Err(beyond(at));
+            // What the entries of an element begin with, and how long they are: together never
+            // nothing, so that damage of any kind comes to the end.
+            let (heads, lens) = entries.measure::<ENTRIES>(at)?;
+            let (len, may_begin) = (lens[0] + lens[1], sought.may_begin(heads[0]));
+            let is_like = |next: &&[u8]| {
+                next[0] == heads[0] && (ENTRIES == 1 || next.get(lens[0]) == Some(&heads[1]))
+            };
+            let mut run = bytes[at..end].chunks_exact(len);
+            let mut element = run.next();
+            while let Some(of) = element {
+                if may_begin && mark.may_be_in(of) && sought.begins(of) {
+                    let second = (ENTRIES == 2).then(|| entries.entry(at + lens[0]));
+                    return Ok(Some((entries.entry(at)?, second.transpose()?)));
+                }
+                at += len;
+                element = run.next().filter(is_like);
             }
-            if sought.may_begin(heads[0]) && sought.is_at(bytes, at) {
-                return Ok(Some((entries.entry(at)?, entries.entry(at + lens[0])?)));
-            }
-            at += lens[0] + lens[1];
         }
         Ok(None)
     }
@@ -481,11 +518,21 @@ impl<'b> Entries<'b> {
 }
 
 impl Entries<'_> {
-    /// What the two entries from `at` on begin with, and their lengths. Only where the first byte
-    /// says how long an entry is, it is one that such an entry can begin with.
+    /// What the entries of the element at `at` begin with, and their lengths: nothing and 0 where
+    /// it has no second. Only where the first byte says how long an entry is, it is one that such
+    /// an entry can begin with.
     #[inline(never)]
-    fn measure_pair(&self, at: usize) -> Result<([u8; 2], [usize; 2]), Damage> {
+    fn measure<const ENTRIES: usize>(&self, at: usize) -> Result<([u8; 2], [usize; 2]), Damage> {
+        let head = |entry: &Entry<'_>| match self.bytes[entry.begin] {
+            // The length of a longer string is in the bytes behind.
+            0xe0..=0xf0 => END,
+            head => head,
+        };
         let first = self.entry(at)?;
+        let len = first.end - first.begin;
+        if ENTRIES == 1 {
+            return Ok(([head(&first), END], [len, 0]));
+        }
         if first.end + 1 >= self.bytes.len() {
             return Err(Damage {
                 at,
@@ -493,12 +540,7 @@ impl Entries<'_> {
             });
         }
         let second = self.entry(first.end)?;
-        let head = |entry: &Entry<'_>| match self.bytes[entry.begin] {
-            // The length of a longer string is in the bytes behind.
-            0xe0..=0xf0 => END,
-            head => head,
-        };
-        let lens = [first.end - first.begin, second.end - second.begin];
+        let lens = [len, second.end - second.begin];
         Ok(([head(&first), head(&second)], lens))
     }
 }
@@ -643,14 +685,40 @@ mod tests {
 
     /// Of a pair that never ends, this would be a loop.
     #[test]
-    fn a_pair_is_sought_to_the_end_in_any_bytes() {
+    fn an_element_is_sought_to_the_end_in_any_bytes() {
         let sought = Encoded::of(b"field");
         for (first, second) in (0..=u8::MAX).flat_map(|a| (0..=u8::MAX).map(move |b| (a, b))) {
             let mut image = [0; HEAD].to_vec();
             image.extend([first, second, first, second, END]);
             finish(&mut image, Some(2));
             let listpack = Listpack::read(&image).unwrap();
-            assert!(!matches!(listpack.find_pair(&sought), Ok(Some(_))));
+            assert!(!matches!(listpack.find::<2>(&sought), Ok(Some(_))));
+            assert!(!matches!(listpack.find::<1>(&sought), Ok(Some(_))));
+        }
+    }
+
+    #[test]
+    fn each_value_is_found_where_it_lies() {
+        let integers = (0..40).map(|i: i64| ((i - 20) * (1 << i)).to_string());
+        let strings = (0..40).map(|len| format!("{:>len$}", 'x'));
+        let alike = (100..200).map(|i| format!("member:{i}:end"));
+        let long = (60..70).chain(4090..4100).map(|len| "y".repeat(len));
+        let mut all: Vec<String> = integers.chain(strings).chain(alike).chain(long).collect();
+        all.sort();
+        all.dedup();
+        let (sought, others): (Vec<_>, Vec<_>) = all
+            .iter()
+            .map(String::as_bytes)
+            .enumerate()
+            .partition(|(i, _)| i % 3 > 0);
+        let bytes = of(sought.iter().map(|(_, value)| *value));
+        let listpack = Listpack::read(&bytes).unwrap();
+        for ((_, value), entry) in sought.into_iter().zip(listpack.entries()) {
+            let (found, _) = listpack.find::<1>(&Encoded::of(value)).unwrap().unwrap();
+            assert_eq!(found.begin, entry.unwrap().begin);
+        }
+        for (_, value) in others {
+            assert!(listpack.find::<1>(&Encoded::of(value)).unwrap().is_none());
         }
     }
 

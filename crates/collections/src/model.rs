@@ -1,5 +1,6 @@
 //! A store of the tests: the records of one collection, in memory.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use mneme_log::{Anchor, Expiry, Stored, ValueKind, WriteError};
@@ -59,9 +60,9 @@ impl StoreRecords for Model {
         Ok(())
     }
 
-    fn inner(&mut self, id: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
+    fn lend_inner(&mut self, id: u64, number: u64) -> Result<Option<Cow<'_, [u8]>>, WriteError> {
         let records = if id == 1 { &self.inner } else { &self.copies };
-        Ok(records.get(&number).cloned())
+        Ok(records.get(&number).map(Cow::from))
     }
 
     fn set_inner(&mut self, id: u64, n: u64, image: Option<&[u8]>) -> Result<(), WriteError> {

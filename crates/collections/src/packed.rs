@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use crate::error::Damage;
-use crate::listpack::{EMPTY, Element, Encoded, Entries, Entry, Listpack};
+use crate::listpack::{EMPTY, Element, Encoded, Entries, Entry, HEAD, Listpack};
 use crate::lot::Lot;
 
 /// Bytes before the listpack.
@@ -29,6 +29,27 @@ pub struct Pair<'b> {
     pub field: Element<'b>,
     /// Its value. That of a member is empty.
     pub value: Element<'b>,
+}
+
+/// An element as it lies in an image. Two members of sets are the same if their bytes are.
+#[derive(Clone, Copy, Debug)]
+pub struct RawElement<'b> {
+    bytes: &'b [u8],
+    field: Element<'b>,
+}
+
+impl<'b> RawElement<'b> {
+    /// Its entries.
+    #[must_use]
+    pub fn bytes(&self) -> &'b [u8] {
+        self.bytes
+    }
+
+    /// The field, or the member.
+    #[must_use]
+    pub fn field(&self) -> Element<'b> {
+        self.field
+    }
 }
 
 /// What a step of a scan has found, see [`Packed::scan`].
@@ -86,11 +107,23 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
     pub fn len(&self) -> Result<usize, Damage> {
         match self.listpack.said_len() {
             Some(said) => Ok(said / ENTRIES),
-            None => self.pairs().try_fold(0, |count, pair| {
-                pair?;
-                Ok(count + 1)
-            }),
+            None => self.count(),
         }
+    }
+
+    /// Counts its elements. O(bytes).
+    pub(crate) fn count(&self) -> Result<usize, Damage> {
+        let (mut entries, mut count) = (self.entries(), 0);
+        while entries.found::<ENTRIES>().transpose()?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// The entries of all its elements.
+    pub(crate) fn entry_bytes(&self) -> &'b [u8] {
+        let bytes = self.listpack.bytes();
+        &bytes[HEAD..bytes.len() - 1]
     }
 
     /// Whether it has no element. O(1).
@@ -147,6 +180,25 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
     #[must_use]
     pub fn pairs(&self) -> Pairs<'b, ENTRIES> {
         Pairs(self.entries())
+    }
+
+    /// Its elements as they lie, in the order of the image. Damage ends them. O(1) for each.
+    pub fn raw(&self) -> impl Iterator<Item = Result<RawElement<'b>, Damage>> + use<'b, ENTRIES> {
+        let (packed, mut entries) = (*self, self.entries());
+        let raw = move |found| packed.raw_of(found);
+        std::iter::from_fn(move || Some(entries.found::<ENTRIES>()?.map(raw)))
+    }
+
+    /// This field and its value as they lie. `None`: it is not there. O(bytes).
+    pub(crate) fn find_raw(&self, field: &[u8]) -> Result<Option<RawElement<'b>>, Damage> {
+        Ok(self.find(field)?.map(|found| self.raw_of(found)))
+    }
+
+    fn raw_of(&self, found: FoundElement<'b>) -> RawElement<'b> {
+        RawElement {
+            bytes: &self.listpack.bytes()[found.field.begin..found.end()],
+            field: found.field.value(),
+        }
     }
 
     /// Element number `index` in the order of the image: with a number by lot, a random one.
@@ -237,22 +289,9 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
     /// The entries of `field` and its value.
     #[inline]
     pub(crate) fn find(&self, field: &[u8]) -> Result<Option<FoundElement<'b>>, Damage> {
-        let sought = Encoded::of(field);
-        if ENTRIES == 2 {
-            let found = self.listpack.find_pair(&sought).map_err(in_image)?;
-            return Ok(found.map(|(field, value)| {
-                let value = Some(value);
-                FoundElement { field, value }
-            }));
-        }
-        let mut entries = self.entries();
-        while let Some(found) = entries.found::<ENTRIES>() {
-            let found = found?;
-            if found.field.is(&sought) {
-                return Ok(Some(found));
-            }
-        }
-        Ok(None)
+        let found = self.listpack.find::<ENTRIES>(&Encoded::of(field));
+        let found = found.map_err(in_image)?;
+        Ok(found.map(|(field, value)| FoundElement { field, value }))
     }
 
     /// Where integer `number` is in an intset, or would be, in the image.
@@ -288,9 +327,15 @@ impl<'b> PackedSet<'b> {
     ///
     /// # Errors
     /// The image is damaged.
-    pub fn contains_many(&self, members: &[&[u8]]) -> Result<Vec<bool>, Damage> {
-        let found = self.get_many(members)?;
-        Ok(found.iter().map(Option::is_some).collect())
+    pub fn contains_many(&self, members: &[RawElement<'_>]) -> Result<Vec<bool>, Damage> {
+        let mut sought: HashMap<&[u8], bool> =
+            members.iter().map(|member| (member.bytes, false)).collect();
+        for member in self.raw() {
+            if let Some(found) = sought.get_mut(member?.bytes) {
+                *found = true;
+            }
+        }
+        Ok(members.iter().map(|member| sought[member.bytes]).collect())
     }
 
     /// Its members, in the order of the image. Damage ends them. O(1) for each.

@@ -1,5 +1,7 @@
 //! What collections need of a store.
 
+use std::borrow::Cow;
+
 use mneme_log::{Anchor, Expiry, Look, Stored, Transaction, ValueKind, WriteError};
 
 /// The records that a transaction reads and writes: those of keys, and what collections are made
@@ -55,11 +57,18 @@ pub trait StoreRecords {
     fn reads_all(&mut self, _: u64) -> Result<(), WriteError> {
         Ok(())
     }
-    /// An inner record of a collection.
+    /// An inner record of a collection, lent where it lies if it stays there.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
-    fn inner(&mut self, id: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError>;
+    fn lend_inner(&mut self, id: u64, number: u64) -> Result<Option<Cow<'_, [u8]>>, WriteError>;
+    /// A copy of an inner record of a collection.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    fn inner(&mut self, id: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
+        Ok(self.lend_inner(id, number)?.map(Cow::into_owned))
+    }
     /// Stores it; `None`: removes it.
     ///
     /// # Errors
@@ -113,8 +122,8 @@ impl StoreRecords for Transaction<'_> {
         }
     }
 
-    fn inner(&mut self, id: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
-        self.read_inner(id, number, |image| image.map(<[u8]>::to_vec))
+    fn lend_inner(&mut self, id: u64, number: u64) -> Result<Option<Cow<'_, [u8]>>, WriteError> {
+        self.read_inner(id, number, |image| image.map(|image| image.to_vec().into()))
     }
 
     fn set_inner(&mut self, id: u64, number: u64, image: Option<&[u8]>) -> Result<(), WriteError> {
@@ -174,8 +183,8 @@ impl StoreRecords for Look<'_> {
         Ok(Look::find_all(self)?)
     }
 
-    fn inner(&mut self, _: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
-        Ok(Look::inner(self, number)?.map(<[u8]>::to_vec))
+    fn lend_inner(&mut self, _: u64, number: u64) -> Result<Option<Cow<'_, [u8]>>, WriteError> {
+        Ok(Look::inner(self, number)?.map(Cow::Borrowed))
     }
 
     fn set_inner(&mut self, _: u64, _: u64, _: Option<&[u8]>) -> Result<(), WriteError> {

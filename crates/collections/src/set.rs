@@ -8,8 +8,10 @@ use mneme_log::{Database, LogStore};
 use crate::error::CollectionError;
 use crate::keyed::{Form, KeyedValue};
 use crate::lot::Lot;
+use crate::packed::PackedSet;
+use crate::packed_builder::PackedBuilder;
 use crate::packed_edit::MAX_INTSET;
-use crate::set_type::{SetChange, SetType};
+use crate::set_type::{SetChange, SetType, copied_members};
 
 /// The set under a key of a database: byte strings, each once.
 ///
@@ -112,10 +114,14 @@ impl<'s, 'k> Set<'s, 'k> {
     /// # Errors
     /// As for [`contains`](Self::contains).
     pub fn contains_many(&self, members: &[&[u8]]) -> Result<Vec<bool>, CollectionError> {
+        let mut sought = PackedBuilder::default();
+        sought.push_strings(members);
+        let sought = sought.into_image()?;
+        let members: Vec<_> = PackedSet::read(&sought)?.raw().collect::<Result<_, _>>()?;
         self.at.read(
-            |mut set| set.contains_many(members),
+            |mut set| set.contains_many(&members),
             |set| match set {
-                Some(Form::Packed(set)) => Ok(set.contains_many(members)?),
+                Some(Form::Packed(set)) => Ok(set.contains_many(&members)?),
                 Some(Form::Large(contains)) => Ok(contains),
                 None => Ok(vec![false; members.len()]),
             },
@@ -150,17 +156,8 @@ impl<'s, 'k> Set<'s, 'k> {
     /// # Errors
     /// As for [`contains`](Self::contains).
     pub fn members(&self) -> Result<Vec<Vec<u8>>, CollectionError> {
-        self.at.read(
-            |mut set| set.members(),
-            |set| match set {
-                Some(Form::Packed(set)) => {
-                    let members = set.members().map(|member| Ok(member?.to_vec()));
-                    members.collect()
-                }
-                Some(Form::Large(members)) => Ok(members),
-                None => Ok(Vec::new()),
-            },
-        )
+        self.at
+            .view(None, |set| set.map_or(Ok(Vec::new()), copied_members))
     }
 
     /// A step of a walk through the members, from `cursor` on, which is 0 at first: some `count`
@@ -170,24 +167,7 @@ impl<'s, 'k> Set<'s, 'k> {
     /// # Errors
     /// As for [`contains`](Self::contains).
     pub fn scan(&self, cursor: u64, count: usize) -> Result<(Vec<Vec<u8>>, u64), CollectionError> {
-        self.at.read(
-            |mut set| {
-                let (members, next) = set.scan(cursor, count)?;
-                Ok((
-                    members.into_iter().map(|(member, _)| member).collect(),
-                    next,
-                ))
-            },
-            |set| match set {
-                Some(Form::Packed(set)) => {
-                    let step = set.scan(cursor, count)?;
-                    let members = step.pairs.iter().map(|pair| pair.field.to_vec());
-                    Ok((members.collect(), step.next))
-                }
-                Some(Form::Large(step)) => Ok(step),
-                None => Ok((Vec::new(), 0)),
-            },
-        )
+        self.at.scan(cursor, count, |pair| pair.field.to_vec())
     }
 
     /// Adds `member`. Whether it is a new one. O(bytes) if the set is small, else O(1).

@@ -231,12 +231,8 @@ impl<'r> SetChange<'r> {
     /// The set is damaged, or cannot be read.
     pub fn members(&mut self) -> Result<Vec<Vec<u8>>, CollectionError> {
         match &mut self.form {
-            Form::Packed(set) => {
-                let set = set.read()?;
-                let members = set.members().map(|member| Ok(member?.to_vec()));
-                members.collect()
-            }
-            Form::Large(set) => set.members(),
+            Form::Packed(set) => copied_members(set.read()?),
+            Form::Large(set) => copied_members(PackedSet::read(&set.view(None)?)?),
         }
     }
 
@@ -251,4 +247,13 @@ impl<'r> SetChange<'r> {
             Form::Large(_) => Ok(()),
         }
     }
+}
+
+/// All members of a set, copied.
+pub(crate) fn copied_members(set: PackedSet<'_>) -> Result<Vec<Vec<u8>>, CollectionError> {
+    let mut members = Vec::with_capacity(set.len()?);
+    for member in set.members() {
+        members.push(member?.to_vec());
+    }
+    Ok(members)
 }

@@ -50,6 +50,13 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
         Ok(BucketOf::of_words(self.words(segment.bucket_at(i))?))
     }
 
+    /// The word that a home bucket has now.
+    #[inline]
+    fn home_word(&self, at: Loc) -> Result<HomeWord, Corrupt> {
+        let word = BucketOf::of_words(self.words(at)?).word();
+        Ok(HomeWord { at, word })
+    }
+
     /// The index segment that `place` falls into, `None` if there is none yet.
     #[inline(always)]
     fn index_segment(&self, root: Root, place: Place) -> Result<Option<SegmentRef>, Corrupt> {

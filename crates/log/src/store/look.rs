@@ -14,10 +14,12 @@
 //! where they are after the unlocking, because the thread is pinned. So writers wait while a
 //! collection is found, and not while it is copied or decoded.
 
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::fence;
 use std::time::Duration;
 
 use crate::error::{Corrupt, ReadError, WriteError};
-use crate::index::bucket::Entry;
+use crate::index::bucket::{Entry, HomeWord};
 use crate::index::lookup::Lookup;
 use crate::index::root::Root;
 use crate::index::shape::Place;
@@ -34,14 +36,26 @@ const TRIES: u32 = 3;
 /// a second. No value that is returned as a whole is longer.
 const MOST_UNDER_LOCK: u64 = 1 << 30;
 
+/// Inner records that memory is reserved for at most before they are found.
+const MOST_RESERVED: u64 = 1 << 12;
+
 /// A look at a collection, see [`Database::look`](crate::Database::look).
 pub struct Look<'s> {
     store: &'s Store,
     id: u64,
     anchor: Anchor,
     /// What was found.
-    seen: Vec<(Root, Place, Entry)>,
+    seen: Vec<Found>,
     all: All<'s>,
+}
+
+/// An entry that a look has found, and its home bucket's word at that time.
+#[derive(Clone, Copy)]
+struct Found {
+    root: Root,
+    place: Place,
+    entry: Entry,
+    home: HomeWord,
 }
 
 /// What a look knows of all inner records.
@@ -112,6 +126,9 @@ impl<'s> Look<'s> {
         let (mut all, mut numbers) = (Vec::new(), InnerNumbers::of(&self.anchor));
         let id = self.id;
         let mut left = self.anchor.leaves.saturating_add(self.anchor.tree.numbers);
+        let likely = left.min(MOST_RESERVED) as usize;
+        all.reserve(likely);
+        self.seen.reserve(likely);
         while let Some(number) = numbers.next(|number| {
             let branch = self.find(KeyspaceId::INNER, &inner_key(id, number))?;
             let image = branch.map_or(&[][..], |branch| branch.value());
@@ -148,10 +165,16 @@ impl<'s> Look<'s> {
         let place = self.store.place(key);
         let segment = self.store.mem.index_segment(root, place)?;
         let seen = self.store.find(root, place, segment, key)?;
-        let Some(found) = seen.and_then(|(found, _)| found) else {
+        let Some((Some(found), home)) = seen else {
             return Ok(None);
         };
-        self.seen.push((root, place, found.entry));
+        let entry = found.entry;
+        self.seen.push(Found {
+            root,
+            place,
+            entry,
+            home,
+        });
         Ok(Some(found.record))
     }
 
@@ -168,13 +191,25 @@ impl<'s> Look<'s> {
     fn is_still_there(&self) -> Result<bool, ReadError> {
         // The index of a database that was cleared stays as it is while a thread is pinned, but
         // what its mains led to is freed.
-        if let Some(&(main, ..)) = self.seen.first()
+        if let Some(main) = self.seen.first().map(|main| main.root)
             && self.store.root(main.space())? != Some(main)
         {
             return Ok(false);
         }
-        for &(root, place, entry) in &self.seen {
+        // SYNC: whatever was read of the records was read before the words are read again.
+        fence(Acquire);
+        for &Found {
+            root,
+            place,
+            entry,
+            home,
+        } in &self.seen
+        {
             let store = self.store;
+            // Most homes were not locked since.
+            if home.word.is_unlocked() && store.mem.home_word(home.at)? == home {
+                continue;
+            }
             let segment = store.mem.index_segment(root, place)?;
             let found = store.look(root, place, segment, |segment, _| {
                 Ok(store.mem.find_entry(segment, entry)?.is_some())
@@ -196,8 +231,8 @@ impl std::fmt::Debug for Look<'_> {
     }
 }
 
-/// The main that a look has found: its place in the index, and the collection's id.
-type FoundMain = ((Root, Place, Entry), u64);
+/// The main that a look has found, and the collection's id.
+type FoundMain = (Found, u64);
 
 impl Store {
     /// See [`Database::look`](crate::Database::look).
@@ -286,7 +321,7 @@ impl Store {
     ) -> Result<Option<FoundMain>, ReadError> {
         let segment = self.mem.index_segment(root, place)?;
         let seen = self.find(root, place, segment, key)?;
-        let Some(found) = seen.and_then(|(found, _)| found) else {
+        let Some((Some(found), home)) = seen else {
             return Ok(None);
         };
         let record = found.record;
@@ -296,6 +331,15 @@ impl Store {
         }
         let no_id = || Corrupt::at(found.entry.loc().byte(), "a main that is no id");
         let id = collection_of(record.value()).ok_or_else(no_id)?;
-        Ok(Some(((root, place, found.entry), id)))
+        let entry = found.entry;
+        Ok(Some((
+            Found {
+                root,
+                place,
+                entry,
+                home,
+            },
+            id,
+        )))
     }
 }

@@ -2,9 +2,11 @@
 
 use std::cell::RefCell;
 
+use mneme_collections::listpack::Element;
 use mneme_collections::{
-    CollectionError, CollectionType, Form, HashEdit, HashType, LARGE_HASH, LargeHash, Limits,
-    PackedHash, SortedSetChange, SortedSetEdit, SortedSetType, SortedSetView, StoreRecords,
+    CollectionError, CollectionType, Form, HashEdit, HashType, LARGE_HASH, LargeHash, Leaves,
+    Limits, Packed, PackedHash, SortedSetChange, SortedSetEdit, SortedSetType, SortedSetView,
+    StoreRecords,
 };
 use mneme_log::{Elements, Expiry, Stored, Updated, WriteError, collection_of, main_of};
 
@@ -13,19 +15,52 @@ use crate::command::Failure;
 use crate::notify::EventClass;
 
 impl Keyspace<'_> {
-    /// Calls `visit` with those of `fields` that the hash under `key` has, or more, and counts a
-    /// hit or a miss. `None`: with all.
+    /// Calls `visit` with those of `fields` that the hash or the set under `key` has, or more, and
+    /// counts a hit or a miss. `None`: with all.
+    pub fn read_elements<T, R, const ENTRIES: usize>(
+        &mut self,
+        key: &[u8],
+        fields: Option<&[&[u8]]>,
+        visit: impl FnOnce(Option<Packed<'_, ENTRIES>>) -> Result<R, Failure>,
+    ) -> Result<R, Failure>
+    where
+        T: for<'r> CollectionType<
+                Packed<'r> = Packed<'r, ENTRIES>,
+                Large<'r> = Leaves<'r, ENTRIES>,
+            >,
+    {
+        let of_large = |mut large: Leaves<'_, ENTRIES>| large.view(fields);
+        self.read_collection::<T, _, _>(key, of_large, |value| match value {
+            Some(Form::Packed(packed)) => visit(Some(packed)),
+            Some(Form::Large(image)) => visit(Some(Packed::read(&image)?)),
+            None => visit(None),
+        })
+    }
+
+    /// As [`read_elements`](Self::read_elements), of a hash.
     pub fn read_hash<R>(
         &mut self,
         key: &[u8],
         fields: Option<&[&[u8]]>,
         visit: impl FnOnce(Option<PackedHash<'_>>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
-        let of_large = |mut hash: LargeHash<'_>| hash.view(fields);
-        self.read_collection::<HashType, _, _>(key, of_large, |hash| match hash {
-            Some(Form::Packed(hash)) => visit(Some(hash)),
-            Some(Form::Large(view)) => visit(Some(PackedHash::read(&view)?)),
-            None => visit(None),
+        self.read_elements::<HashType, _, _>(key, fields, visit)
+    }
+
+    /// Calls `visit` with the value of a field of the hash under `key`, and counts a hit or a miss.
+    pub fn read_field<R>(
+        &mut self,
+        key: &[u8],
+        field: &[u8],
+        visit: impl FnOnce(Option<Element<'_>>) -> R,
+    ) -> Result<R, Failure> {
+        let of_large = |mut hash: LargeHash<'_>| hash.get(field);
+        self.read_collection::<HashType, _, _>(key, of_large, |hash| {
+            Ok(match hash {
+                Some(Form::Packed(hash)) => visit(hash.get(field)?),
+                Some(Form::Large(value)) => visit(value.as_deref().map(Element::Bytes)),
+                None => visit(None),
+            })
         })
     }
 

@@ -14,11 +14,7 @@ pub(super) static HGET: Command = Command {
     arguments: &[Argument::key("key"), FIELD],
     run: |call| {
         let (key, field, reply) = (call.args.at(1), call.args.at(2), &mut call.reply);
-        call.keyspace.read_hash(key, Some(&[field]), |hash| {
-            let value = hash.map_or(Ok(None), |hash| hash.get(field))?;
-            element(reply, value);
-            Ok(())
-        })
+        (call.keyspace).read_field(key, field, |value| element(reply, value))
     },
     ..Command::HASH
 };
@@ -59,10 +55,7 @@ pub(super) static HEXISTS: Command = Command {
     arguments: &[Argument::key("key"), FIELD],
     run: |call| {
         let (key, field) = (call.args.at(1), call.args.at(2));
-        let found = call.keyspace.read_hash(key, Some(&[field]), |hash| {
-            let value = hash.map_or(Ok(None), |hash| hash.get(field))?;
-            Ok(value.is_some())
-        })?;
+        let found = (call.keyspace).read_field(key, field, |value| value.is_some())?;
         call.reply.integer(i64::from(found));
         Ok(())
     },
@@ -77,10 +70,8 @@ pub(super) static HSTRLEN: Command = Command {
     arguments: &[Argument::key("key"), FIELD],
     run: |call| {
         let (key, field) = (call.args.at(1), call.args.at(2));
-        let len = call.keyspace.read_hash(key, Some(&[field]), |hash| {
-            let value = hash.map_or(Ok(None), |hash| hash.get(field))?;
-            Ok(value.map_or(0, |value| value.string_len()))
-        })?;
+        let string_len = |value: Option<Element<'_>>| value.map_or(0, |value| value.string_len());
+        let len = (call.keyspace).read_field(key, field, string_len)?;
         call.reply.integer(len as i64);
         Ok(())
     },

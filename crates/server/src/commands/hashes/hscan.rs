@@ -5,8 +5,7 @@ use super::hget::element;
 use crate::command::*;
 use crate::commands::generic::{ScanOptions, cursor};
 use crate::glob::Steps;
-use mneme_collections::listpack::Element;
-use mneme_collections::{CollectionType, Form, HashType, Leaves, Packed, Pair, Step};
+use mneme_collections::{CollectionType, Form, HashType, Leaves, Packed, Step};
 
 pub(super) static HSCAN: Command = Command {
     name: "hscan",
@@ -41,7 +40,7 @@ where
     let options = ScanOptions::of(call, 3, false);
     let (key, reply) = (call.args.at(1), &mut call.reply);
     let count = options.as_ref().map_or(0, |options| options.count);
-    let large = |mut of: Leaves<'_, ENTRIES>| of.scan(from, count);
+    let large = |mut of: Leaves<'_, ENTRIES>| of.view_from(from, count);
     call.keyspace
         .read_collection::<T, _, _>(key, large, |found| {
             let mut step = match &found {
@@ -49,21 +48,11 @@ where
                     pairs: Vec::new(),
                     next: 0,
                 },
-                Some(Form::Packed(of)) if of.is_table() => of.scan(from, count)?,
-                Some(Form::Packed(of)) => Step {
+                Some(Form::Packed(of)) if !of.is_table() => Step {
                     pairs: of.pairs().collect::<Result<_, _>>()?,
                     next: 0,
                 },
-                Some(Form::Large((pairs, next))) => {
-                    let owned = pairs.iter().map(|(field, value)| Pair {
-                        field: Element::Bytes(field),
-                        value: Element::Bytes(value),
-                    });
-                    Step {
-                        pairs: owned.collect(),
-                        next: *next,
-                    }
-                }
+                Some(found) => found.scan(from, count)?,
             };
             let pattern = match found {
                 Some(_) => options?.pattern,

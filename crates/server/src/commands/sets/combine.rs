@@ -1,14 +1,15 @@
 //! `SINTER`, `SUNION`, `SDIFF key [key ...]` and `SINTERCARD`: what several sets have in common,
 //! together, or the first of them alone.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::smembers;
 use crate::command::*;
 use crate::keyspace::Keyspace;
 use crate::settings::Key;
-use mneme_collections::listpack::integer;
-use mneme_collections::{Form, LargeSet, PackedSet, SetType};
+use mneme_collections::listpack::Element;
+use mneme_collections::{Form, LargeSet, PackedBuilder, PackedSet, RawElement, SetType};
 
 pub(super) static SINTER: Command = Command {
     name: "sinter",
@@ -78,16 +79,7 @@ fn show(call: &mut Call<'_>, operation: SetOperation) -> Outcome {
     let combined = call
         .keyspace
         .atomically(|keyspace| combine(keyspace, operation, &keys, usize::MAX, most))?;
-    let reply = &mut call.reply;
-    reply.set(combined.members.len());
-    for member in &combined.members {
-        // The rest will not be sent.
-        if reply.is_over() {
-            break;
-        }
-        reply.bulk(member);
-    }
-    Ok(())
+    smembers::members(&mut call.reply, &PackedSet::read(&combined)?)
 }
 
 fn card(call: &mut Call<'_>) -> Outcome {
@@ -116,45 +108,31 @@ fn card(call: &mut Call<'_>) -> Outcome {
     let combined = call
         .keyspace
         .atomically(|keyspace| combine(keyspace, SetOperation::Intersection, &keys, wanted, 0))?;
-    call.reply.integer(combined.members.len() as i64);
+    let count = PackedSet::read(&combined)?.len()?;
+    call.reply.integer(count as i64);
     Ok(())
 }
 
-/// What sets come to together.
-pub(super) struct Combined {
-    /// In ascending order if Redis would keep them as an intset.
-    pub members: Vec<Vec<u8>>,
-    /// Whether Redis would have made a table of them on its way.
-    pub is_table: bool,
-}
-
-/// Combines the sets under `keys`, within a transaction; at least up to `wanted` members. An intset
-/// has at most `max_intset` members. Counts a hit or a miss for each key.
+/// Combines the sets under `keys`, within a transaction; at least up to `wanted` members. Counts a
+/// hit or a miss for each key. Returns the image of a set, which counts as an intset of at most
+/// `max_intset` members if it would in Redis.
 pub(super) fn combine(
     keyspace: &mut Keyspace<'_>,
     operation: SetOperation,
     keys: &[&[u8]],
     wanted: usize,
     max_intset: usize,
-) -> Result<Combined, Failure> {
+) -> Result<Vec<u8>, Failure> {
     let mut sources = Vec::with_capacity(keys.len());
     for key in keys {
         sources.push(Source::read(keyspace, key)?);
     }
-    let (mut members, is_table) = match operation {
+    let (members, is_table) = match operation {
         SetOperation::Intersection => (intersection(keyspace, sources, wanted)?, false),
         SetOperation::Union => (union(keyspace, &sources)?, false),
         SetOperation::Difference => difference(keyspace, &sources, max_intset)?,
     };
-    if members.len() <= max_intset && !is_table {
-        let numbers = members.iter().map(|member| integer(member));
-        if let Some(mut numbers) = numbers.collect::<Option<Vec<i64>>>() {
-            numbers.sort_unstable();
-            let texts = numbers.iter().map(|number| number.to_string().into_bytes());
-            members = texts.collect();
-        }
-    }
-    Ok(Combined { members, is_table })
+    Ok(members.into_set(if is_table { 0 } else { max_intset })?)
 }
 
 /// Members of the smallest set that are looked for in the others together.
@@ -165,45 +143,52 @@ fn intersection(
     keyspace: &mut Keyspace<'_>,
     mut sources: Vec<Source<'_>>,
     wanted: usize,
-) -> Result<Vec<Vec<u8>>, Failure> {
+) -> Result<PackedBuilder<1>, Failure> {
+    let mut common = PackedBuilder::default();
     sources.sort_by_key(|source| source.len);
     let Some((smallest, others)) = sources.split_first() else {
-        return Ok(Vec::new());
+        return Ok(common);
     };
-    let mut common = Vec::new();
-    for mut some in chunks(smallest.members(keyspace)?) {
+    let image = smallest.image(keyspace)?;
+    let mut members = PackedSet::read(&image)?.raw();
+    while common.len() < wanted {
+        let some = members.by_ref().take(TOGETHER);
+        let mut some = some.collect::<Result<Vec<_>, _>>()?;
+        if some.is_empty() {
+            break;
+        }
         for other in others {
             other.retain(keyspace, &mut some, true)?;
         }
-        common.append(&mut some);
-        if common.len() >= wanted {
-            common.truncate(wanted);
-            break;
-        }
+        let left = wanted - common.len();
+        some.iter()
+            .take(left)
+            .for_each(|member| common.push(member));
     }
     Ok(common)
 }
 
-/// The members in pieces.
-fn chunks(members: Vec<Vec<u8>>) -> impl Iterator<Item = Vec<Vec<u8>>> {
-    let mut members = members.into_iter();
-    std::iter::from_fn(move || {
-        let some: Vec<_> = members.by_ref().take(TOGETHER).collect();
-        (!some.is_empty()).then_some(some)
-    })
-}
-
 /// The members that any has.
-fn union(keyspace: &mut Keyspace<'_>, sources: &[Source<'_>]) -> Result<Vec<Vec<u8>>, Failure> {
-    let (mut all, mut seen) = (Vec::new(), HashSet::new());
-    for source in sources {
-        for member in source.members(keyspace)? {
-            if seen.insert(member.clone()) {
-                all.push(member);
+fn union(keyspace: &mut Keyspace<'_>, sources: &[Source<'_>]) -> Result<PackedBuilder<1>, Failure> {
+    let images = images(keyspace, sources)?;
+    let (mut all, mut seen) = (PackedBuilder::default(), HashSet::new());
+    for image in &images {
+        for member in PackedSet::read(image)?.raw() {
+            let member = member?;
+            if seen.insert(member.bytes()) {
+                all.push(&member);
             }
         }
     }
     Ok(all)
+}
+
+fn images<'s>(
+    keyspace: &mut Keyspace<'_>,
+    sources: &'s [Source<'_>],
+) -> Result<Vec<Cow<'s, [u8]>>, Failure> {
+    let images = sources.iter().map(|source| source.image(keyspace));
+    images.collect()
 }
 
 /// The members of the first that no other has, and whether Redis would have made a table on its
@@ -213,35 +198,43 @@ fn difference(
     keyspace: &mut Keyspace<'_>,
     sources: &[Source<'_>],
     max_intset: usize,
-) -> Result<(Vec<Vec<u8>>, bool), Failure> {
+) -> Result<(PackedBuilder<1>, bool), Failure> {
+    let mut left = PackedBuilder::default();
     let Some((first, others)) = sources.split_first() else {
-        return Ok((Vec::new(), false));
+        return Ok((left, false));
     };
-    let mut members = first.members(keyspace)?;
+    let image = first.image(keyspace)?;
+    let members = PackedSet::read(&image)?.raw();
+    let mut members = members.collect::<Result<Vec<_>, _>>()?;
     let there = sources.iter().filter(|source| source.len > 0);
     let (count, total) = there.fold((0, 0), |(count, total), source| {
         (count + 1, total + source.len)
     });
-    if first.len.saturating_mul(count) / 2 <= total {
+    let looks_up = first.len.saturating_mul(count) / 2 <= total;
+    let is_integer = |member: &RawElement<'_>| matches!(member.field(), Element::Integer(_));
+    let is_table = !looks_up && (members.len() > max_intset || !members.iter().all(is_integer));
+    if looks_up {
         for other in others {
             other.retain(keyspace, &mut members, false)?;
         }
-        return Ok((members, false));
+    } else {
+        let images = images(keyspace, others)?;
+        let mut gone = HashSet::new();
+        for image in &images {
+            for member in PackedSet::read(image)?.raw() {
+                gone.insert(member?.bytes());
+            }
+        }
+        members.retain(|member| !gone.contains(member.bytes()));
     }
-    let is_table =
-        members.len() > max_intset || members.iter().any(|member| integer(member).is_none());
-    let mut gone = HashSet::new();
-    for other in others {
-        gone.extend(other.members(keyspace)?);
-    }
-    members.retain(|member| !gone.contains(member));
-    Ok((members, is_table))
+    members.iter().for_each(|member| left.push(member));
+    Ok((left, is_table))
 }
 
 /// A set that is combined with others.
 struct Source<'k> {
     key: &'k [u8],
-    /// Its members; 0: it is not there.
+    /// Its members.
     len: usize,
     /// `None`: it is large.
     image: Option<Vec<u8>>,
@@ -252,7 +245,7 @@ impl<'k> Source<'k> {
         let count = |set: LargeSet<'_>| Ok(set.count() as usize);
         keyspace.read_collection::<SetType, _, _>(key, count, |set| {
             let (len, image) = match set {
-                None => (0, None),
+                None => (0, Some(PackedBuilder::<1>::default().into_image()?)),
                 Some(Form::Packed(set)) => (set.len()?, Some(set.to_image())),
                 Some(Form::Large(count)) => (count, None),
             };
@@ -260,14 +253,11 @@ impl<'k> Source<'k> {
         })
     }
 
-    fn members(&self, keyspace: &mut Keyspace<'_>) -> Result<Vec<Vec<u8>>, Failure> {
-        if let Some(image) = &self.image {
-            let members = PackedSet::read(image)?.members();
-            return members.map(|member| Ok(member?.to_vec())).collect();
-        }
-        match self.len {
-            0 => Ok(Vec::new()),
-            _ => self.in_large(keyspace, |mut set| set.members()),
+    /// The image of all of it.
+    fn image(&self, keyspace: &mut Keyspace<'_>) -> Result<Cow<'_, [u8]>, Failure> {
+        match &self.image {
+            Some(image) => Ok(image.into()),
+            None => Ok(self.in_large(keyspace, |mut set| set.view(None))?.into()),
         }
     }
 
@@ -275,17 +265,15 @@ impl<'k> Source<'k> {
     fn retain(
         &self,
         keyspace: &mut Keyspace<'_>,
-        members: &mut Vec<Vec<u8>>,
+        members: &mut Vec<RawElement<'_>>,
         contained: bool,
     ) -> Outcome {
         if members.is_empty() {
             return Ok(());
         }
-        let sought: Vec<&[u8]> = members.iter().map(Vec::as_slice).collect();
         let found = match &self.image {
-            Some(image) => PackedSet::read(image)?.contains_many(&sought)?,
-            None if self.len == 0 => vec![false; sought.len()],
-            None => self.in_large(keyspace, |mut set| set.contains_many(&sought))?,
+            Some(image) => PackedSet::read(image)?.contains_many(members)?,
+            None => self.in_large(keyspace, |mut set| set.contains_many(members))?,
         };
         let mut found = found.into_iter();
         members.retain(|_| found.next() == Some(contained));

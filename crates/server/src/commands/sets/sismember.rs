@@ -1,7 +1,7 @@
 //! `SISMEMBER`, `SMISMEMBER`, `SCARD`: what is in a set, and how much.
 
 use crate::command::*;
-use mneme_collections::{Form, LargeSet, SetType};
+use mneme_collections::{Form, LargeSet, PackedBuilder, PackedSet, SetType};
 
 pub(super) static SISMEMBER: Command = Command {
     name: "sismember",
@@ -36,7 +36,12 @@ pub(super) static SMISMEMBER: Command = Command {
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
     arguments: &[Argument::key("key"), MEMBER.multiple()],
     run: |call| {
-        let (key, members): (_, Vec<&[u8]>) = (call.args.at(1), call.args.from(2).iter().collect());
+        let strings: Vec<&[u8]> = call.args.from(2).iter().collect();
+        let mut sought = PackedBuilder::default();
+        sought.push_strings(&strings);
+        let sought = sought.into_image()?;
+        let members: Vec<_> = PackedSet::read(&sought)?.raw().collect::<Result<_, _>>()?;
+        let key = call.args.at(1);
         let of_large = |mut set: LargeSet<'_>| set.contains_many(&members);
         let reply = &mut call.reply;
         call.keyspace

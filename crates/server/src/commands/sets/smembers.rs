@@ -1,7 +1,8 @@
 //! `SMEMBERS key`: all of a set.
 
 use crate::command::*;
-use mneme_collections::{Form, LargeSet, SetType};
+use crate::resp::Reply;
+use mneme_collections::{PackedSet, SetType};
 
 pub(super) static SMEMBERS: Command = Command {
     name: "smembers",
@@ -22,31 +23,25 @@ pub(super) static SMEMBERS: Command = Command {
 /// Replies with all members of the set under `key`.
 pub(super) fn all(call: &mut Call<'_>, key: &[u8]) -> Outcome {
     let reply = &mut call.reply;
-    let of_large = |mut set: LargeSet<'_>| set.members();
     call.keyspace
-        .read_collection::<SetType, _, _>(key, of_large, |set| {
-            match set {
-                None => reply.set(0),
-                Some(Form::Packed(set)) => {
-                    reply.set(set.len()?);
-                    for member in set.members() {
-                        // The rest will not be sent.
-                        if reply.is_over() {
-                            break;
-                        }
-                        member?.with_bytes(|member| reply.bulk(member));
-                    }
-                }
-                Some(Form::Large(members)) => {
-                    reply.set(members.len());
-                    for member in members {
-                        if reply.is_over() {
-                            break;
-                        }
-                        reply.bulk(&member);
-                    }
-                }
+        .read_elements::<SetType, _, _>(key, None, |set| match set {
+            Some(set) => members(reply, &set),
+            None => {
+                reply.set(0);
+                Ok(())
             }
-            Ok(())
         })
+}
+
+/// Replies with all members of a set.
+pub(super) fn members(reply: &mut Reply<'_>, set: &PackedSet<'_>) -> Outcome {
+    reply.set(set.len()?);
+    for member in set.members() {
+        // The rest will not be sent.
+        if reply.is_over() {
+            break;
+        }
+        member?.with_bytes(|member| reply.bulk(member));
+    }
+    Ok(())
 }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use crate::command::*;
-use mneme_collections::{CollectionError, Form, LargeSet, Lot, SetType};
+use mneme_collections::{CollectionError, Form, LargeSet, Lot, PackedSet, SetType};
 
 pub(super) static SRANDMEMBER: Command = Command {
     name: "srandmember",
@@ -51,8 +51,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
 enum Drawn {
     /// Drawn already.
     Chosen(Vec<Vec<u8>>),
-    /// All members: they are drawn from these.
-    All(Vec<Vec<u8>>),
+    /// The image of all members: they are drawn from these.
+    All(Vec<u8>),
 }
 
 fn several(call: &mut Call<'_>) -> Outcome {
@@ -69,20 +69,19 @@ fn several(call: &mut Call<'_>) -> Outcome {
     let of_large = |set: LargeSet<'_>| draw(set, wanted, is_distinct);
     call.keyspace
         .read_collection::<SetType, _, _>(key, of_large, |set| {
-            let mut all = match set {
-                None => Vec::new(),
-                _ if wanted == 0 => Vec::new(),
-                Some(Form::Packed(set)) => {
-                    let members = set.members().map(|member| Ok(member?.to_vec()));
-                    members.collect::<Result<Vec<_>, Failure>>()?
-                }
-                Some(Form::Large(Drawn::All(members))) => members,
+            let set = match &set {
+                None => None,
+                Some(Form::Packed(set)) => Some(*set),
+                Some(Form::Large(Drawn::All(image))) => Some(PackedSet::read(image)?),
                 Some(Form::Large(Drawn::Chosen(members))) => {
                     reply.array(members.len());
                     members.iter().for_each(|member| reply.bulk(member));
                     return Ok(());
                 }
             };
+            let members = set.filter(|_| wanted > 0).into_iter();
+            let members = members.flat_map(|set| set.members());
+            let mut all = members.collect::<Result<Vec<_>, _>>()?;
             let number = match is_distinct {
                 true => wanted.min(all.len()),
                 false if all.is_empty() => 0,
@@ -105,7 +104,7 @@ fn several(call: &mut Call<'_>) -> Outcome {
                     }
                     true => i,
                 };
-                reply.bulk(&all[drawn]);
+                all[drawn].with_bytes(|member| reply.bulk(member));
             }
             Ok(())
         })
@@ -114,7 +113,7 @@ fn several(call: &mut Call<'_>) -> Outcome {
 /// Draws one after the other where few of the members are wanted.
 fn draw(mut set: LargeSet<'_>, wanted: usize, is_distinct: bool) -> Result<Drawn, CollectionError> {
     if wanted > set.count() as usize / 3 {
-        return Ok(Drawn::All(set.members()?));
+        return Ok(Drawn::All(set.view(None)?));
     }
     let (mut lot, mut chosen, mut seen) = (Lot::new(), Vec::new(), HashSet::new());
     // Three in two are to be expected. A set that is damaged may have fewer members than it says.
@@ -129,5 +128,5 @@ fn draw(mut set: LargeSet<'_>, wanted: usize, is_distinct: bool) -> Result<Drawn
             chosen.push(member);
         }
     }
-    Ok(Drawn::All(set.members()?))
+    Ok(Drawn::All(set.view(None)?))
 }

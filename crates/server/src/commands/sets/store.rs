@@ -3,7 +3,7 @@
 use super::combine::{SetOperation, combine};
 use crate::command::*;
 use crate::settings::Key;
-use mneme_collections::{SetEdit, SetType};
+use mneme_collections::{PackedSet, SetType};
 
 pub(super) static SINTERSTORE: Command = Command {
     name: "sinterstore",
@@ -55,13 +55,10 @@ fn store(call: &mut Call<'_>, operation: SetOperation, event: &'static str) -> O
     let keys: Vec<_> = keys.map(|key| (database, key)).collect();
     let count = call.keyspace.atomically_on(&keys, |keyspace| {
         let combined = combine(keyspace, operation, &sources, usize::MAX, most)?;
-        let members: Vec<&[u8]> = combined.members.iter().map(Vec::as_slice).collect();
-        let mut set = SetEdit::new();
-        set.add_many(&members)?;
-        set.convert(if combined.is_table { 0 } else { most })?;
-        let image = (!members.is_empty()).then(|| set.into_image());
-        keyspace.store_result::<SetType>(target, image.as_deref(), (EventClass::Set, event))?;
-        Ok(members.len())
+        let count = PackedSet::read(&combined)?.len()?;
+        let image = (count > 0).then_some(&combined[..]);
+        keyspace.store_result::<SetType>(target, image, (EventClass::Set, event))?;
+        Ok(count)
     })?;
     call.reply.integer(count as i64);
     Ok(())

@@ -8,7 +8,7 @@ use super::arguments::{WITHSCORES, header, member};
 use crate::command::*;
 use crate::keyspace::Keyspace;
 use crate::resp::{parse_f64, parse_i64};
-use mneme_collections::{Form, LargeSet, SET, SORTED_SET, ScoredMembers, SetType, SortedSetEdit};
+use mneme_collections::{SET, SORTED_SET, ScoredMembers, SetType, SortedSetEdit};
 
 pub(super) static ZUNION: Command = Command {
     name: "zunion",
@@ -269,19 +269,10 @@ fn members_of(keyspace: &mut Keyspace<'_>, key: &[u8]) -> Result<ScoredMembers, 
 
 /// The members of the set under `key`, each with the score 1.
 fn members_of_set(keyspace: &mut Keyspace<'_>, key: &[u8]) -> Result<ScoredMembers, Failure> {
-    let of_large = |mut set: LargeSet<'_>| set.members();
-    keyspace.read_collection::<SetType, _, _>(key, of_large, |set| {
+    keyspace.read_elements::<SetType, _, _>(key, None, |set| {
         let mut members = ScoredMembers::default();
-        match set {
-            Some(Form::Packed(set)) => {
-                for member in set.members() {
-                    member?.with_bytes(|member| members.push(member, 1.0));
-                }
-            }
-            Some(Form::Large(of_large)) => {
-                of_large.iter().for_each(|member| members.push(member, 1.0));
-            }
-            None => {}
+        for member in set.into_iter().flat_map(|set| set.members()) {
+            member?.with_bytes(|member| members.push(member, 1.0));
         }
         Ok(members)
     })
