@@ -118,9 +118,8 @@ impl<'s, 'k> Hash<'s, 'k> {
         mut change: impl FnMut(&mut HashEdit) -> Result<R, CollectionError>,
     ) -> Result<R, CollectionError> {
         self.at.edit(fields, |hash| {
-            let before = hash.clone();
             let result = change(hash)?;
-            let is_changed = !hash.is(&before.into_image());
+            let is_changed = hash.is_changed();
             if is_changed {
                 hash.convert(self.limits)?;
             }

@@ -14,8 +14,8 @@ use crate::packed::{Packed, Pair, Step};
 use crate::records::StoreRecords;
 
 /// The longest image, in bytes, that is packed although Redis would keep the value otherwise: one
-/// that would be longer becomes large.
-pub const MAX_PACKED: usize = 2048;
+/// that would be longer becomes large. A list has another limit.
+pub const MAX_PACKED: usize = 4096;
 
 /// Calls `work` with the large value that `key` leads to. `None`: it leads to none of this type.
 ///

@@ -5,7 +5,7 @@ use std::ops::Range;
 use mneme_log::{Decision, Elements, MAX_VALUE};
 
 use crate::error::{CollectionError, Damage, EditError};
-use crate::listpack::{self, EMPTY, Encoded, HEAD};
+use crate::listpack::{self, EMPTY, Encoded, HEAD, splice};
 use crate::packed_list::{End, LIST_HEAD, MIDDLE, PackedList, another_len, head, no_position};
 
 /// A list that is changed. A change that fails leaves it as it was.
@@ -203,19 +203,16 @@ impl ListEdit {
                 (fits.ok_or(no_position())?, first)
             }
         };
-        let encoded: Vec<Encoded<'_>> = values.iter().map(|value| Encoded::of(value)).collect();
+        let encoded = values.iter().map(|value| Encoded::of(value));
         match end {
             End::Front => {
-                let start = LIST_HEAD + HEAD;
-                let reversed: Vec<Encoded<'_>> = encoded.into_iter().rev().collect();
-                self.splice(start..start, &reversed);
+                let (start, encoded) = (LIST_HEAD + HEAD, encoded.rev().collect::<Vec<_>>());
+                splice(&mut self.image, start..start, &encoded);
                 self.image[..LIST_HEAD].copy_from_slice(&head(new_first));
             }
             End::Back => {
                 self.image.pop();
-                let more: usize = encoded.iter().map(Encoded::entry_len).sum();
-                self.image.reserve(more + 1);
-                (encoded.iter()).for_each(|entry| entry.append_to(&mut self.image));
+                encoded.for_each(|entry| entry.append_to(&mut self.image));
                 self.image.push(EMPTY[HEAD]);
             }
         }
@@ -305,7 +302,7 @@ impl ListEdit {
         };
         let position = first.checked_add(index as u64).ok_or(no_position())?;
         let place = old.begin + LIST_HEAD..old.end + LIST_HEAD;
-        self.splice(place, &[Encoded::of(value)]);
+        splice(&mut self.image, place, &[Encoded::of(value)]);
         self.finish(count);
         self.note(position, Some(value));
         Ok(true)
@@ -351,7 +348,7 @@ impl ListEdit {
             return Err(no_position().into());
         };
         let at = at + LIST_HEAD;
-        self.splice(at..at, &[Encoded::of(value)]);
+        splice(&mut self.image, at..at, &[Encoded::of(value)]);
         self.image[..LIST_HEAD].copy_from_slice(&head(first));
         self.finish(said.map(|said| said + 1));
         let moved = match moves_front {
@@ -458,16 +455,6 @@ impl ListEdit {
         }
         self.changes = Some(moves);
         Ok(())
-    }
-
-    /// Puts entries in the place of others.
-    fn splice(&mut self, place: Range<usize>, entries: &[Encoded<'_>]) {
-        let mut bytes = Vec::with_capacity(entries.iter().map(Encoded::entry_len).sum());
-        entries.iter().for_each(|entry| entry.append_to(&mut bytes));
-        match bytes.len() == place.len() {
-            true => self.image[place].copy_from_slice(&bytes),
-            false => drop(self.image.splice(place, bytes)),
-        }
     }
 
     fn finish(&mut self, count: Option<usize>) {

@@ -7,11 +7,13 @@ use mneme_log::{Decision, Elements, ValueKind};
 use crate::LIST;
 use crate::collection_type::{CollectionType, LargeEdit, finished};
 use crate::error::{CollectionError, Damage};
-use crate::keyed::MAX_PACKED;
 use crate::large_list::LargeList;
 use crate::list_edit::ListEdit;
 use crate::packed_list::{End, PackedList};
 use crate::records::StoreRecords;
+
+/// The longest image of a packed list, in bytes: what is pushed at the front moves all of it.
+const MAX_PACKED_LIST: usize = 2048;
 
 /// Lists. One whose image would be longer than 2 KiB is large.
 pub enum ListType {}
@@ -29,7 +31,7 @@ impl CollectionType for ListType {
     }
 
     fn outgrows(image: &[u8]) -> Result<bool, Damage> {
-        Ok(image.len() > MAX_PACKED)
+        Ok(image.len() > MAX_PACKED_LIST)
     }
 
     fn decide<R, E: From<CollectionError>>(
@@ -38,7 +40,7 @@ impl CollectionType for ListType {
         change: impl FnOnce(&mut ListChange<'_>) -> Result<(R, bool), E>,
     ) -> Result<(R, Decision), E> {
         let elements = elements.filter(|elements| elements.are_wanted());
-        let list = old.map_or(Ok(ListEdit::new()), ListEdit::of);
+        let list = old.map_or_else(|| Ok(ListEdit::new()), ListEdit::of);
         let mut list = list.map_err(CollectionError::from)?;
         if elements.is_some() {
             list.keep_changes();

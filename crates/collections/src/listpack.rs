@@ -21,6 +21,9 @@
 //! What is written here is always the shortest form, so that two equal values have equal bytes. A
 //! string that is the decimal form of an integer of 64 bits is stored as that integer.
 
+use std::cmp::Ordering;
+use std::ops::Range;
+
 use crate::error::Damage;
 
 /// Bytes before the first entry.
@@ -75,13 +78,13 @@ impl Element<'_> {
 }
 
 /// An integer's decimal form.
-struct Digits {
+pub(crate) struct Digits {
     bytes: [u8; LONGEST_INTEGER],
     begin: usize,
 }
 
 impl Digits {
-    fn of(number: i64) -> Digits {
+    pub fn of(number: i64) -> Digits {
         let (mut bytes, mut begin) = ([0; LONGEST_INTEGER], LONGEST_INTEGER);
         let mut rest = number.unsigned_abs();
         loop {
@@ -99,7 +102,7 @@ impl Digits {
         Digits { bytes, begin }
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.begin..]
     }
 }
@@ -204,18 +207,20 @@ impl<'v> Encoded<'v> {
     pub fn append_to(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.head[..self.head_len]);
         to.extend_from_slice(self.string);
-        let body = self.body_len();
-        let bytes = back_len(body);
-        for i in (0..bytes).rev() {
-            let first = if i + 1 == bytes { 0 } else { 0x80 };
-            to.push((body >> (7 * i)) as u8 & 0x7f | first);
-        }
+        let (back, begin) = self.back();
+        to.extend_from_slice(&back[begin..]);
     }
 
-    /// Whether an entry that begins with `head` may have this value. [`END`]: a longer string.
-    #[inline]
-    fn may_begin(&self, head: u8) -> bool {
-        head == self.head[0] || (head == END && matches!(self.head[0], 0xe0..=0xf0))
+    /// Writes the entry, and returns what is behind it. O(its length).
+    fn write_to<'t>(&self, to: &'t mut [u8]) -> &'t mut [u8] {
+        let (head, to) = to.split_at_mut(self.head_len);
+        head.copy_from_slice(&self.head[..self.head_len]);
+        let (string, to) = to.split_at_mut(self.string.len());
+        string.copy_from_slice(self.string);
+        let (back, begin) = self.back();
+        let (end, to) = to.split_at_mut(back.len() - begin);
+        end.copy_from_slice(&back[begin..]);
+        to
     }
 
     /// Whether the entry that `bytes` begin with has this value.
@@ -244,6 +249,18 @@ impl<'v> Encoded<'v> {
             mask: u64::MAX >> (8 * unused),
             word: u64::from_le_bytes(word),
         }
+    }
+
+    /// What says the length of head and string, from this byte on.
+    fn back(&self) -> ([u8; LONGEST_BACK], usize) {
+        let (mut back, mut rest) = ([0; LONGEST_BACK], self.body_len());
+        let begin = LONGEST_BACK - back_len(rest);
+        for (i, byte) in back.iter_mut().enumerate().skip(begin).rev() {
+            let first = if i == begin { 0 } else { 0x80 };
+            *byte = rest as u8 & 0x7f | first;
+            rest >>= 7;
+        }
+        (back, begin)
     }
 
     /// Whether an entry has this value, if both are in the shortest form.
@@ -275,6 +292,9 @@ impl Mark {
         }
     }
 }
+
+/// The most bytes that say the length of head and string.
+const LONGEST_BACK: usize = 5;
 
 /// How many bytes say the length of head and string.
 #[inline]
@@ -312,11 +332,7 @@ impl<'b> Entry<'b> {
         };
         match head {
             [small @ 0..0x80] => Element::Integer(i64::from(*small)),
-            // The sign is bit 4 of the first byte.
-            [high @ 0xc0..0xe0, low] => {
-                let high = (*high << 3) as i8 >> 3;
-                Element::Integer(i64::from(high) << 8 | i64::from(*low))
-            }
+            [high @ 0xc0..0xe0, low] => Element::Integer(of_13_bits(*high, *low)),
             [0xf1..=0xf4, bytes @ ..] => Element::Integer(signed(bytes)),
             _ => Element::Bytes(string),
         }
@@ -328,6 +344,13 @@ impl<'b> Entry<'b> {
     pub fn is(&self, value: &Encoded<'_>) -> bool {
         value.is(self.body)
     }
+}
+
+/// The integer of these bytes: its sign is bit 4 of the first one.
+#[inline]
+fn of_13_bits(high: u8, low: u8) -> i64 {
+    let high = (high << 3) as i8 >> 3;
+    i64::from(high) << 8 | i64::from(low)
 }
 
 /// A listpack that is read.
@@ -389,41 +412,41 @@ impl<'b> Listpack<'b> {
         }
     }
 
-    /// The first element, of one entry or two, that begins with an entry of this value. O(bytes).
-    ///
-    /// Elements are often as long as the ones before them. Then where the next one begins is known
-    /// before its lengths are read, which are only compared.
+    /// Its elements of `ENTRIES` entries each, from the one that begins at `at` on, as far as they
+    /// are only to be passed.
+    #[inline]
+    pub(crate) fn walk<const ENTRIES: usize>(&self, at: usize) -> ElementWalk<'b, ENTRIES> {
+        ElementWalk {
+            entries: Entries::at(self.bytes, at),
+            classes: [NO_CLASS; ENTRIES],
+            lens: [0; ENTRIES],
+        }
+    }
+
+    /// The first element whose first entry has this value. O(bytes).
     ///
     /// # Errors
-    /// An entry is damaged, or the last element has no second.
+    /// An entry is damaged, or the last element has too few.
     #[inline]
     pub(crate) fn find<const ENTRIES: usize>(
         &self,
         sought: &Encoded<'_>,
-    ) -> Result<Option<(Entry<'b>, Option<Entry<'b>>)>, Damage> {
-        let (bytes, entries) = (self.bytes, self.entries());
-        // Without the last byte, which is the end.
-        let end = bytes.len() - 1;
-        let mut at = HEAD;
+    ) -> Result<Option<Passed<'b, ENTRIES>>, Damage> {
+        let class = match CLASSES[usize::from(sought.head[0])] {
+            ANY_LEN => NO_CLASS,
+            class => class,
+        };
         let mark = sought.mark();
-        while at < end {
-            // What the entries of an element begin with, and how long they are: together never
-            // nothing, so that damage of any kind comes to the end.
-            let (heads, lens) = entries.measure::<ENTRIES>(at)?;
-            let (len, may_begin) = (lens[0] + lens[1], sought.may_begin(heads[0]));
-            let is_like = |next: &&[u8]| {
-                next[0] == heads[0] && (ENTRIES == 1 || next.get(lens[0]) == Some(&heads[1]))
-            };
-            let mut run = bytes[at..end].chunks_exact(len);
-            let mut element = run.next();
-            while let Some(of) = element {
-                if may_begin && mark.may_be_in(of) && sought.begins(of) {
-                    let second = (ENTRIES == 2).then(|| entries.entry(at + lens[0]));
-                    return Ok(Some((entries.entry(at)?, second.transpose()?)));
-                }
-                at += len;
-                element = run.next().filter(is_like);
+        let (mut walk, mut before) = (self.walk::<ENTRIES>(HEAD), 0);
+        while let Some(at) = walk.pass()? {
+            if walk.classes[0] == class
+                && mark.may_be_in(&self.bytes[at..])
+                && sought.begins(&self.bytes[at..])
+            {
+                let entries = walk.entries_of(at)?;
+                return Ok(Some(Passed { entries, before }));
             }
+            before += 1;
         }
         Ok(None)
     }
@@ -517,31 +540,120 @@ impl<'b> Entries<'b> {
     }
 }
 
-impl Entries<'_> {
-    /// What the entries of the element at `at` begin with, and their lengths: nothing and 0 where
-    /// it has no second. Only where the first byte says how long an entry is, it is one that such
-    /// an entry can begin with.
-    #[inline(never)]
-    fn measure<const ENTRIES: usize>(&self, at: usize) -> Result<([u8; 2], [usize; 2]), Damage> {
-        let head = |entry: &Entry<'_>| match self.bytes[entry.begin] {
-            // The length of a longer string is in the bytes behind.
-            0xe0..=0xf0 => END,
-            head => head,
+/// An element that was found by a [`ElementWalk`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passed<'b, const ENTRIES: usize> {
+    pub entries: [Entry<'b>; ENTRIES],
+    /// How many elements lie before it.
+    pub before: usize,
+}
+
+/// Entries of one class are of one length. That of each first byte.
+const CLASSES: [u8; 256] = {
+    let (mut classes, mut head) = ([ANY_LEN; 256], 0);
+    while head < classes.len() {
+        classes[head] = match head as u8 {
+            0..0x80 => 0,
+            0xc0..0xe0 => 0xc0,
+            class @ (0x80..0xc0 | 0xf1..=0xf4) => class,
+            _ => ANY_LEN,
         };
-        let first = self.entry(at)?;
-        let len = first.end - first.begin;
-        if ENTRIES == 1 {
-            return Ok(([head(&first), END], [len, 0]));
+        head += 1;
+    }
+    classes
+};
+/// The length of an entry is in the bytes behind the first one, or it is none.
+const ANY_LEN: u8 = 0xff;
+/// In the place of that: no entry has this class.
+const NO_CLASS: u8 = 0xfe;
+
+/// A walk along elements of `ENTRIES` entries each.
+///
+/// Elements are often as long as the ones before them. Then where the next one begins is known
+/// before its lengths are read, which are only compared.
+pub(crate) struct ElementWalk<'b, const ENTRIES: usize> {
+    entries: Entries<'b>,
+    /// The classes of the entries of the element that was passed last, and their lengths.
+    classes: [u8; ENTRIES],
+    lens: [usize; ENTRIES],
+}
+
+impl<'b, const ENTRIES: usize> ElementWalk<'b, ENTRIES> {
+    /// Passes an element: where it begins.
+    #[inline(always)]
+    pub fn pass(&mut self) -> Result<Option<usize>, Damage> {
+        let (bytes, begin) = (self.entries.bytes, self.entries.at);
+        // Without the last byte, which is the end.
+        let end = bytes.len() - 1;
+        if begin >= end {
+            return Ok(None);
         }
-        if first.end + 1 >= self.bytes.len() {
-            return Err(Damage {
-                at,
-                what: "a field without a value",
-            });
+        let next = begin + self.lens.iter().sum::<usize>();
+        let class = |at: usize| CLASSES[usize::from(bytes[at])];
+        let is_alike = next <= end
+            && class(begin) == self.classes[0]
+            && (ENTRIES == 1 || class(begin + self.lens[0]) == self.classes[ENTRIES - 1]);
+        self.entries.at = match is_alike {
+            true => next,
+            false => self.measure(begin)?,
+        };
+        Ok(Some(begin))
+    }
+
+    /// The entries of the element at `at`, which was passed.
+    pub fn entries_of(&self, at: usize) -> Result<[Entry<'b>; ENTRIES], Damage> {
+        let mut entries = [self.entries.entry(at)?; ENTRIES];
+        for i in 1..ENTRIES {
+            entries[i] = self.entries.entry(entries[i - 1].end)?;
         }
-        let second = self.entry(first.end)?;
-        let lens = [len, second.end - second.begin];
-        Ok(([head(&first), head(&second)], lens))
+        Ok(entries)
+    }
+
+    /// The value of the last entry of the element that was passed last.
+    #[inline(always)]
+    pub fn last_value(&self) -> Result<Element<'b>, Damage> {
+        let at = self.entries.at - self.lens[ENTRIES - 1];
+        let bits = match self.classes[ENTRIES - 1] {
+            0 => return Ok(Element::Integer(i64::from(self.entries.bytes[at]))),
+            0xc0 => {
+                let (high, low) = (self.entries.bytes[at], self.entries.bytes[at + 1]);
+                return Ok(Element::Integer(of_13_bits(high, low)));
+            }
+            0xf1 => 16,
+            0xf2 => 24,
+            0xf3 => 32,
+            0xf4 => 64,
+            _ => return Ok(self.entries.entry(at)?.value()),
+        };
+        match self.entries.bytes[at + 1..].first_chunk::<8>() {
+            Some(word) => {
+                let word = i64::from_le_bytes(*word);
+                Ok(Element::Integer(word << (64 - bits) >> (64 - bits)))
+            }
+            None => Ok(self.entries.entry(at)?.value()),
+        }
+    }
+
+    /// Measures the element at `at`: where the next one begins.
+    #[inline(never)]
+    fn measure(&mut self, at: usize) -> Result<usize, Damage> {
+        let mut next = at;
+        for (class, len) in self.classes.iter_mut().zip(&mut self.lens) {
+            if next + 1 >= self.entries.bytes.len() {
+                return Err(Damage {
+                    at,
+                    what: "an element with an entry too few",
+                });
+            }
+            let entry = self.entries.entry(next)?;
+            *len = entry.end - next;
+            *class = match CLASSES[usize::from(self.entries.bytes[next])] {
+                ANY_LEN => NO_CLASS,
+                class => class,
+            };
+            next = entry.end;
+        }
+        Ok(next)
     }
 }
 
@@ -623,6 +735,25 @@ impl<'b> Iterator for EntriesBack<'b> {
         };
         Some(entry)
     }
+}
+
+/// Puts entries in the place of others, in an image with a listpack.
+pub(crate) fn splice(image: &mut Vec<u8>, place: Range<usize>, entries: &[Encoded<'_>]) {
+    let (old, len) = (image.len(), entries.iter().map(Encoded::entry_len).sum());
+    let end = place.start + len;
+    match place.len().cmp(&len) {
+        Ordering::Less => {
+            image.resize(old + len - place.len(), 0);
+            image.copy_within(place.end..old, end);
+        }
+        Ordering::Greater => {
+            image.copy_within(place.end.., end);
+            image.truncate(old + len - place.len());
+        }
+        Ordering::Equal => {}
+    }
+    let to = &mut image[place.start..end];
+    entries.iter().fold(to, |to, entry| entry.write_to(to));
 }
 
 /// Writes length and number of entries into the head of a listpack whose entries are complete.
@@ -714,8 +845,8 @@ mod tests {
         let bytes = of(sought.iter().map(|(_, value)| *value));
         let listpack = Listpack::read(&bytes).unwrap();
         for ((_, value), entry) in sought.into_iter().zip(listpack.entries()) {
-            let (found, _) = listpack.find::<1>(&Encoded::of(value)).unwrap().unwrap();
-            assert_eq!(found.begin, entry.unwrap().begin);
+            let found = listpack.find::<1>(&Encoded::of(value)).unwrap().unwrap();
+            assert_eq!(found.entries[0].begin, entry.unwrap().begin);
         }
         for (_, value) in others {
             assert!(listpack.find::<1>(&Encoded::of(value)).unwrap().is_none());

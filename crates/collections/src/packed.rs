@@ -290,8 +290,10 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
     #[inline]
     pub(crate) fn find(&self, field: &[u8]) -> Result<Option<FoundElement<'b>>, Damage> {
         let found = self.listpack.find::<ENTRIES>(&Encoded::of(field));
-        let found = found.map_err(in_image)?;
-        Ok(found.map(|(field, value)| FoundElement { field, value }))
+        Ok(found.map_err(in_image)?.map(|found| FoundElement {
+            field: found.entries[0],
+            value: found.entries.get(1).copied(),
+        }))
     }
 
     /// Where integer `number` is in an intset, or would be, in the image.

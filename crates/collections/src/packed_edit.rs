@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use mneme_log::{Decision, Elements, MAX_KEY, MAX_VALUE};
 
 use crate::error::{CollectionError, Damage, EditError};
-use crate::listpack::{self, EMPTY, Element, Encoded, HEAD};
+use crate::listpack::{self, EMPTY, Element, Encoded, HEAD, splice};
 use crate::packed::{FORM, FoundElement, IntegerPlace, PACKED, Packed, Pair, SEVERAL, TABLE};
 
 /// Up to where Redis keeps a hash as a listpack: `hash-max-listpack-entries` and
@@ -39,6 +39,7 @@ pub struct PackedEdit<const ENTRIES: usize> {
     image: Vec<u8>,
     /// Bytes of the longest field or value that was set.
     longest: usize,
+    is_changed: bool,
     /// What was changed; `None`: nobody asks.
     changes: Option<Changes>,
 }
@@ -82,6 +83,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         PackedEdit {
             image,
             longest: 0,
+            is_changed: false,
             changes: None,
         }
     }
@@ -110,6 +112,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         Ok(PackedEdit {
             image,
             longest: 0,
+            is_changed: false,
             changes: None,
         })
     }
@@ -126,7 +129,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         elements: Option<&mut Elements>,
         change: impl FnOnce(&mut Self) -> Result<(R, bool), E>,
     ) -> Result<(R, Decision), E> {
-        let hash = old.map_or(Ok(Self::new()), Self::of);
+        let hash = old.map_or_else(|| Ok(Self::new()), Self::of);
         let mut hash = hash.map_err(CollectionError::from)?;
         let elements = elements.filter(|elements| elements.are_wanted());
         if elements.is_some() {
@@ -204,9 +207,9 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         Ok(self.read()?.is_empty())
     }
 
-    /// Whether it is this image. O(bytes).
-    pub(crate) fn is(&self, image: &[u8]) -> bool {
-        *self.image == *image
+    /// Whether an element was set to another value or removed, if only for a time.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.is_changed
     }
 
     /// The image. O(1).
@@ -238,7 +241,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
             (self.image).reserve(field.entry_len() + new.entry_len() + 1);
             append::<ENTRIES>(&mut self.image, &field, &new);
             self.image.push(EMPTY[HEAD]);
-            self.longest = longest;
+            (self.longest, self.is_changed) = (longest, true);
             self.finish(count.map(|count| count + ENTRIES));
             self.note(name, Some(value));
             return Ok(true);
@@ -247,12 +250,8 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
             return Ok(false);
         };
         let place = old.begin + FORM..old.end + FORM;
-        let mut entry = Vec::with_capacity(new.entry_len());
-        new.append_to(&mut entry);
-        match entry.len() == place.len() {
-            true => self.image[place].copy_from_slice(&entry),
-            false => drop(self.image.splice(place, entry)),
-        }
+        self.is_changed |= !old.is(&new);
+        splice(&mut self.image, place, &[new]);
         self.longest = longest;
         self.finish(count);
         self.note(field, Some(value));
@@ -278,6 +277,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         let old = std::mem::take(&mut self.image);
         match with_pairs::<ENTRIES>(&old, pairs) {
             Ok((image, new)) => {
+                self.is_changed |= image != old;
                 self.image = image;
                 for (field, value) in pairs {
                     self.longest = self.longest.max(field.len()).max(value.len());
@@ -303,8 +303,9 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
             return Ok(false);
         };
         let place = found.field.begin + FORM..found.end() + FORM;
-        drop(self.image.drain(place));
+        splice(&mut self.image, place, &[]);
         self.finish(count.map(|count| count.saturating_sub(ENTRIES)));
+        self.is_changed = true;
         self.note(field, None);
         Ok(true)
     }
@@ -341,6 +342,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         image.push(EMPTY[HEAD]);
         listpack::finish(&mut image[FORM..], Some(kept));
         self.image = image;
+        self.is_changed |= gone > 0;
         if gone > 0 {
             fields.iter().for_each(|field| self.note(field, None));
         }
@@ -353,6 +355,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
 
     fn become_table(&mut self) {
         self.image[0] = TABLE;
+        self.is_changed = true;
         if let Some(changes) = &mut self.changes {
             changes.is_whole = true;
         }
@@ -441,9 +444,9 @@ impl SetEdit {
             return Ok(false);
         };
         check_len(self.image.len().saturating_add(member.len()))?;
-        let (count, mut entry) = (packed.listpack_len(), Vec::new());
-        Encoded::of(member).append_to(&mut entry);
-        drop(self.image.splice(at..at, entry));
+        let count = packed.listpack_len();
+        self.is_changed = true;
+        splice(&mut self.image, at..at, &[Encoded::of(member)]);
         self.finish(count.map(|count| count + 1));
         self.note(member, Some(&[]));
         Ok(true)
@@ -494,6 +497,7 @@ impl SetEdit {
                 self.note(member, Some(&[]));
             }
         }
+        self.is_changed |= numbers.len() > before;
         self.image.truncate(FORM + HEAD);
         for number in &numbers {
             Element::Integer(*number)

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::error::Damage;
-use crate::listpack::{EMPTY, Element, Encoded, Entries, Entry, Listpack};
+use crate::listpack::{EMPTY, Element, Encoded, Entries, Entry, HEAD, Listpack, Passed};
 use crate::packed::place;
 use crate::score::{ScoreText, score_of};
 use crate::sorted_range::SortedRange;
@@ -68,9 +68,23 @@ pub(crate) struct FoundMember<'b> {
     pub rank: u64,
 }
 
-impl FoundMember<'_> {
+impl<'b> FoundMember<'b> {
+    fn of(passed: Passed<'b, 2>) -> Self {
+        let ([member, score], rank) = (passed.entries, passed.before as u64);
+        FoundMember {
+            member,
+            score,
+            rank,
+        }
+    }
+
     pub fn score(&self) -> Result<f64, Damage> {
         score_of(&self.score.value())
+    }
+
+    /// The score, and where in the listpack member and score lie.
+    pub fn scored_place(&self) -> Result<(f64, Range<usize>), Damage> {
+        Ok((self.score()?, self.member.begin..self.score.end))
     }
 }
 
@@ -283,38 +297,43 @@ impl<'b> PackedSortedSet<'b> {
     }
 
     pub(crate) fn find(&self, member: &[u8]) -> Result<Option<FoundMember<'b>>, Damage> {
-        let wanted = Encoded::of(member);
-        let (mut entries, mut rank) = (self.entries(), 0);
-        while let Some(entry) = entries.next() {
-            let member = entry?;
-            let score = entries.next().transpose()?.ok_or(odd(member.begin))?;
-            if member.is(&wanted) {
-                return Ok(Some(FoundMember {
-                    member,
-                    score,
-                    rank,
-                }));
-            }
-            rank += 1;
-        }
-        Ok(None)
+        let found = self.listpack.find::<2>(&Encoded::of(member));
+        Ok(found.map_err(in_image)?.map(FoundMember::of))
     }
 
-    /// Where in the listpack a member of this score belongs that is not there.
-    pub(crate) fn place_of(&self, member: &[u8], number: f64) -> Result<usize, Damage> {
-        let mut entries = self.entries();
-        while let Some(entry) = entries.next() {
-            let entry = entry?;
-            let score = entries.next().transpose()?.ok_or(odd(entry.begin))?;
-            let scored = Scored {
-                member: entry.value(),
-                score: score.value(),
+    /// Where in the listpack `member` belongs with this score, if it has that of `found`, and
+    /// its place, now: the first other member that lies behind it begins there. O(bytes).
+    pub(crate) fn place_of(
+        &self,
+        member: &[u8],
+        number: f64,
+        found: Option<(f64, Range<usize>)>,
+    ) -> Result<usize, Damage> {
+        let end = self.listpack.bytes().len() - 1;
+        // Those on the other side of where it is stay there.
+        let (begin, end) = match found {
+            None => (HEAD, end),
+            Some((score, place)) if score <= number => (place.end, end),
+            Some((_, place)) => (HEAD, place.start),
+        };
+        let mut walk = self.listpack.walk::<2>(begin);
+        while let Some(at) = walk.pass().map_err(in_image)?
+            && at < end
+        {
+            let score = score_of(&walk.last_value().map_err(in_image)?)?;
+            let is_behind = match score.partial_cmp(&number) {
+                Some(Ordering::Less) => false,
+                Some(Ordering::Greater) => true,
+                _ => {
+                    let [entry, _] = walk.entries_of(at).map_err(in_image)?;
+                    entry.value().with_bytes(|other| other > member)
+                }
             };
-            if scored.order(number, member)? != Ordering::Less {
-                return Ok(entry.begin);
+            if is_behind {
+                return Ok(at);
             }
         }
-        Ok(self.listpack.bytes().len() - 1)
+        Ok(end)
     }
 
     /// Where in the listpack the member at `position` begins; where there is none, its end.

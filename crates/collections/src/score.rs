@@ -6,7 +6,7 @@
 use std::io::Write;
 
 use crate::error::Damage;
-use crate::listpack::Element;
+use crate::listpack::{Digits, Element};
 
 /// Bytes of the longest text.
 const LONGEST: usize = 32;
@@ -25,10 +25,14 @@ impl ScoreText {
     #[must_use]
     pub fn of(score: f64) -> ScoreText {
         let mut bytes = [0; LONGEST];
+        if score.trunc() == score && score.abs() <= WHOLE {
+            let digits = Digits::of(score as i64);
+            let len = digits.bytes().len();
+            bytes[..len].copy_from_slice(digits.bytes());
+            return ScoreText { bytes, len };
+        }
         let mut rest = &mut bytes[..];
-        let written = if score.trunc() == score && score.abs() <= WHOLE {
-            write!(rest, "{}", score as i64)
-        } else if score.is_infinite() || (1e-5..1e17).contains(&score.abs()) {
+        let written = if score.is_infinite() || (1e-5..1e17).contains(&score.abs()) {
             write!(rest, "{score}")
         } else {
             write!(rest, "{score:e}")

@@ -6,7 +6,7 @@ use std::ops::Range;
 use mneme_log::{Decision, Elements, MAX_VALUE};
 
 use crate::error::{CollectionError, Damage, EditError};
-use crate::listpack::{self, EMPTY, Encoded};
+use crate::listpack::{self, EMPTY, Encoded, splice};
 use crate::packed_sorted_set::{FORM, PACKED, PackedSortedSet, SKIPLIST};
 use crate::score::ScoreText;
 
@@ -119,7 +119,7 @@ impl SortedSetEdit {
         elements: Option<&mut Elements>,
         change: impl FnOnce(&mut SortedSetEdit) -> Result<(R, bool), E>,
     ) -> Result<(R, Decision), E> {
-        let set = old.map_or(Ok(SortedSetEdit::new()), SortedSetEdit::of);
+        let set = old.map_or_else(|| Ok(SortedSetEdit::new()), SortedSetEdit::of);
         let mut set = set.map_err(CollectionError::from)?;
         let elements = elements.filter(|elements| elements.are_wanted());
         if elements.is_some() {
@@ -163,40 +163,54 @@ impl SortedSetEdit {
     /// # Errors
     /// The score is not a number; the image is damaged, or would be too long.
     pub fn set(&mut self, member: &[u8], score: f64) -> Result<Option<f64>, EditError> {
+        let old = self.read()?.find(member)?;
+        let old = old.map(|found| found.scored_place()).transpose()?;
+        let before = old.as_ref().map(|(score, _)| *score);
+        self.give(member, old, score)?;
+        Ok(before)
+    }
+
+    /// Gives `member`, which has this score at this place of the listpack now, or is none, another
+    /// score. Whether it is another one.
+    fn give(
+        &mut self,
+        member: &[u8],
+        old: Option<(f64, Range<usize>)>,
+        score: f64,
+    ) -> Result<bool, EditError> {
         let score = sound(score)?;
         check_len(self.image.len().saturating_add(member.len()))?;
+        if old.as_ref().is_some_and(|(old, _)| *old == score) {
+            return Ok(false);
+        }
         let set = self.read()?;
-        let count = set.listpack_len();
-        let (before, old) = match set.find(member)? {
-            Some(found) => (Some(found.score()?), found.member.begin..found.score.end),
-            None => (None, 0..0),
-        };
-        if before == Some(score) {
-            return Ok(before);
-        }
-        let mut place = set.place_of(member, score)?;
-        let text = ScoreText::of(score);
-        let (name, number) = (Encoded::of(member), Encoded::of(text.bytes()));
-        let mut entries = Vec::with_capacity(name.entry_len() + number.entry_len());
-        name.append_to(&mut entries);
-        number.append_to(&mut entries);
-        if before.is_some() {
-            self.image.drain(old.start + FORM..old.end + FORM);
-            if place >= old.end {
-                place -= old.len();
+        let (count, is_new) = (set.listpack_len(), old.is_none());
+        let place = set.place_of(member, score, old.clone())? + FORM;
+        let old = old.map(|(_, place)| place.start + FORM..place.end + FORM);
+        // Where the member is to lie, once those between there and where it lay have moved.
+        let place = match old {
+            None => place..place,
+            Some(old) if place <= old.start => {
+                self.image.copy_within(place..old.start, place + old.len());
+                place..place + old.len()
             }
-        }
-        let at = place + FORM;
-        self.image.splice(at..at, entries);
-        self.finish(match before {
-            Some(_) => count,
-            None => count.map(|count| count + 2),
-        });
-        if before.is_none() {
-            self.longest = self.longest.max(Some(member.len()));
+            Some(old) => {
+                self.image.copy_within(old.end..place, old.start);
+                place - old.len()..place
+            }
+        };
+        let text = ScoreText::of(score);
+        let entries = [Encoded::of(member), Encoded::of(text.bytes())];
+        splice(&mut self.image, place, &entries);
+        match is_new {
+            true => {
+                self.finish(count.map(|count| count + 2));
+                self.longest = self.longest.max(Some(member.len()));
+            }
+            false => self.finish(count),
         }
         self.note(member, Some(score));
-        Ok(before)
+        Ok(true)
     }
 
     /// Asks `give` for each of `members`, in order, which score it gets: the argument is the one
@@ -213,11 +227,12 @@ impl SortedSetEdit {
         let mut is_changed = false;
         if members.len() <= FEW {
             for (place, member) in members.iter().enumerate() {
-                let old = self.read().and_then(|set| set.score(member));
+                let found = self.read().and_then(|set| set.find(member));
+                let old = found.and_then(|of| of.map(|found| found.scored_place()).transpose());
                 let old = old.map_err(CollectionError::from)?;
-                if let Some(score) = give(place, old)? {
-                    let before = self.set(member, score).map_err(CollectionError::from)?;
-                    is_changed |= before != Some(score);
+                if let Some(score) = give(place, old.as_ref().map(|(score, _)| *score))? {
+                    let given = self.give(member, old, score);
+                    is_changed |= given.map_err(CollectionError::from)?;
                 }
             }
             return Ok(is_changed);
@@ -276,7 +291,7 @@ impl SortedSetEdit {
         };
         let score = found.score()?;
         let entries = found.member.begin + FORM..found.score.end + FORM;
-        self.image.drain(entries);
+        splice(&mut self.image, entries, &[]);
         self.finish(count.map(|count| count.saturating_sub(2)));
         self.note(member, None);
         Ok(Some(score))
@@ -298,7 +313,7 @@ impl SortedSetEdit {
         if removed.is_empty() {
             return Ok(0);
         }
-        self.image.drain(begin + FORM..end + FORM);
+        splice(&mut self.image, begin + FORM..end + FORM, &[]);
         self.finish(count.map(|count| count.saturating_sub(2 * removed.len())));
         for member in &removed {
             self.note(member, None);

@@ -14,7 +14,7 @@ use memory::stopped::Stopped;
 use memory::{Memory, sound};
 use mneme_log::{
     Anchor, BRANCH, Decision, Expiry, LogStore, Patch, ReadError, TREE_NUMBERS, Transaction,
-    UpdatePolicy, ValueKind, WriteError, collection_of, leaf_numbers, main_of,
+    UpdatePolicy, Updated, ValueKind, WriteError, collection_of, leaf_numbers, main_of,
 };
 use mneme_sys::fault::{self, Action, Outcome};
 use mneme_sys::{Clock, CpuId, SyntheticTopology, SystemClock};
@@ -1102,11 +1102,12 @@ fn a_collection_of_the_dead_is_whole_or_gone() {
     }
 }
 
-/// A change of two places of a value with elements, and of its length, where it lies.
+/// A change of two places of a value with elements, and of its length, where it lies: by an edit,
+/// and by an update, which finds what differs.
 #[test]
 fn an_edit_of_the_dead_is_whole_or_has_not_begun() {
     let typed = ValueKind::new(1).unwrap();
-    let work = move |store: &LogStore| {
+    let edit = move |store: &LogStore| {
         let edited = store.edit_in_place(b"k", typed, move |value, edit| {
             edit.set_len(value.len() - 100);
             let written = edit.write(0, |to| to.extend([2; 100]));
@@ -1114,6 +1115,23 @@ fn an_edit_of_the_dead_is_whole_or_has_not_begun() {
         });
         assert!(edited.unwrap().is_some());
     };
+    let update = move |store: &LogStore| {
+        let updated = store.update_kind(b"k", typed, |stored| {
+            let mut value = stored.unwrap().value[..1900].to_vec();
+            value[..100].fill(2);
+            value[1700..].fill(2);
+            Decision::Replace(value)
+        });
+        assert_eq!(updated.unwrap(), Updated::Replaced);
+    };
+    an_edit_is_whole_or_has_not_begun(typed, edit);
+    an_edit_is_whole_or_has_not_begun(typed, update);
+}
+
+fn an_edit_is_whole_or_has_not_begun(
+    typed: ValueKind,
+    work: impl Fn(&LogStore) + Copy + Send + 'static,
+) {
     let before = vec![1; 2000];
     let mut after = vec![1; 1900];
     after[..100].fill(2);

@@ -503,6 +503,50 @@ fn the_feed_has_the_elements_of_an_edit() {
     }
 }
 
+/// As [`edit`], by an update, which stores what differs.
+fn update(store: &LogStore, key: &[u8], at: usize, byte: u8) -> Updated {
+    let updated = store.update_elements(key, typed(), |stored, elements| {
+        let mut value = stored.unwrap().value.to_vec();
+        (value[0], value[at]) = (byte, byte);
+        elements.set(b"at", &[byte]);
+        Decision::Replace(value)
+    });
+    updated.unwrap()
+}
+
+/// A change between the look of an update and its lock, of the same value and of another one, which
+/// may lie in the same bucket.
+#[test]
+fn an_update_of_what_was_changed_meanwhile_begins_again() {
+    for policy in POLICIES {
+        let (_memory, store) = Memory::with_policy(CAPACITY, policy);
+        let keys: Vec<_> = (0..200u32).map(u32::to_le_bytes).collect();
+        for key in &keys {
+            let put = store.put_kind(key, &[0; 500], typed(), Expiry::Never);
+            put.unwrap();
+        }
+        for (n, key) in (0..).zip(&keys) {
+            let mut runs = 0;
+            let updated = store.update_kind(key, typed(), |stored| {
+                runs += 1;
+                if runs == 1 {
+                    assert_eq!(edit(&store, key, 400, 1), Some(Updated::Replaced));
+                    for other in keys.iter().filter(|other| *other != key) {
+                        edit(&store, other, 300, n).unwrap();
+                    }
+                }
+                let mut value = stored.unwrap().value.to_vec();
+                value[450] += 1;
+                Decision::Replace(value)
+            });
+            assert_eq!((updated.unwrap(), runs), (Updated::Replaced, 2));
+            let found = store.get_kind(key, typed()).unwrap().unwrap().to_vec();
+            assert_eq!((found[400], found[450]), (1, 1));
+        }
+        sound(&store, "after updates beside edits");
+    }
+}
+
 /// Readers of every kind, and compaction, beside edits of two places that belong together.
 #[test]
 fn no_reader_sees_a_half_of_an_edit() {
@@ -523,7 +567,11 @@ fn no_reader_sees_a_half_of_an_edit() {
                 let (keys, store, going) = (&keys, &store, &going);
                 scope.spawn(move || {
                     for n in (first..).step_by(2).take_while(|_| going()) {
-                        edit(store, &keys[n as usize % 20], 1999, n as u8);
+                        let key = &keys[n as usize % 20];
+                        match n % 3 {
+                            0 => drop(update(store, key, 1999, n as u8)),
+                            _ => drop(edit(store, key, 1999, n as u8)),
+                        }
                         let other = u64::from(n % 250) << 40 | 1;
                         store.put(&other.to_be_bytes(), &[0; 5_000]).unwrap();
                     }

@@ -108,7 +108,7 @@ fn change_set(database: Database<'_>, random: &mut Random) {
 
 /// One of ninety members, short ones or long ones.
 fn member_name(random: &mut Random, is_long: bool) -> Vec<u8> {
-    let len = random.below(3) as usize * if is_long { 60 } else { 10 };
+    let len = random.below(3) as usize * if is_long { 120 } else { 10 };
     format!("m{}{}", random.below(30), "x".repeat(len)).into_bytes()
 }
 

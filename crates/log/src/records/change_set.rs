@@ -115,9 +115,10 @@ pub(crate) fn write_down(slot: &Slot<'_>, pieces: &[Piece<'_>]) -> bool {
             (piece.offset as u64) << 32 | piece.bytes.len() as u64,
             Relaxed,
         );
-        for (word, chunk) in words.iter().zip(chunks) {
-            word.store(u64::from_le_bytes(*chunk), Relaxed);
-        }
+        let whole = words[..chunks.len()].as_ptr().cast_mut().cast();
+        // SAFETY: so many words are the area's, which is mapped for writing; a repairer reads them
+        // as words, or copies them so.
+        unsafe { mneme_sys::racy::store(chunks.as_flattened(), whole) };
         if !rest.is_empty() {
             let mut bytes = [0; 8];
             bytes[..rest.len()].copy_from_slice(rest);

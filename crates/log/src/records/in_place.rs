@@ -19,6 +19,7 @@
 //! stay as they are. So their records have slack, are never lent, and a change of an element writes
 //! only the bytes that differ ([`Records::edit_in_place`]).
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::atomic::fence;
 
@@ -80,6 +81,14 @@ type DecideEdit<'d> = dyn FnMut(&[u8], &mut ValueEdit) -> Option<bool> + 'd;
 
 /// Pieces of one edit.
 const MOST_PIECES: usize = 2;
+
+/// Bytes of values that are compared at once.
+const WORD: usize = 32;
+
+/// A value of so many bytes is not compared with the old one to write less.
+const SHORT: usize = 256;
+/// Bytes in front of a value that may differ while those behind them do not.
+const HEAD: usize = 16;
 
 impl ValueEdit {
     pub(crate) fn new(kind: ValueKind, is_fed: bool) -> ValueEdit {
@@ -199,7 +208,7 @@ impl Records {
             return Ok(None);
         };
         let (record, header) = (found.record, found.record.header());
-        if !self.is_live_at(held, &found, found.entry.loc(), record.expires()) {
+        if !self.is_live_at(held, &record, record.expires()) {
             return Ok(None);
         }
         header.kind().expect(kind)?;
@@ -322,12 +331,16 @@ impl Records {
     /// Overwrites the value of `change.key`, if the record is as expected and the new value fits
     /// where the old one lies. `None`: it does not fit, or there is no old value. Then nothing was
     /// changed. The caller is pinned.
+    ///
+    /// `copied`: what the caller has copied as the value that is expected. As long as the home has
+    /// that version, nothing is looked up again. Of an expected value only what differs is written.
     pub(crate) fn overwrite(
         &self,
         slot: &Slot<'_>,
         change: &KeyChange<'_>,
         value: &[u8],
         (kind, expiry): (ValueKind, Expiry),
+        copied: Option<&Copied>,
     ) -> Result<Option<Published>, WriteError> {
         if value.len() > MAX_IN_PLACE {
             return Ok(None);
@@ -340,11 +353,10 @@ impl Records {
             expiry,
             bytes: value,
         };
-        match self.try_overwrite(slot, change, id, item, value, (kind, expiry)) {
+        let try_it = || self.try_overwrite(slot, change, (id, item), value, (kind, expiry), copied);
+        match try_it() {
             Err(WriteError::FeedFull) if change.says.is_none() => {
-                self.in_pieces(slot, item, || {
-                    self.try_overwrite(slot, change, id, item, value, (kind, expiry))
-                })
+                self.in_pieces(slot, item, try_it)
             }
             overwritten => overwritten,
         }
@@ -355,13 +367,17 @@ impl Records {
         &self,
         slot: &Slot<'_>,
         change: &KeyChange<'_>,
-        id: u64,
-        item: Item<'_>,
+        (id, item): (u64, Item<'_>),
         value: &[u8],
         (kind, expiry): (ValueKind, Expiry),
+        mut copied: Option<&Copied>,
     ) -> Result<Option<Published>, WriteError> {
         let (root, place) = (change.root, change.place);
         let mut seen = change.segment;
+        let differing = match change.expect {
+            Expect::Value(_, _, old) => differing(old, value),
+            _ => [0..value.len(), 0..0],
+        };
         let mut wait = Wait::new();
         loop {
             let segment = match seen.take() {
@@ -371,55 +387,78 @@ impl Records {
                     None => return Ok(None),
                 },
             };
-            // The old value's cache lines are fetched while the new one is written down.
-            let lines = (change.key.len() + value.len()).div_ceil(64) as u64 + 1;
-            let home = self.mem.bucket(segment, segment.home(place.tag))?;
-            if let Some(old) = home.probable(place.tag) {
-                self.mem.prefetch_lines(old, 0..lines.min(MAX_REST));
-            }
             // Without the lock first: a value that does not fit is not written down, and the lock
             // is held for less.
-            let found = self.mem.find_from(home, segment, place.tag, change.key)?;
-            let Some(FoundEntry { entry, record, .. }) =
-                found.filter(|found| holds(found.record.header(), value, kind, expiry))
-            else {
-                return Ok(None);
+            let copied = copied.take();
+            let (loc, record) = match copied {
+                Some(copied) => (copied.entry.loc(), self.mem.record(copied.entry.loc())?),
+                None => {
+                    // The old value's cache lines are fetched while the new one is written down.
+                    let lines = (change.key.len() + value.len()).div_ceil(64) as u64 + 1;
+                    let home = self.mem.bucket(segment, segment.home(place.tag))?;
+                    if let Some(old) = home.probable(place.tag) {
+                        self.mem.prefetch_lines(old, 0..lines.min(MAX_REST));
+                    }
+                    match self.mem.find_from(home, segment, place.tag, change.key)? {
+                        Some(found) => (found.entry.loc(), found.record),
+                        None => return Ok(None),
+                    }
+                }
             };
+            if !holds(record.header(), value, kind, expiry) {
+                return Ok(None);
+            }
             // Header and expiry, if there is a word for it.
             let header = record.header().with_length(value.len()).0;
             let head = [header, expiry.word()].map(u64::to_le_bytes);
             let head = &head.as_flattened()[..record.header().key_offset()];
             let piece = |offset, bytes| Piece {
-                loc: entry.loc(),
+                loc,
                 record,
                 offset,
                 bytes,
             };
-            let pieces = [piece(record.header().value_offset(), value), piece(0, head)];
-            if !write_down(slot, &pieces) {
+            let value_at = record.header().value_offset();
+            let [first, second] =
+                (differing.clone()).map(|range| piece(value_at + range.start, &value[range]));
+            let pieces = [first, piece(0, head), second];
+            let pieces = match second.bytes {
+                [] => &pieces[..2],
+                _ => &pieces,
+            };
+            if !write_down(slot, pieces) {
                 return Ok(None);
             }
             let Some(held) = self.lock_home(slot, segment, place, &mut wait)? else {
                 continue;
             };
-            let found = self.mem.find_in(segment, place.tag, change.key);
-            let target = match &found {
-                Ok(Some(found)) if self.is_expected(&held, change.expect, Some(found)) => {
-                    Some(found)
+            let is_as_copied = copied.is_some_and(|copied| {
+                segment
+                    .home_word(place.tag, held.word())
+                    .same_version(copied.home)
+                    && record.header().shape() == copied.header.shape()
+                    && self.is_live_at(&held, &record, copied.expires)
+            });
+            if !is_as_copied {
+                let found = self.mem.find_in(segment, place.tag, change.key);
+                let target = match &found {
+                    Ok(Some(found)) if self.is_expected(&held, change.expect, Some(found)) => {
+                        Some(found)
+                    }
+                    _ => None,
+                };
+                if !target.is_some_and(|found| pieces[0].is_of(found)) {
+                    // Nothing was changed: readers that go by the version need not retry.
+                    held.unlock_unchanged();
+                    slot.intent(OPERATION_LANE).clear();
+                    let has_moved = target.is_some();
+                    found?;
+                    if has_moved {
+                        continue;
+                    }
+                    return Ok(None);
                 }
-                _ => None,
-            };
-            let Some(target) = target.filter(|found| pieces[0].is_of(found)) else {
-                // Nothing was changed: readers that go by the version need not retry.
-                held.unlock_unchanged();
-                slot.intent(OPERATION_LANE).clear();
-                let has_moved = target.is_some();
-                found?;
-                if has_moved {
-                    continue;
-                }
-                return Ok(None);
-            };
+            }
             let (held, fed) = match change.says {
                 None => self.enter_or_unlock(slot, held, || Ok(item))?,
                 Some(elements) => {
@@ -429,7 +468,7 @@ impl Records {
             };
             // Before the intent, by which a repairer makes the change.
             self.note_change(root, place);
-            let was = target.record.expires();
+            let was = record.expires();
             let counted = Counted {
                 space: root.space(),
                 root: id,
@@ -439,7 +478,7 @@ impl Records {
                 true => Published::Inserted,
                 false => Published::Replaced,
             };
-            self.overwrite_held(slot, held, (&pieces, counted), fed);
+            self.overwrite_held(slot, held, (pieces, counted), fed);
             self.note_access(root, place);
             if expiry != Expiry::Never {
                 self.expect_expiries();
@@ -506,10 +545,12 @@ impl Records {
             (Expect::Anything, _) | (Expect::Absent, None) => true,
             (Expect::At(loc), Some(found)) => found.entry.loc() == loc,
             (Expect::Expiring(loc, expires), Some(found)) => {
-                self.is_live_at(held, found, loc, expires)
+                found.entry.loc() == loc && self.is_live_at(held, &found.record, expires)
             }
             (Expect::Value(loc, expires, value), Some(found)) => {
-                self.is_live_at(held, found, loc, expires) && found.record.value() == value
+                found.entry.loc() == loc
+                    && self.is_live_at(held, &found.record, expires)
+                    && found.record.value() == value
             }
             (Expect::ExpiredAt(loc), Some(found)) => {
                 found.entry.loc() == loc && self.is_expired(&found.record)
@@ -521,14 +562,14 @@ impl Records {
         }
     }
 
-    /// Whether the record at `loc` expires as it did when a change of it was decided on, and has
-    /// not expired since. If it has expired, other threads may have seen the key as absent, so the
-    /// change is decided on again.
+    /// Whether the record expires as it did when a change of it was decided on, and has not expired
+    /// since. If it has expired, other threads may have seen the key as absent, so the change is
+    /// decided on again.
     ///
     /// It may expire before the change takes effect. Readers must not say so, because the change
     /// would let the key live again: they wait from before the time is read.
-    fn is_live_at(&self, held: &Held<'_>, found: &FoundEntry<'_>, loc: Loc, expires: u64) -> bool {
-        if found.entry.loc() != loc || found.record.expires() != expires {
+    fn is_live_at(&self, held: &Held<'_>, record: &Record<'_>, expires: u64) -> bool {
+        if record.expires() != expires {
             return false;
         }
         if expires == 0 {
@@ -548,6 +589,47 @@ fn holds(header: Header, value: &[u8], kind: ValueKind, expiry: Expiry) -> bool 
         .capacity()
         .is_some_and(|capacity| value.len() <= capacity);
     capacity && header.kind() == kind && (expiry == Expiry::Never || header.has_expiry())
+}
+
+/// Where two values differ, in two places at most, of which the second may be empty: values with
+/// elements have lengths and counts in front, which is one. What is short is written as a whole.
+fn differing(old: &[u8], new: &[u8]) -> [Range<usize>; 2] {
+    if new.len() <= SHORT {
+        return [0..new.len(), 0..0];
+    }
+    let begin = same_from(old, new, 0);
+    let next = match begin < HEAD {
+        true => same_from(old, new, HEAD),
+        false => begin,
+    };
+    let end = match new.len() <= old.len() {
+        true => new.len() - same_until(&old[..new.len()], &new[next..]),
+        false => new.len(),
+    };
+    match begin < HEAD {
+        true => [begin..HEAD, next..end],
+        false => [begin..end, 0..0],
+    }
+}
+
+/// Up to where two values are the same from `at` on.
+fn same_from(old: &[u8], new: &[u8], at: usize) -> usize {
+    let (old, new) = (old.get(at..).unwrap_or_default(), &new[at..]);
+    let (words, of_new) = (old.as_chunks::<WORD>().0, new.as_chunks::<WORD>().0);
+    let alike = words.iter().zip(of_new).take_while(|(old, new)| old == new);
+    let begin = WORD * alike.count();
+    let rest = old[begin..].iter().zip(&new[begin..]);
+    at + begin + rest.take_while(|(old, new)| old == new).count()
+}
+
+/// How many bytes at the end of two values are the same.
+fn same_until(old: &[u8], new: &[u8]) -> usize {
+    let (words, of_new) = (old.as_rchunks::<WORD>().1, new.as_rchunks::<WORD>().1);
+    let words = words.iter().rev().zip(of_new.iter().rev());
+    let end = WORD * words.take_while(|(old, new)| old == new).count();
+    let rest = old[..old.len() - end].iter().rev();
+    let rest = rest.zip(new[..new.len() - end].iter().rev());
+    end + rest.take_while(|(old, new)| old == new).count()
 }
 
 impl Copied {
@@ -584,9 +666,14 @@ impl Copied {
 impl Record<'_> {
     /// Copies the value, which another thread may be overwriting.
     pub fn copy_value(&self, to: &mut Vec<u8>) {
-        to.resize(self.value_len(), 0);
+        let len = self.value_len();
+        to.clear();
+        to.reserve(len);
+        let copy = &mut to.spare_capacity_mut()[..len];
         // SAFETY: the record is mapped; a thread that writes to it meanwhile does so by `store`.
-        unsafe { mneme_sys::racy::load(self.value_address(), to) };
+        unsafe { mneme_sys::racy::load_uninit(self.value_address(), copy) };
+        // SAFETY: so many bytes are initialised now.
+        unsafe { to.set_len(len) };
     }
 }
 
@@ -596,5 +683,48 @@ impl Held<'_> {
         self.set_transaction();
         // SYNC: pairs with the acquire fence in `look_out`.
         fence(Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_differs_makes_the_new_value_of_the_old_one(
+            old in vec(0..2u8, 0..700),
+            cuts in vec((0..700usize, 0..40usize, vec(0..3u8, 0..40)), 0..3),
+        ) {
+            let mut new = old.clone();
+            for (at, len, bytes) in cuts {
+                let at = at.min(new.len());
+                new.splice(at..(at + len).min(new.len()), bytes);
+            }
+            let mut made = old.clone();
+            made.resize(new.len(), 7);
+            for range in differing(&old, &new) {
+                made[range.clone()].copy_from_slice(&new[range]);
+            }
+            prop_assert_eq!(made, new);
+        }
+    }
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let old: Vec<u8> = (0..1000u32).map(|i| (i / 3) as u8).collect();
+        let mut new = old.clone();
+        assert_eq!(differing(&old, &new), [1000..1000, 0..0]);
+        new[3] ^= 1;
+        new[501] ^= 1;
+        new[509] ^= 1;
+        assert_eq!(differing(&old, &new), [3..HEAD, 501..510]);
+        new[3] = old[3];
+        new.extend([1; 7]);
+        assert_eq!(differing(&old, &new), [501..1007, 0..0]);
+        assert_eq!(differing(&old, &old[..900]), [900..900, 0..0]);
     }
 }

@@ -4,7 +4,7 @@
 //! A write reserves space, copies, and publishes (see [`crate::records::publish`]). A write that
 //! finds no free space releases its pin, frees space, and starts again.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use mneme_arena::Class;
 use mneme_sync::{Holding, Pin, Slot};
@@ -52,6 +52,11 @@ pub(crate) enum Takes {
 }
 
 impl Takes {
+    /// Whether it takes values with elements alone.
+    fn is_packed(self) -> bool {
+        matches!(self, Takes::Only(kind) if kind.is_packed())
+    }
+
     /// The kind of what is stored where `there` is what was stored before.
     fn kind_after(self, there: Option<ValueKind>) -> Result<ValueKind, WrongKind> {
         match (self, there) {
@@ -61,6 +66,14 @@ impl Takes {
         }
     }
 }
+
+thread_local! {
+    /// Memory for the copy of a value that an update looks at.
+    static COPY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// The most bytes that a thread keeps for copies.
+const MOST_KEPT: usize = 8 << 10;
 
 /// Of a value with elements that grows, in a store that appends: one byte of slack for so many.
 const PACKED_SLACK: usize = 8;
@@ -202,7 +215,8 @@ impl Store {
             return Ok(false);
         };
         let change = KeyChange::removal(root, put.place, put.key);
-        let overwritten = self.overwrite(slot, &change, put.value, (put.kind, put.expiry))?;
+        let kind = (put.kind, put.expiry);
+        let overwritten = self.overwrite(slot, &change, put.value, kind, None)?;
         Ok(overwritten.is_some())
     }
 
@@ -294,7 +308,23 @@ impl Store {
         key: &[u8],
         takes: Takes,
         elements: Option<&RefCell<Elements>>,
+        decide: impl FnMut(Option<Stored<'_>>) -> Decision,
+    ) -> Result<Updated, WriteError> {
+        let mut copy = COPY.take();
+        let updated = self.update_copied(database, key, (takes, elements), decide, &mut copy);
+        if copy.capacity() <= MOST_KEPT {
+            COPY.set(copy);
+        }
+        updated
+    }
+
+    fn update_copied(
+        &self,
+        database: u8,
+        key: &[u8],
+        (takes, elements): (Takes, Option<&RefCell<Elements>>),
         mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
+        copy: &mut Vec<u8>,
     ) -> Result<Updated, WriteError> {
         let slot = self.writer()?;
         if let Err(too_long) = Self::check_lengths(key, &[]) {
@@ -326,7 +356,7 @@ impl Store {
                 match root {
                     Some(root) => {
                         let key = (place, key, takes, &before, elements);
-                        self.try_update(&slot, &pin, root, key, &mut decide, &mut search)?
+                        self.try_update(&slot, &pin, root, key, &mut decide, (&mut search, copy))?
                     }
                     None => Tried::NoSpace,
                 }
@@ -370,19 +400,22 @@ impl Store {
         root: Root,
         (place, key, takes, before, elements): Sought<'_>,
         decide: &mut impl FnMut(Option<Stored<'_>>) -> Decision,
-        search: &mut SpaceSearch,
+        (search, copy): (&mut SpaceSearch, &mut Vec<u8>),
     ) -> Result<Tried, WriteError> {
         let segment = self.mem.index_segment(root, place)?;
-        let mut copy = Vec::new();
+        copy.clear();
         let (decision, present, kept, kind, expect);
         let mut grows_from = None;
-        let seen = match self.overwrites() {
+        // What is usually overwritten is copied at once.
+        let copies = self.overwrites() || takes.is_packed();
+        let seen = match copies {
             true => None,
-            false => self.find_whole(root, place, segment, key, &mut copy)?,
+            false => self.find_whole(root, place, segment, key, copy)?,
         };
         let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
-        if self.overwrites() || found.is_some_and(|f| f.record.header().capacity().is_some()) {
-            let copied = match self.copy_out(root, place, segment, key, &mut copy)? {
+        let mut copied = None;
+        if copies || found.is_some_and(|f| f.record.header().capacity().is_some()) {
+            copied = match self.copy_out(root, place, segment, key, copy)? {
                 CopyOut::Found(copied) => Some(copied),
                 CopyOut::Absent(_) => None,
             };
@@ -391,12 +424,12 @@ impl Store {
                 return Ok(Tried::Conflict);
             }
             let live = copied.as_ref().filter(|_| life == Some(RecordLife::Live));
-            let stored = live.map(|c| c.still_stored(&copy));
+            let stored = live.map(|c| c.still_stored(copy));
             (present, kept) = (stored.is_some(), stored.map_or(Expiry::Never, |s| s.expiry));
             kind = takes.kind_after(stored.map(|stored| stored.kind))?;
             decision = decide(stored);
             grows_from = stored.map(|stored| stored.value.len());
-            expect = copied.map_or(Expect::Absent, |c| c.expect(&copy, present));
+            expect = (copied.as_ref()).map_or(Expect::Absent, |c| c.expect(copy, present));
         } else {
             // Read once: the expiry may change where it lies.
             let there = found.map(|f| (f, f.record.expires()));
@@ -447,7 +480,12 @@ impl Store {
         };
         if (self.overwrites() || kind.is_packed())
             && let Some(value) = value
-            && let Some(published) = self.overwrite(slot, &change, value, (kind, expiry))?
+            && let Some(published) = {
+                let copied = copied
+                    .as_ref()
+                    .filter(|_| matches!(expect, Expect::Value(..)));
+                self.overwrite(slot, &change, value, (kind, expiry), copied)?
+            }
         {
             return Ok(Tried::of(published));
         }
