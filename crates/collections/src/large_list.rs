@@ -15,11 +15,11 @@ use mneme_log::{Anchor, MAX_VALUE};
 
 use crate::LIST;
 use crate::collection_type::{Finish, LargeEdit};
-use crate::counted_tree::{CountedTree, ElementShape, Seek};
+use crate::counted_tree::{Change, CountedTree, Decide, Edit, ElementShape, Seek};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
 use crate::list_edit::ListEdit;
-use crate::listpack::Element;
+use crate::listpack::{Element, Encoded};
 use crate::packed_list::{End, MIDDLE, PackedList, no_position, position_of};
 use crate::records::StoreRecords;
 
@@ -76,6 +76,14 @@ fn position_in(element: &[Element<'_>]) -> Result<i64, Damage> {
 /// How an element lies to a position.
 fn compare(at: i64) -> impl FnMut(&[Element<'_>]) -> Result<Ordering, Damage> {
     move |element| Ok(position_in(element)?.cmp(&at))
+}
+
+/// The entries of an item at a position.
+fn entries(at: i64, item: &[u8]) -> Vec<u8> {
+    let mut entries = Vec::new();
+    Encoded::of_integer(at).append_to(&mut entries);
+    Encoded::of(item).append_to(&mut entries);
+    entries
 }
 
 /// Before anything is stored: a transaction may go on after an error.
@@ -274,10 +282,8 @@ impl<'r> LargeList<'r> {
     }
 
     fn insert_at(&mut self, at: i64, item: &[u8]) -> Result<(), CollectionError> {
-        let text = at.to_string();
-        let mut compare = compare(at);
-        self.tree()
-            .insert(Seek::By(&mut compare), &[text.as_bytes(), item])?;
+        let mut insert = |_: Option<&[Element<'_>]>| Ok(Change::Insert(entries(at, item), 1));
+        self.edit(Seek::By(&mut compare(at)), &mut insert)?;
         self.anchor.count = self.anchor.count.saturating_add(1);
         self.say(at, Some(item));
         Ok(())
@@ -291,14 +297,9 @@ impl<'r> LargeList<'r> {
         Ok(())
     }
 
-    /// The position of the item at an end.
-    fn end(&mut self, end: End) -> Result<Option<i64>, CollectionError> {
-        let mut found = None;
-        self.walk(end, 0, |at, _| {
-            found = Some(at);
-            Ok(false)
-        })?;
-        Ok(found)
+    /// Changes one place in the order.
+    fn edit(&mut self, seek: Seek<'_>, decide: &mut Decide<'_>) -> Result<(), CollectionError> {
+        self.tree().edit(&mut [Edit { seek, decide }])
     }
 
     /// Adds an item at an end. O(log items).
@@ -318,13 +319,8 @@ impl<'r> LargeList<'r> {
             End::Front => -STEP,
             End::Back => STEP,
         };
-        let edge = self.end(end)?;
-        let mut next = edge.map_or(Some(0), |edge| edge.checked_add(step));
         // Before anything is stored.
         items.iter().try_for_each(|item| check_len(item))?;
-        let all = step.checked_mul(items.len() as i64);
-        let last = all.and_then(|all| edge.unwrap_or(0).checked_add(all));
-        last.ok_or(no_position())?;
         let mut bytes = 0;
         let runs = items.chunk_by(|item, _| {
             bytes = match bytes > AT_ONCE {
@@ -333,23 +329,36 @@ impl<'r> LargeList<'r> {
             };
             bytes <= AT_ONCE
         });
+        let mut left = items.len() as i64;
         for run in runs {
-            let mut placed = Vec::with_capacity(run.len());
-            for item in run {
-                let at = next.ok_or(no_position())?;
-                placed.push((at, at.to_string(), *item));
-                next = at.checked_add(step);
-            }
-            let elements = placed.iter().map(|(_, at, item)| [at.as_bytes(), item]);
-            let mut elements: Vec<_> = elements.collect();
-            if end == End::Front {
-                elements.reverse();
-            }
-            self.tree().extend(end == End::Front, &elements)?;
+            let mut first = 0i64;
+            let mut put = |edge: Option<&[Element<'_>]>| {
+                if let Some(edge) = edge {
+                    first = position_in(edge)?.checked_add(step).ok_or(no_position())?;
+                }
+                // Before anything is stored.
+                let all = step.checked_mul(left);
+                (all.and_then(|all| first.checked_add(all))).ok_or(no_position())?;
+                let placed = run.iter().enumerate();
+                let placed =
+                    placed.map(|(number, item)| entries(first + step * number as i64, item));
+                Ok(match end {
+                    End::Front => {
+                        Change::Insert(placed.rev().collect::<Vec<_>>().concat(), run.len())
+                    }
+                    End::Back => Change::Append(placed.collect::<Vec<_>>().concat(), run.len()),
+                })
+            };
+            let seek = match end {
+                End::Front => Seek::At(0),
+                End::Back => Seek::Last,
+            };
+            self.edit(seek, &mut put)?;
             self.anchor.count = self.anchor.count.saturating_add(run.len() as u64);
-            for (at, _, item) in &placed {
-                self.say(*at, Some(item));
+            for (number, item) in run.iter().enumerate() {
+                self.say(first + step * number as i64, Some(item));
             }
+            left -= run.len() as i64;
         }
         Ok(())
     }
@@ -388,20 +397,16 @@ impl<'r> LargeList<'r> {
     /// The list is damaged, or there is no space.
     pub fn set(&mut self, index: usize, item: &[u8]) -> Result<bool, CollectionError> {
         check_len(item)?;
-        let index = index as u64;
-        let Some((at, old)) = self.placed(index..index.saturating_add(1))?.pop() else {
+        if index as u64 >= self.len() {
             return Ok(false);
-        };
-        if item.len() < old.len() {
-            // Its record may be too short then, and is joined with a neighbour.
-            self.tree().remove(index..index + 1)?;
-            self.anchor.count = self.anchor.count.saturating_sub(1);
-            self.insert_at(at, item)?;
-        } else {
-            let text = at.to_string();
-            self.tree().replace(index, &[text.as_bytes(), item])?;
-            self.say(at, Some(item));
         }
+        let mut at = 0;
+        let mut replace = |found: Option<&[Element<'_>]>| {
+            at = position_in(found.unwrap_or_default())?;
+            Ok(Change::Replace(entries(at, item)))
+        };
+        self.edit(Seek::At(index as u64), &mut replace)?;
+        self.say(at, Some(item));
         Ok(true)
     }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::SORTED_SET;
 use crate::collection_type::{Finish, LargeEdit};
-use crate::counted_tree::{ElementShape, Seek};
+use crate::counted_tree::{Change, Edit, ElementShape, Seek, entries_of};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::leaves::Leaves;
 use crate::listpack::Element;
@@ -37,6 +37,10 @@ fn scored<'e>(element: &[Element<'e>]) -> Result<Scored<'e>, Damage> {
             what: "an element of a tree that is no member with a score",
         }),
     }
+}
+
+fn removal(_: Option<&[Element<'_>]>) -> Result<Change, CollectionError> {
+    Ok(Change::Remove)
 }
 
 impl<'r> LargeSortedSet<'r> {
@@ -248,17 +252,30 @@ impl<'r> LargeSortedSet<'r> {
         if before == Some(score) {
             return Ok(false);
         }
-        if let Some(before) = before {
-            let rank = self.rank_of(member, before)?;
-            self.leaves.tree(SHAPE).remove(rank..rank + 1)?;
-        }
         let text = ScoreText::of(score);
+        let insert = &mut |_: Option<&[Element<'_>]>| {
+            Ok(Change::Insert(entries_of(&[member, text.bytes()]), 1))
+        };
+        let mut by = |element: &[Element<'_>]| scored(element)?.order(score, member);
+        let seek = Seek::By(&mut by);
+        let insert = Edit {
+            seek,
+            decide: insert,
+        };
+        let mut by =
+            |element: &[Element<'_>]| scored(element)?.order(before.unwrap_or_default(), member);
+        let seek = Seek::By(&mut by);
+        let remove = Edit {
+            seek,
+            decide: &mut removal,
+        };
+        let mut tree = self.leaves.tree(SHAPE);
+        match before {
+            None => tree.edit(&mut [insert])?,
+            Some(before) if before < score => tree.edit(&mut [remove, insert])?,
+            Some(_) => tree.edit(&mut [insert, remove])?,
+        }
         self.leaves.set(member, text.bytes())?;
-        let mut compare = |element: &[Element<'_>]| scored(element)?.order(score, member);
-        let seek = Seek::By(&mut compare);
-        self.leaves
-            .tree(SHAPE)
-            .insert(seek, &[member, text.bytes()])?;
         Ok(true)
     }
 
@@ -267,10 +284,13 @@ impl<'r> LargeSortedSet<'r> {
     /// # Errors
     /// The set is damaged, or there is no space.
     pub fn remove(&mut self, member: &[u8]) -> Result<Option<f64>, CollectionError> {
-        let Some((rank, score)) = self.rank(member)? else {
+        let Some(score) = self.score(member)? else {
             return Ok(None);
         };
-        self.leaves.tree(SHAPE).remove(rank..rank + 1)?;
+        let mut by = |element: &[Element<'_>]| scored(element)?.order(score, member);
+        let seek = Seek::By(&mut by);
+        let decide = &mut removal;
+        self.leaves.tree(SHAPE).edit(&mut [Edit { seek, decide }])?;
         self.leaves.remove(member)?;
         Ok(Some(score))
     }
@@ -422,5 +442,23 @@ mod tests {
                 prop_assert_eq!(model.inner.is_empty(), map.is_empty());
             }
         }
+    }
+
+    #[test]
+    fn a_member_that_stays_in_its_place_changes_two_records() {
+        let members = (0..4_000).map(|n| (format!("member {n}").into_bytes(), f64::from(n)));
+        let packed = SortedSetEdit::of_all(members, SortedSetLimits::default()).unwrap();
+        let (mut model, mut image) = (Model::default(), packed.into_image());
+        image[0] = 1;
+        let mut set = LargeSortedSet::build(&mut model, 1, &image).unwrap();
+        set.set(b"member 2000", 2000.5).unwrap();
+        set.finish().unwrap();
+        let before = model.stored;
+        let mut set = LargeSortedSet::open(&mut model, 1).unwrap();
+        // Its own leaf, and that of the tree.
+        assert_eq!(set.set(b"member 2000", 2000.25).unwrap(), Some(2000.5));
+        set.check().unwrap();
+        set.finish().unwrap();
+        assert_eq!(model.stored - before, 2);
     }
 }

@@ -166,7 +166,8 @@ impl<'v> Encoded<'v> {
         Encoded::with_head(&head[..head_len], string)
     }
 
-    fn of_integer(number: i64) -> Encoded<'v> {
+    /// The shortest form of an integer. O(1).
+    pub(crate) fn of_integer(number: i64) -> Encoded<'v> {
         let bytes = number.to_le_bytes();
         let with_code = |code: u8, len: usize| {
             let mut head = [code, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -449,6 +450,21 @@ impl<'b> Listpack<'b> {
             before += 1;
         }
         Ok(None)
+    }
+
+    /// Where the entry at `at` ends. O(1).
+    #[inline]
+    pub(crate) fn end_of(&self, at: usize) -> Result<usize, Damage> {
+        let len = match self.bytes[at] {
+            0..0x80 => 2,
+            head @ 0x80..0xc0 => 2 + usize::from(head & 0x3f),
+            0xc0..0xe0 => 3,
+            _ => return Ok(Entries::at(self.bytes, at).entry(at)?.end),
+        };
+        match at + len < self.bytes.len() {
+            true => Ok(at + len),
+            false => Err(beyond(at)),
+        }
     }
 
     /// Reads everything, and compares what the head and the entries say twice. O(entries).

@@ -18,10 +18,10 @@ use std::ops::Range;
 use mneme_log::{BRANCH_HEAD, OrderTree, TREE_NUMBERS, numbers_of};
 
 use self::node::{
-    BEGIN, CHILD, Child, CountedLeaf, CountedNode, FORM, MAX_STRIDE, beyond, branch_of, damage,
-    entries_of, leaf_of, parts,
+    BEGIN, Branch, CHILD, Child, CountedLeaf, CountedNode, ElementParts, FORM, MAX_STRIDE,
+    branch_of, damage, leaf_of, parts,
 };
-pub(crate) use self::node::{Compare, ElementShape, Seek};
+pub(crate) use self::node::{Compare, ElementShape, Seek, entries_of};
 use crate::error::{CollectionError, Damage};
 use crate::listpack::{self, EMPTY, Element, Listpack};
 use crate::records::StoreRecords;
@@ -36,6 +36,8 @@ const JOINED: usize = 1536;
 const FEWEST: usize = 4;
 /// Levels of a tree at most: one with more leads to itself.
 const MAX_LEVELS: usize = 64;
+/// Places that are changed at once.
+const MOST_EDITS: usize = 2;
 
 /// How an element lies to another.
 pub(crate) type CompareTwo<'c> =
@@ -57,11 +59,26 @@ struct Piece {
     key: Vec<u8>,
 }
 
-/// Elements that are put into a tree: their entries, one after the other.
-struct Put<'e> {
-    entries: &'e [u8],
-    /// How many they are. 0: one that replaces another.
-    new: usize,
+/// What is to become of an element, or of the end behind all of them.
+pub(crate) enum Change {
+    /// It has other entries, which lie there in the order.
+    Replace(Vec<u8>),
+    /// It is removed: one that was looked for by comparison has to be `Equal`.
+    Remove,
+    /// So many elements of these entries come before it.
+    Insert(Vec<u8>, usize),
+    /// So many elements of these entries come behind it.
+    Append(Vec<u8>, usize),
+}
+
+/// Says what is to become of an element.
+pub(crate) type Decide<'d> =
+    dyn FnMut(Option<&[Element<'_>]>) -> Result<Change, CollectionError> + 'd;
+
+/// A change of one place in the order.
+pub(crate) struct Edit<'s, 'd> {
+    pub seek: Seek<'s>,
+    pub decide: &'d mut Decide<'d>,
 }
 
 /// Where what was put lies among what was there.
@@ -74,13 +91,27 @@ enum Place {
     Within,
 }
 
-/// What a removal has left of a record.
-#[derive(Default)]
-struct Left {
-    count: u64,
-    bytes: usize,
-    /// The number of the only child.
-    only: Option<u64>,
+/// What a change has left of a record.
+struct Edited {
+    /// Elements that there are more.
+    added: i64,
+    /// It has none, and is removed.
+    is_gone: bool,
+    /// It is better joined with a neighbour.
+    is_short: bool,
+    /// Where it was split: the records that it has become, the first of which is itself.
+    pieces: Vec<Piece>,
+}
+
+/// A leaf that is to be stored.
+struct EditedLeaf {
+    image: Vec<u8>,
+    /// Elements.
+    len: usize,
+    added: i64,
+    place: Place,
+    /// Bytes that it had before.
+    before: usize,
 }
 
 impl<'i> CountedTree<'i> {
@@ -156,72 +187,56 @@ impl<'i> CountedTree<'i> {
         Ok(found)
     }
 
-    /// Inserts an element of these entries at a place. One by comparison must not be there yet.
-    pub fn insert(&mut self, seek: Seek<'_>, element: &[&[u8]]) -> Result<(), CollectionError> {
-        let entries = &entries_of(element);
-        self.put(seek, &Put { entries, new: 1 })
+    /// Changes the tree at one place.
+    #[cfg(test)]
+    pub fn put(&mut self, seek: Seek<'_>, change: Change) -> Result<(), CollectionError> {
+        let mut change = Some(change);
+        let decide = &mut |_: Option<&[Element<'_>]>| Ok(change.take().unwrap_or(Change::Remove));
+        self.edit(&mut [Edit { seek, decide }])
     }
 
-    /// Replaces the entries of the element at this position by others that lie there in the order.
-    pub fn replace(&mut self, position: u64, element: &[&[u8]]) -> Result<(), CollectionError> {
-        let entries = &entries_of(element);
-        self.put(Seek::At(position), &Put { entries, new: 0 })
-    }
-
-    /// Inserts elements, in their order, before or behind all others. O(their bytes, and log
-    /// elements).
-    pub fn extend<const N: usize>(
-        &mut self,
-        is_front: bool,
-        elements: &[[&[u8]; N]],
-    ) -> Result<(), CollectionError> {
-        debug_assert!(N == self.shape.stride);
-        if self.tree.root == 0 {
-            return self.build(elements.iter().copied());
-        }
-        let entries: Vec<&[u8]> = elements.iter().flatten().copied().collect();
-        let entries = entries_of(&entries);
-        let seek = if is_front { Seek::At(0) } else { Seek::Last };
-        let (entries, new) = (&entries[..], elements.len());
-        match new {
-            0 => Ok(()),
-            _ => self.put(seek, &Put { entries, new }),
-        }
-    }
-
-    fn put(&mut self, mut seek: Seek<'_>, put: &Put<'_>) -> Result<(), CollectionError> {
-        let root = self.tree.root;
-        if root == 0 {
-            let leaf = leaf_of(put.entries, self.shape.stride);
-            self.tree.root = self.store_new(&leaf)?;
-            return Ok(());
-        }
-        let pieces = self.put_in(root, &mut seek, (true, true), put, 0)?;
-        if !pieces.is_empty() {
-            self.tree.root = self.above(pieces)?;
-        }
-        Ok(())
+    /// Changes the tree at these places, two at most, which are found by comparison if they are
+    /// two, and come in their order. O(log elements, and the bytes that are put there).
+    pub fn edit(&mut self, edits: &mut [Edit<'_, '_>]) -> Result<(), CollectionError> {
+        let mut root = self.tree.root;
+        let edited = match root {
+            0 => {
+                let leaf = edit_leaf(&leaf_of(&[], 0), self.shape, edits, (true, true))?;
+                root = self.new_number();
+                self.store_leaf(root, &EditedLeaf { before: 0, ..leaf })?
+            }
+            _ => self.edit_in(root, edits, (true, true), 0)?,
+        };
+        self.set_root(root, edited)
     }
 
     /// Removes the elements at these positions.
     pub fn remove(&mut self, positions: Range<u64>) -> Result<(), CollectionError> {
-        if self.tree.root == 0 || positions.is_empty() {
+        let root = self.tree.root;
+        if root == 0 || positions.is_empty() {
             return Ok(());
         }
-        let mut left = self.remove_in(self.tree.root, positions, 0)?;
-        if left.count == 0 {
-            self.tree.root = 0;
-        }
+        let edited = self.remove_in(root, positions, 0)?;
+        self.set_root(root, edited)
+    }
+
+    /// Makes the root of what a change has left of this record.
+    fn set_root(&mut self, root: u64, edited: Edited) -> Result<(), CollectionError> {
+        self.tree.root = match edited.pieces.is_empty() {
+            _ if edited.is_gone => 0,
+            true => root,
+            false => self.above(edited.pieces)?,
+        };
         // A root with one child is none.
-        while let Some(only) = left.only {
-            self.store(self.tree.root, left.bytes, None)?;
-            self.tree.root = only;
-            let image = self.image(only)?;
-            left.bytes = image.len();
-            left.only = match CountedNode::read(&image, self.shape)? {
-                CountedNode::Branch(branch) if branch.len == 1 => Some(branch.number(0)),
-                _ => None,
-            };
+        while edited.is_short {
+            let image = self.image(self.tree.root)?;
+            match CountedNode::read(&image, self.shape)? {
+                CountedNode::Branch(branch) if branch.len == 1 => {
+                    self.store(self.tree.root, image.len(), None)?;
+                    self.tree.root = branch.number(0);
+                }
+                _ => break,
+            }
         }
         Ok(())
     }
@@ -263,7 +278,7 @@ impl<'i> CountedTree<'i> {
         key: Vec<u8>,
     ) -> Result<Piece, CollectionError> {
         Ok(Piece {
-            number: self.store_new(&leaf_of(entries, count * self.shape.stride))?,
+            number: self.store_new(&leaf_of(&[entries], count * self.shape.stride))?,
             count: count as u64,
             key,
         })
@@ -344,10 +359,14 @@ impl<'i> CountedTree<'i> {
     }
 
     fn store_new(&mut self, image: &[u8]) -> Result<u64, CollectionError> {
-        let number = TREE_NUMBERS + self.tree.numbers;
-        self.tree.numbers += 1;
+        let number = self.new_number();
         self.store(number, 0, Some(image))?;
         Ok(number)
+    }
+
+    fn new_number(&mut self) -> u64 {
+        self.tree.numbers += 1;
+        TREE_NUMBERS + self.tree.numbers - 1
     }
 
     fn walk_in(
@@ -389,84 +408,127 @@ impl<'i> CountedTree<'i> {
         Ok(true)
     }
 
-    /// Puts elements in or below a record, which is the first, the last of its level. Where that
-    /// was split: the records that it has become, the first of which is itself.
-    fn put_in(
+    /// Changes places in or below a record, which is the first, the last of its level.
+    fn edit_in(
         &mut self,
         number: u64,
-        seek: &mut Seek<'_>,
+        edits: &mut [Edit<'_, '_>],
         (is_first, is_last): (bool, bool),
-        put: &Put<'_>,
         level: usize,
-    ) -> Result<Vec<Piece>, CollectionError> {
+    ) -> Result<Edited, CollectionError> {
         let (image, shape) = (self.image(number)?, self.shape);
         let branch = match CountedNode::read(&image, shape)? {
-            CountedNode::Leaf(leaf) => {
-                let index = leaf.index(seek)?;
-                let behind = index + usize::from(put.new == 0);
-                if behind > leaf.len() {
-                    return Err(beyond().into());
-                }
-                let count = leaf.len() + put.new;
-                let listpack = [
-                    leaf.entries(0..index),
-                    put.entries,
-                    leaf.entries(behind..leaf.len()),
-                ]
-                .concat();
-                let new = leaf_of(&listpack, count * shape.stride);
-                if new.len() <= SPLIT || count == 1 {
-                    self.store(number, image.len(), Some(&new))?;
-                    return Ok(Vec::new());
-                }
-                let place = match put.new > 0 {
-                    true if is_last && index + put.new == count => Place::Last,
-                    true if is_first && index == 0 => Place::First,
-                    _ => Place::Within,
-                };
-                return self.split_leaf(number, image.len(), &new, place);
+            CountedNode::Leaf(_) => {
+                let leaf = edit_leaf(&image, shape, edits, (is_first, is_last))?;
+                return self.store_leaf(number, &leaf);
             }
             CountedNode::Branch(_) if level == MAX_LEVELS => return Err(endless().into()),
             CountedNode::Branch(branch) => branch,
         };
-        let index = branch.index(seek, put.new > 0)?;
-        let edges = (is_first && index == 0, is_last && index + 1 == branch.len);
-        let pieces = self.put_in(branch.number(index), seek, edges, put, level + 1)?;
-        let Some((first, more)) = pieces.split_first() else {
-            if put.new > 0 {
-                let mut new = image.clone();
-                let count = branch.count(index).saturating_add(put.new as u64);
-                branch.set_count(&mut new, index, count);
-                self.store(number, image.len(), Some(&new))?;
+        let mut indices = [0; MOST_EDITS];
+        for (index, edit) in indices.iter_mut().zip(&mut *edits) {
+            *index = branch.index(&mut edit.seek)?;
+        }
+        let (mut rest, mut changed) = (edits, Vec::with_capacity(MOST_EDITS));
+        let mut edges = (false, false);
+        for run in indices[..rest.len()].chunk_by(|one, other| one == other) {
+            let (index, (these, behind)) = (run[0], rest.split_at_mut(run.len()));
+            edges = (is_first && index == 0, is_last && index + 1 == branch.len);
+            let below = self.edit_in(branch.number(index), these, edges, level + 1)?;
+            changed.push((index, below));
+            rest = behind;
+        }
+        self.store_branch(number, &branch, &changed, edges)
+    }
+
+    /// Stores a leaf, in more than one record if it is too long.
+    fn store_leaf(&mut self, number: u64, leaf: &EditedLeaf) -> Result<Edited, CollectionError> {
+        let bytes = leaf.image.len();
+        let mut edited = Edited::in_place(leaf.added);
+        if leaf.len == 0 {
+            edited.is_gone = true;
+            self.store(number, leaf.before, None)?;
+        } else if bytes <= SPLIT || leaf.len == 1 {
+            edited.is_short = bytes < JOIN.min(leaf.before);
+            self.store(number, leaf.before, Some(&leaf.image))?;
+        } else {
+            edited.pieces = self.split_leaf(number, leaf.before, &leaf.image, leaf.place)?;
+        }
+        Ok(edited)
+    }
+
+    /// Stores a branch after changes of these children, in order: those that are short are joined
+    /// with their neighbours, and a branch that is too long is split.
+    fn store_branch(
+        &mut self,
+        number: u64,
+        branch: &Branch<'_>,
+        changed: &[(usize, Edited)],
+        edges: (bool, bool),
+    ) -> Result<Edited, CollectionError> {
+        let (before, shape) = (branch.image.len(), self.shape);
+        let mut edited = Edited::in_place(changed.iter().map(|(_, below)| below.added).sum());
+        if changed.iter().all(|(_, below)| below.is_in_place()) {
+            if changed.iter().any(|(_, below)| below.added != 0) {
+                let mut new = branch.image.to_vec();
+                for (index, below) in changed {
+                    branch.add_to_count(&mut new, *index, below.added);
+                }
+                self.store(number, before, Some(&new))?;
             }
-            return Ok(Vec::new());
-        };
-        let mut children = branch.children()?;
-        children[index].count = first.count;
-        drop(children.splice(index + 1..index + 1, more.iter().map(Piece::child)));
+            return Ok(edited);
+        }
+        let (mut children, mut short) = (branch.children()?, Vec::new());
+        for (index, below) in changed.iter().rev() {
+            let child = &mut children[*index];
+            child.count = child.count.saturating_add_signed(below.added);
+            if below.is_short {
+                short.push(child.number);
+            }
+            if below.is_gone {
+                children.remove(*index);
+            } else if let [first, more @ ..] = &below.pieces[..] {
+                child.count = first.count;
+                let behind = index + 1..index + 1;
+                drop(children.splice(behind, more.iter().map(Piece::child)));
+            }
+        }
+        for short in short {
+            let index = children.iter().position(|child| child.number == short);
+            let left = index.map_or(children.len(), |index| index.saturating_sub(1));
+            if left + 1 < children.len() && self.join(&children[left], &children[left + 1])? {
+                children[left].count = total(&children[left..=left + 1]);
+                children.remove(left + 1);
+            }
+        }
+        if children.is_empty() {
+            edited.is_gone = true;
+            self.store(number, before, None)?;
+            return Ok(edited);
+        }
         let new = branch_of(&children, shape);
         if new.len() <= SPLIT || children.len() < FEWEST {
-            self.store(number, image.len(), Some(&new))?;
-            return Ok(Vec::new());
+            edited.is_short = new.len() < before && (new.len() < JOIN || children.len() == 1);
+            self.store(number, before, Some(&new))?;
+            return Ok(edited);
         }
         let lens = match edges {
             (_, true) => runs_of_branch(&children, SPLIT, false),
             (true, _) => runs_of_branch(&children, SPLIT, true),
             _ => vec![children.len() / 2, children.len().div_ceil(2)],
         };
-        let mut pieces = Vec::with_capacity(lens.len());
         let mut rest = &children[..];
         for len in lens {
             let (these, behind) = rest.split_at(len);
-            pieces.push(if pieces.is_empty() {
-                self.store(number, image.len(), Some(&branch_of(these, shape)))?;
+            edited.pieces.push(if edited.pieces.is_empty() {
+                self.store(number, before, Some(&branch_of(these, shape)))?;
                 piece_of(number, these)
             } else {
                 self.new_branch(these)?
             });
             rest = behind;
         }
-        Ok(pieces)
+        Ok(edited)
     }
 
     /// Leaves the first elements of a leaf in the record of `before` bytes that it was in, and
@@ -493,7 +555,7 @@ impl<'i> CountedTree<'i> {
             let entries = leaf.entries(begin..begin + len);
             let key = leaf.key(begin)?.to_vec();
             pieces.push(if begin == 0 {
-                let image = leaf_of(entries, len * shape.stride);
+                let image = leaf_of(&[entries], len * shape.stride);
                 self.store(number, before, Some(&image))?;
                 let count = len as u64;
                 Piece { number, count, key }
@@ -511,68 +573,37 @@ impl<'i> CountedTree<'i> {
         number: u64,
         positions: Range<u64>,
         level: usize,
-    ) -> Result<Left, CollectionError> {
+    ) -> Result<Edited, CollectionError> {
         let (image, shape) = (self.image(number)?, self.shape);
         let branch = match CountedNode::read(&image, shape)? {
             CountedNode::Leaf(leaf) => {
                 let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(leaf.len());
-                let (begin, end) = (index(positions.start), index(positions.end));
-                let count = leaf.len() - (end - begin);
-                let listpack = [leaf.entries(0..begin), leaf.entries(end..leaf.len())].concat();
-                let new = leaf_of(&listpack, count * shape.stride);
-                let image_len = image.len();
-                self.store(number, image_len, (count > 0).then_some(&new[..]))?;
-                return Ok(Left {
-                    count: count as u64,
-                    bytes: new.len(),
-                    only: None,
-                });
+                let gone = index(positions.start)..index(positions.end);
+                let leaf = EditedLeaf::of(&leaf, gone, (&[], 0), Place::Within);
+                return self.store_leaf(number, &leaf);
             }
             CountedNode::Branch(_) if level == MAX_LEVELS => return Err(endless().into()),
             CountedNode::Branch(branch) => branch,
         };
-        let (mut children, mut short) = (Vec::new(), Vec::new());
-        let mut end = 0u64;
-        for child in branch.children()? {
-            let begin = end;
-            end = begin.saturating_add(child.count);
+        let (mut end, mut changed) = (0u64, Vec::new());
+        for index in 0..branch.len {
+            let (below, count, begin) = (branch.number(index), branch.count(index), end);
+            end = begin.saturating_add(count);
             let of_child = positions.start.max(begin)..positions.end.min(end);
             if of_child.is_empty() {
-                children.push(child);
-            } else if of_child == (begin..end) {
-                self.free(child.number, level + 1)?;
+                continue;
+            }
+            if of_child == (begin..end) {
+                self.free(below, level + 1)?;
+                let mut gone = Edited::in_place(0i64.saturating_sub_unsigned(count));
+                gone.is_gone = true;
+                changed.push((index, gone));
             } else {
                 let of_child = of_child.start - begin..of_child.end - begin;
-                let left = self.remove_in(child.number, of_child, level + 1)?;
-                if left.count > 0 {
-                    if left.bytes < JOIN {
-                        short.push(children.len());
-                    }
-                    children.push(Child {
-                        count: left.count,
-                        ..child
-                    });
-                }
+                changed.push((index, self.remove_in(below, of_child, level + 1)?));
             }
         }
-        for index in short.into_iter().rev() {
-            let left = index.saturating_sub(1);
-            if left + 1 < children.len() && self.join(&children[left], &children[left + 1])? {
-                children[left].count = total(&children[left..=left + 1]);
-                children.remove(left + 1);
-            }
-        }
-        if children.is_empty() {
-            self.store(number, image.len(), None)?;
-            return Ok(Left::default());
-        }
-        let new = branch_of(&children, shape);
-        self.store(number, image.len(), Some(&new))?;
-        Ok(Left {
-            count: total(&children),
-            bytes: new.len(),
-            only: (children.len() == 1).then_some(children[0].number),
-        })
+        self.store_branch(number, &branch, &changed, (false, false))
     }
 
     /// Joins two neighbours in the record of the first one if they fit there. Whether they did.
@@ -589,7 +620,7 @@ impl<'i> CountedTree<'i> {
         ] {
             [CountedNode::Leaf(one), CountedNode::Leaf(other)] => {
                 let entries = [one.entries(0..one.len()), other.entries(0..other.len())];
-                leaf_of(&entries.concat(), (one.len() + other.len()) * shape.stride)
+                leaf_of(&entries, (one.len() + other.len()) * shape.stride)
             }
             [CountedNode::Branch(one), CountedNode::Branch(other)] => {
                 let mut children = one.children()?;
@@ -658,6 +689,88 @@ impl<'i> CountedTree<'i> {
 struct Way {
     skipped: u64,
     is_backwards: bool,
+}
+
+impl Edited {
+    /// The record has so many elements more, and nothing else is to be done about it.
+    fn in_place(added: i64) -> Edited {
+        Edited {
+            added,
+            is_gone: false,
+            is_short: false,
+            pieces: Vec::new(),
+        }
+    }
+
+    fn is_in_place(&self) -> bool {
+        !self.is_gone && !self.is_short && self.pieces.is_empty()
+    }
+}
+
+impl EditedLeaf {
+    /// The leaf with so many elements of these entries in place of those that are `gone`.
+    fn of(
+        leaf: &CountedLeaf<'_>,
+        gone: Range<usize>,
+        (entries, new): (&[u8], usize),
+        place: Place,
+    ) -> EditedLeaf {
+        let len = leaf.len() - gone.len() + new;
+        let before = leaf.entries(0..gone.start);
+        let listpack = [before, entries, leaf.entries(gone.end..leaf.len())];
+        EditedLeaf {
+            image: leaf_of(&listpack, len * leaf.shape.stride),
+            len,
+            added: new as i64 - gone.len() as i64,
+            place,
+            before: leaf.image.len(),
+        }
+    }
+}
+
+/// Changes places of a leaf, which is the first, the last one.
+fn edit_leaf(
+    image: &[u8],
+    shape: ElementShape,
+    edits: &mut [Edit<'_, '_>],
+    (is_first, is_last): (bool, bool),
+) -> Result<EditedLeaf, CollectionError> {
+    let mut edited: Option<EditedLeaf> = None;
+    for edit in edits {
+        let leaf = CountedLeaf::read(edited.as_ref().map_or(image, |leaf| &leaf.image), shape)?;
+        let index = leaf.index(&mut edit.seek)?;
+        let element = match index < leaf.len() {
+            true => Some(leaf.element(index)?),
+            false => None,
+        };
+        let values = element.as_ref().map(ElementParts::values);
+        let (gone, entries, new) = match (edit.decide)(values)? {
+            Change::Insert(entries, new) => (index..index, entries, new),
+            Change::Append(entries, new) => {
+                let behind = (index + 1).min(leaf.len());
+                (behind..behind, entries, new)
+            }
+            Change::Replace(entries) => (index..index + 1, entries, 1),
+            Change::Remove => (index..index + 1, Vec::new(), 0),
+        };
+        let is_there = match (&mut edit.seek, values) {
+            (Seek::By(compare), Some(values)) => compare(values)? == Ordering::Equal,
+            _ => values.is_some(),
+        };
+        if index > leaf.len() || !gone.is_empty() && !is_there {
+            return Err(damage("an element that is not in its tree").into());
+        }
+        let place = match new > gone.len() {
+            true if is_last && gone.start == leaf.len() => Place::Last,
+            true if is_first && gone.start == 0 => Place::First,
+            _ => Place::Within,
+        };
+        let more = edited.as_ref().map_or(0, |leaf| leaf.added);
+        let mut leaf = EditedLeaf::of(&leaf, gone, (&entries, new), place);
+        (leaf.added, leaf.before) = (leaf.added + more, image.len());
+        edited = Some(leaf);
+    }
+    edited.ok_or_else(|| damage("a change of no place").into())
 }
 
 struct Check<'c> {

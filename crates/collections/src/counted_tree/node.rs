@@ -55,13 +55,13 @@ impl ElementShape {
 /// of the tree, elements are `Less`, then one at most is `Equal`, then they are `Greater`.
 pub(crate) type Compare<'c> = dyn FnMut(&[Element<'_>]) -> Result<Ordering, Damage> + 'c;
 
-/// A place in the order.
+/// An element, or the end behind all of them.
 pub(crate) enum Seek<'c> {
-    /// By its position.
+    /// The one at this position.
     At(u64),
-    /// Behind all others.
+    /// The last one.
     Last,
-    /// Before the first element that is not `Less`.
+    /// The first one that is not `Less`.
     By(&'c mut Compare<'c>),
 }
 
@@ -87,10 +87,10 @@ impl<'b> CountedNode<'b> {
 }
 
 pub(super) struct CountedLeaf<'b> {
-    image: &'b [u8],
+    pub image: &'b [u8],
     /// Where each element begins, and behind them where the last one ends.
     begins: Vec<usize>,
-    shape: ElementShape,
+    pub shape: ElementShape,
 }
 
 impl<'b> CountedLeaf<'b> {
@@ -101,23 +101,19 @@ impl<'b> CountedLeaf<'b> {
         let listpack = Listpack::read(listpack)?;
         let many = listpack.said_len().unwrap_or_default() / shape.stride + 1;
         let mut begins = Vec::with_capacity(many);
-        let mut entry_of_element = 0;
-        for entry in listpack.entries() {
-            let entry = entry?;
-            if entry_of_element == 0 {
-                begins.push(entry.begin + FORM);
+        let mut at = HEAD;
+        while at + FORM + 1 < image.len() {
+            begins.push(at + FORM);
+            for _ in 0..shape.stride {
+                at = listpack.end_of(at)?;
             }
-            entry_of_element = (entry_of_element + 1) % shape.stride;
         }
         begins.push(image.len() - 1);
-        match entry_of_element {
-            0 => Ok(CountedLeaf {
-                image,
-                begins,
-                shape,
-            }),
-            _ => Err(damage("an element of a tree that is not whole")),
-        }
+        Ok(CountedLeaf {
+            image,
+            begins,
+            shape,
+        })
     }
 
     pub fn len(&self) -> usize {
@@ -155,7 +151,7 @@ impl<'b> CountedLeaf<'b> {
     pub fn index(&self, seek: &mut Seek<'_>) -> Result<usize, Damage> {
         match seek {
             Seek::At(position) => Ok(usize::try_from(*position).unwrap_or(usize::MAX)),
-            Seek::Last => Ok(self.len()),
+            Seek::Last => Ok(self.len().saturating_sub(1)),
             Seek::By(compare) => self.index_by(compare),
         }
     }
@@ -182,7 +178,7 @@ impl<'b> CountedLeaf<'b> {
 }
 
 pub(super) struct Branch<'b> {
-    image: &'b [u8],
+    pub image: &'b [u8],
     /// Children.
     pub len: usize,
     shape: ElementShape,
@@ -238,7 +234,9 @@ impl<'b> Branch<'b> {
         self.word(BRANCH_HEAD + 8 * (self.len + index))
     }
 
-    pub fn set_count(&self, image: &mut [u8], index: usize, count: u64) {
+    /// Adds to the elements in or below a child, in a copy of the branch's image.
+    pub fn add_to_count(&self, image: &mut [u8], index: usize, added: i64) {
+        let count = self.count(index).saturating_add_signed(added);
         let at = BRANCH_HEAD + 8 * (self.len + index);
         image[at..at + 8].copy_from_slice(&count.to_le_bytes());
     }
@@ -285,21 +283,22 @@ impl<'b> Branch<'b> {
         Ok(children)
     }
 
-    /// The child in or below which a place is. A position becomes one of the child's.
-    pub fn index(&self, seek: &mut Seek<'_>, is_new: bool) -> Result<usize, Damage> {
+    /// The child in or below which an element is. A position becomes one of the child's.
+    pub fn index(&self, seek: &mut Seek<'_>) -> Result<usize, Damage> {
         let position = match seek {
             Seek::By(compare) => return self.index_by(compare),
             Seek::Last => return Ok(self.len - 1),
             Seek::At(position) => position,
         };
-        for index in 0..self.len {
+        let last = self.len - 1;
+        for index in 0..last {
             let count = self.count(index);
-            if *position < count || is_new && *position == count {
+            if *position < count {
                 return Ok(index);
             }
             *position -= count;
         }
-        Err(beyond())
+        Ok(last)
     }
 
     pub fn index_by(&self, compare: &mut Compare<'_>) -> Result<usize, Damage> {
@@ -348,7 +347,8 @@ pub(super) fn parts(mut entries: Entries<'_>, stride: usize) -> Result<ElementPa
     Ok(ElementParts { parts, stride })
 }
 
-pub(super) fn entries_of(element: &[&[u8]]) -> Vec<u8> {
+/// The entries of an element.
+pub(crate) fn entries_of(element: &[&[u8]]) -> Vec<u8> {
     let mut entries = Vec::new();
     for value in element {
         Encoded::of(value).append_to(&mut entries);
@@ -356,12 +356,13 @@ pub(super) fn entries_of(element: &[&[u8]]) -> Vec<u8> {
     entries
 }
 
-/// The image of a leaf with these entries.
-pub(super) fn leaf_of(entries: &[u8], count: usize) -> Vec<u8> {
-    let mut image = Vec::with_capacity(FORM + EMPTY.len() + entries.len());
+/// The image of a leaf with these entries, runs of them one behind the other.
+pub(super) fn leaf_of(runs: &[&[u8]], count: usize) -> Vec<u8> {
+    let bytes: usize = runs.iter().map(|run| run.len()).sum();
+    let mut image = Vec::with_capacity(FORM + EMPTY.len() + bytes);
     image.push(LEAF);
     image.extend_from_slice(&EMPTY[..HEAD]);
-    image.extend_from_slice(entries);
+    runs.iter().for_each(|run| image.extend_from_slice(run));
     image.push(EMPTY[HEAD]);
     listpack::finish(&mut image[FORM..], Some(count));
     image
@@ -402,9 +403,4 @@ pub(super) fn branch_of(children: &[Child<'_>], shape: ElementShape) -> Vec<u8> 
 #[cold]
 pub(super) fn damage(what: &'static str) -> Damage {
     Damage { at: 0, what }
-}
-
-#[cold]
-pub(super) fn beyond() -> Damage {
-    damage("a position beyond the tree")
 }

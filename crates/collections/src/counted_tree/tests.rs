@@ -61,6 +61,10 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn inserted(element: &[&[u8]]) -> Change {
+    Change::Insert(entries_of(element), 1)
+}
+
 /// A position from a number of 16 bits.
 fn position(number: u16, len: usize) -> usize {
     usize::from(number) * len / 65_536
@@ -82,23 +86,27 @@ proptest! {
             match op {
                 Op::Insert(at, len) => {
                     let at = position(at, list.len() + 1);
-                    tree.insert(Seek::At(at as u64), &[&value(len)]).unwrap();
+                    tree.put(Seek::At(at as u64), inserted(&[&value(len)])).unwrap();
                     list.insert(at, value(len));
                 }
                 Op::Append(len, times) => for _ in 0..times {
-                    tree.insert(Seek::At(list.len() as u64), &[&value(len)]).unwrap();
+                    tree.put(Seek::At(list.len() as u64), inserted(&[&value(len)])).unwrap();
                     list.push(value(len));
                 },
                 Op::Prepend(len, times) => for _ in 0..times {
-                    tree.insert(Seek::At(0), &[&value(len)]).unwrap();
+                    tree.put(Seek::At(0), inserted(&[&value(len)])).unwrap();
                     list.insert(0, value(len));
                 },
                 Op::Extend(is_front, len, many) => {
                     let values: Vec<_> = (0..usize::from(many))
                         .map(|number| value(if number % 50 == 49 { 3_000 } else { len }))
                         .collect();
-                    let elements: Vec<_> = values.iter().map(|value| [&value[..]]).collect();
-                    tree.extend(is_front, &elements).unwrap();
+                    let elements: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+                    let entries = entries_of(&elements);
+                    match is_front {
+                        true => tree.put(Seek::At(0), Change::Insert(entries, values.len())),
+                        false => tree.put(Seek::Last, Change::Append(entries, values.len())),
+                    }.unwrap();
                     let at = if is_front { 0 } else { list.len() };
                     drop(list.splice(at..at, values));
                 }
@@ -115,7 +123,8 @@ proptest! {
                 }
                 Op::Replace(at, len) => if !list.is_empty() {
                     let at = position(at, list.len());
-                    tree.replace(at as u64, &[&value(len)]).unwrap();
+                    let entries = entries_of(&[&value(len)]);
+                    tree.put(Seek::At(at as u64), Change::Replace(entries)).unwrap();
                     list[at] = value(len);
                 },
             }
@@ -164,12 +173,40 @@ proptest! {
             match (is_there, what) {
                 (false, _) => {
                     let text = number.to_string();
-                    tree.insert(Seek::By(&mut by), &[&name, text.as_bytes()]).unwrap();
+                    let change = inserted(&[&name, text.as_bytes()]);
+                    tree.put(Seek::By(&mut by), change).unwrap();
                     set.insert(pair);
                 }
-                (true, 1..) => {
+                (true, 1..6) => {
                     tree.remove(before..before + 1).unwrap();
                     set.remove(&pair);
+                }
+                (true, 6..16) => {
+                    tree.put(Seek::By(&mut by), Change::Remove).unwrap();
+                    set.remove(&pair);
+                }
+                // Another number, near by or not, for this name.
+                (true, 16..) => {
+                    let near = number + i64::from(what % 5) - 2;
+                    let to = (if what < 28 { near } else { -number }, name.clone());
+                    if set.contains(&to) {
+                        continue;
+                    }
+                    let text = to.0.to_string();
+                    let mut by_new = |element: &[Element<'_>]| order(element, (to.0, &to.1));
+                    let mut edits = [
+                        Edit { seek: Seek::By(&mut by), decide: &mut |_| Ok(Change::Remove) },
+                        Edit {
+                            seek: Seek::By(&mut by_new),
+                            decide: &mut |_| Ok(inserted(&[&name, text.as_bytes()])),
+                        },
+                    ];
+                    if to < pair {
+                        edits.reverse();
+                    }
+                    tree.edit(&mut edits).unwrap();
+                    set.remove(&pair);
+                    set.insert(to);
                 }
                 (true, 0) => {
                     tree.remove(before..before + 100).unwrap();
@@ -221,8 +258,8 @@ proptest! {
             let _ = tree.walk(position, true, &mut |_| Ok(true));
             let element: [&[u8]; 2] = [b"member 0301 and more", b"7"];
             let _ = match shape.has_keys() {
-                true => tree.insert(Seek::By(&mut by), &element),
-                false => tree.insert(Seek::At(position), &element[..1]),
+                true => tree.put(Seek::By(&mut by), inserted(&element)),
+                false => tree.put(Seek::At(position), inserted(&element[..1])),
             };
         }
     }
@@ -235,7 +272,8 @@ fn leaves_of_what_only_grows_at_an_end_are_full_and_the_tree_is_low() {
         let mut tree = CountedTree::new(&mut model, 1, &mut anchor_tree, LIST);
         for i in 0..50_000u64 {
             let at = if is_front { 0 } else { i };
-            tree.insert(Seek::At(at), &[b"0123456789abcdef"]).unwrap();
+            tree.put(Seek::At(at), inserted(&[b"0123456789abcdef"]))
+                .unwrap();
         }
         let (bytes, records) = (anchor_tree.bytes, model.inner.len() as u64);
         assert!(
