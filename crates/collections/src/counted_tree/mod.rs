@@ -228,14 +228,15 @@ impl<'i> CountedTree<'i> {
             false => self.above(edited.pieces)?,
         };
         // A root with one child is none.
-        while edited.is_short {
+        let mut may_have_one = edited.is_short;
+        while may_have_one {
             let image = self.image(self.tree.root)?;
             match CountedNode::read(&image, self.shape)? {
                 CountedNode::Branch(branch) if branch.len == 1 => {
                     self.store(self.tree.root, image.len(), None)?;
                     self.tree.root = branch.number(0);
                 }
-                _ => break,
+                _ => may_have_one = false,
             }
         }
         Ok(())
