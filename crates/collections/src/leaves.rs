@@ -9,7 +9,7 @@
 //! The functions here read and write leaves by [`StoreRecords`], which a transaction of a store is.
 
 use mneme_log::{
-    Anchor, HASH_BITS, MAX_LEAVES, MAX_VALUE, ValueKind, hashes_of, leaf_numbers, leaf_of, split_of,
+    Anchor, HASH_BITS, MAX_LEAVES, ValueKind, hashes_of, leaf_numbers, leaf_of, split_of,
 };
 
 use crate::collection_type::{Finish, LargeEdit};
@@ -18,7 +18,7 @@ use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
 use crate::lot::Lot;
 use crate::packed::{Packed, Pair, RawElement, place};
-use crate::packed_builder::PackedBuilder;
+use crate::packed_builder::{MAX_VIEW, PackedBuilder};
 use crate::packed_edit::{PackedEdit, check_element};
 use crate::records::StoreRecords;
 use crate::{HASH, SET};
@@ -29,6 +29,8 @@ const SPLIT: u64 = 1024;
 const JOIN: u64 = 256;
 /// Bytes that are reserved at most for an image before there is something to copy.
 const MOST_RESERVED: usize = 64 << 20;
+/// Bytes of a step through the leaves, after which no other leaf is read.
+const STEP_BYTES: usize = 4 << 20;
 /// Leaves that are split at most for each element that is set: later changes go on.
 const SPLITS: usize = 4;
 
@@ -509,11 +511,12 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
             let found = Packed::<ENTRIES>::read(&leaf)?.find_raw(field)?;
             found.iter().for_each(|found| view.push(found));
         }
-        Ok(view.into_image()?)
+        Ok(view.into_view()?)
     }
 
     /// The image of a packed value that has the elements of whole leaves from place `from` on, at
-    /// least `count`, and the place behind them; 0: those were all. O(count).
+    /// least `count`, but those of one leaf if they are long, and the place behind them; 0: those
+    /// were all. O(count).
     ///
     /// # Errors
     /// As for [`view`](Self::view).
@@ -526,18 +529,19 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
             usize::MAX => usize::try_from(self.anchor.bytes).unwrap_or(usize::MAX),
             _ => 0,
         };
-        if bytes > MAX_VALUE {
+        if bytes > MAX_VIEW {
             return Err(EditError::TooLong(bytes).into());
         }
+        let most = if bytes > 0 { MAX_VIEW } else { STEP_BYTES };
         // Leaves may be empty.
         let mut looks = count.saturating_mul(10).max(10);
         let mut view = PackedBuilder::<ENTRIES>::with_capacity(bytes.min(MOST_RESERVED));
         let next = self.leaves(from, |leaf| {
             view.push_all(&leaf)?;
             looks = looks.saturating_sub(1);
-            Ok(view.len() < count && looks > 0)
+            Ok(view.len() < count && view.bytes() < most && looks > 0)
         })?;
-        Ok((view.into_image()?, next))
+        Ok((view.into_view()?, next))
     }
 
     /// Lets `change` change a [view](Self::view) of `fields`, and say whether it did, and makes
@@ -554,7 +558,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
             return self.edit_leaf(field, change);
         }
         let view = PackedEdit::<ENTRIES>::of(&self.view(fields)?);
-        let mut view = view.map_err(CollectionError::from)?;
+        let mut view = view.map_err(CollectionError::from)?.begun();
         view.keep_changes();
         let (result, is_changed) = change(&mut view)?;
         if !is_changed {
@@ -587,7 +591,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         let old = old.map_err(CollectionError::from)?;
         let before = old.as_ref().map_or(0, Vec::len) as u64;
         let leaf = old.map_or(Ok(PackedEdit::<ENTRIES>::table()), PackedEdit::owned);
-        let mut leaf = leaf.map_err(CollectionError::from)?;
+        let mut leaf = leaf.map_err(CollectionError::from)?.begun();
         let len = |leaf: &PackedEdit<ENTRIES>| leaf.read().and_then(|leaf| leaf.len());
         let elements = len(&leaf).map_err(CollectionError::from)?;
         leaf.keep_changes();

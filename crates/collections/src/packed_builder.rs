@@ -7,6 +7,9 @@ use crate::error::{Damage, EditError};
 use crate::listpack::{self, EMPTY, Element, Encoded, HEAD};
 use crate::packed::{FORM, PACKED, Packed, RawElement, TABLE};
 
+/// The longest image that is only looked at, in bytes: a longer one could not say its length.
+pub(crate) const MAX_VIEW: usize = u32::MAX as usize;
+
 /// A packed value in the making. An element that comes twice is there twice.
 #[derive(Debug)]
 pub struct PackedBuilder<const ENTRIES: usize> {
@@ -62,13 +65,29 @@ impl<const ENTRIES: usize> PackedBuilder<ENTRIES> {
     ///
     /// # Errors
     /// It would be longer than a value may be.
-    pub fn into_image(mut self) -> Result<Vec<u8>, EditError> {
+    pub fn into_image(self) -> Result<Vec<u8>, EditError> {
+        match self.image.len() {
+            len if len >= MAX_VALUE => Err(EditError::TooLong(len + 1)),
+            _ => self.into_view(),
+        }
+    }
+
+    /// As [`into_image`](Self::into_image), of an image that is not stored.
+    ///
+    /// # Errors
+    /// It would be longer than [`MAX_VIEW`].
+    pub(crate) fn into_view(mut self) -> Result<Vec<u8>, EditError> {
         self.image.push(EMPTY[HEAD]);
-        if self.image.len() > MAX_VALUE {
+        if self.image.len() > MAX_VIEW {
             return Err(EditError::TooLong(self.image.len()));
         }
         listpack::finish(&mut self.image[FORM..], Some(self.entries));
         Ok(self.image)
+    }
+
+    /// Bytes so far.
+    pub(crate) fn bytes(&self) -> usize {
+        self.image.len()
     }
 }
 

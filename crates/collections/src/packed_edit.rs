@@ -76,14 +76,14 @@ impl<const ENTRIES: usize> Default for PackedEdit<ENTRIES> {
 }
 
 impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
-    /// A value without elements. O(1).
+    /// A value without elements. O(1). It counts as changed, for it may replace another one.
     #[must_use]
     pub fn new() -> Self {
         let image = [&[PACKED][..], &EMPTY].concat();
         PackedEdit {
             image,
             longest: 0,
-            is_changed: false,
+            is_changed: true,
             changes: None,
         }
     }
@@ -112,7 +112,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         Ok(PackedEdit {
             image,
             longest: 0,
-            is_changed: false,
+            is_changed: true,
             changes: None,
         })
     }
@@ -130,7 +130,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         change: impl FnOnce(&mut Self) -> Result<(R, bool), E>,
     ) -> Result<(R, Decision), E> {
         let hash = old.map_or_else(|| Ok(Self::new()), Self::of);
-        let mut hash = hash.map_err(CollectionError::from)?;
+        let mut hash = hash.map_err(CollectionError::from)?.begun();
         let elements = elements.filter(|elements| elements.are_wanted());
         if elements.is_some() {
             hash.keep_changes();
@@ -147,6 +147,12 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
             Decision::Replace(hash.into_image())
         };
         Ok((result, decision))
+    }
+
+    /// The same, without a change so far.
+    pub(crate) fn begun(mut self) -> Self {
+        self.is_changed = false;
+        self
     }
 
     /// Starts recording the changes, for [`say_in`](Self::say_in).

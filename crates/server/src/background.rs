@@ -24,6 +24,9 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// Counting takes at most one part in this many of the thread's time.
 const SHARE: u64 = 200;
 
+/// So is the removal of entries, which others wait for a little, after this many times as long.
+const FORGET_SHARE: u64 = 10;
+
 /// The thread's tasks.
 #[derive(Default)]
 pub(crate) struct Background {
@@ -143,15 +146,13 @@ impl Background {
     ) {
         let mut commands_before = 0;
         let mut watch = MemoryWatch::default();
+        let mut looks_ns = now_ns() + PERIOD.as_nanos() as u64;
+        let mut forgets_ns = 0;
         let mut todo = self.todo();
         while !is_stopping() {
             if std::mem::take(&mut todo.pages) {
                 drop(todo);
                 pages.refresh(store, YOUNG_NS, &now_ns);
-                todo = self.todo();
-            } else if std::mem::take(&mut todo.tracked) {
-                drop(todo);
-                forget();
                 todo = self.todo();
             } else if todo.check.state.is_running() {
                 drop(todo);
@@ -161,20 +162,33 @@ impl Background {
                 todo = self.todo();
                 todo.check.state = state;
                 todo.check.took_ms = took_ms;
-            } else {
-                let rest = Duration::from_nanos(pages.cost_ns().saturating_mul(SHARE));
-                let waited = self.more.wait_timeout(todo, rest.max(PERIOD));
-                let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-                todo = woken;
-                if timeout.timed_out() && !is_stopping() {
-                    drop(todo);
-                    if let Some(line) = watch.look(now_ns() / 1_000_000, wait()) {
-                        line.log();
-                    }
-                    let now = commands();
-                    todo = self.todo();
-                    todo.pages |= std::mem::replace(&mut commands_before, now) != now;
+            } else if todo.tracked && now_ns() >= forgets_ns {
+                todo.tracked = false;
+                drop(todo);
+                let begun_ns = now_ns();
+                forget();
+                let now_ns = now_ns();
+                forgets_ns = now_ns + now_ns.saturating_sub(begun_ns).saturating_mul(FORGET_SHARE);
+                todo = self.todo();
+            } else if now_ns() >= looks_ns {
+                drop(todo);
+                if let Some(line) = watch.look(now_ns() / 1_000_000, wait()) {
+                    line.log();
                 }
+                let now = commands();
+                let rest = Duration::from_nanos(pages.cost_ns().saturating_mul(SHARE)).max(PERIOD);
+                looks_ns = now_ns().saturating_add(rest.as_nanos() as u64);
+                todo = self.todo();
+                todo.pages |= std::mem::replace(&mut commands_before, now) != now;
+            } else {
+                let next_ns = if todo.tracked {
+                    forgets_ns.min(looks_ns)
+                } else {
+                    looks_ns
+                };
+                let rest = Duration::from_nanos(next_ns.saturating_sub(now_ns()));
+                let waited = self.more.wait_timeout(todo, rest);
+                (todo, _) = waited.unwrap_or_else(PoisonError::into_inner);
             }
         }
     }

@@ -43,8 +43,9 @@ impl<'c> Together<'c> {
     }
 
     /// Executes the commands one after the other, within `transaction` if there is one, with a
-    /// reply each, until the replies have `full` bytes. If one fails by its own fault, that is its
-    /// reply, and the next one is executed.
+    /// reply each. If one fails by its own fault, that is its reply, and the next one is executed.
+    /// With `full` it ends early, as soon as the replies have so many bytes or the time slice is
+    /// over.
     ///
     /// # Errors
     /// The store failed: the attempt has to end without effect.
@@ -52,7 +53,7 @@ impl<'c> Together<'c> {
         &mut self,
         call: &mut Call<'_>,
         mut transaction: Option<&mut dyn RecordOperations>,
-        full: usize,
+        full: Option<usize>,
     ) -> Outcome {
         let Together {
             commands,
@@ -65,7 +66,9 @@ impl<'c> Together<'c> {
         let mut refused = None;
         for &(command, args) in *commands {
             let (position, was_closing) = (call.reply.position(), call.client.closing);
-            if position >= full {
+            if full.is_some_and(|full| position >= full)
+                || full.is_some() && !taken.is_empty() && call.is_slice_over()
+            {
                 break;
             }
             // Nobody will see what is read, because the connection is being closed. Changes are
@@ -140,6 +143,15 @@ impl<'c> Together<'c> {
             marked_ns = now_ns;
         }
         Ok(())
+    }
+
+    /// The commands took so many nanoseconds in all: what is not their own is the last one's, the
+    /// commit and earlier attempts.
+    pub fn took(&mut self, nanoseconds: u64) {
+        let own = self.taken.iter().map(|taken| taken.nanoseconds).sum();
+        if let Some(last) = self.taken.last_mut() {
+            last.nanoseconds += nanoseconds.saturating_sub(own);
+        }
     }
 
     /// Counts and reports what the last attempt has done, and wakes clients that wait for what it

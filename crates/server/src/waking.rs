@@ -10,7 +10,7 @@ use crate::together::Given;
 
 impl Command {
     /// Whether it may make a key ready that clients wait for.
-    fn may_make_ready(&self) -> bool {
+    pub fn may_make_ready(&self) -> bool {
         self.has(Flag::Write)
             && !matches!(
                 self.group,

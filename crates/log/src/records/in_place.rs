@@ -267,8 +267,8 @@ impl Records {
         Ok(Some(true))
     }
 
-    /// Copies the value of `key` to `value`. The caller is pinned, and has seen `place` lead to
-    /// `segment` since.
+    /// Copies the value of `key` to `value`, unless it lies as a whole and has another kind than is
+    /// `wanted`. The caller is pinned, and has seen `place` lead to `segment` since.
     pub(crate) fn copy_out(
         &self,
         root: Root,
@@ -276,6 +276,7 @@ impl Records {
         mut segment: Option<SegmentRef>,
         key: &[u8],
         value: &mut Vec<u8>,
+        wanted: Option<ValueKind>,
     ) -> Result<CopyOut, ReadError> {
         let mut overtaken = Overtaken::default();
         let seen = loop {
@@ -286,7 +287,8 @@ impl Records {
             };
             // Once it is sealed the value never changes. Otherwise a copy of a GiB, valid only if
             // no thread writes to its bucket meanwhile, might be retried for ever.
-            if self.copy_whole(record, value)? {
+            let is_refused = wanted.is_some_and(|kind| kind != record.header().kind());
+            if is_refused || self.copy_whole(record, value)? {
                 break seen;
             }
             overtaken.again(self)?;

@@ -52,9 +52,12 @@ pub(crate) enum Takes {
 }
 
 impl Takes {
-    /// Whether it takes values with elements alone.
-    fn is_packed(self) -> bool {
-        matches!(self, Takes::Only(kind) if kind.is_packed())
+    /// The kind, if it takes values with elements alone.
+    fn packed(self) -> Option<ValueKind> {
+        match self {
+            Takes::Only(kind) if kind.is_packed() => Some(kind),
+            _ => None,
+        }
     }
 
     /// The kind of what is stored where `there` is what was stored before.
@@ -407,7 +410,7 @@ impl Store {
         let (decision, present, kept, kind, expect);
         let mut grows_from = None;
         // What is usually overwritten is copied at once.
-        let copies = self.overwrites() || takes.is_packed();
+        let copies = self.overwrites() || takes.packed().is_some();
         let seen = match copies {
             true => None,
             false => self.find_whole(root, place, segment, key, copy)?,
@@ -415,7 +418,7 @@ impl Store {
         let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
         let mut copied = None;
         if copies || found.is_some_and(|f| f.record.header().capacity().is_some()) {
-            copied = match self.copy_out(root, place, segment, key, copy)? {
+            copied = match self.copy_out(root, place, segment, key, copy, takes.packed())? {
                 CopyOut::Found(copied) => Some(copied),
                 CopyOut::Absent(_) => None,
             };

@@ -144,6 +144,10 @@ impl Executor<'_> {
             && args.at(1) == key
         {
             commands.push((command, args));
+            // Whom it wakes comes before what follows.
+            if command.may_make_ready() && self.server.waits.is_anybody_waiting() {
+                break;
+            }
         }
         let (Some(&(first, args)), Some((last, _))) = (commands.first(), commands.last()) else {
             return 0;
@@ -156,15 +160,18 @@ impl Executor<'_> {
         let none: [(usize, &[u8]); 0] = [];
         let result = server.store.transaction_on(&none, |transaction| {
             call.reply.truncate(position);
-            together.attempt(&mut call, Some(transaction), full)
+            together.attempt(&mut call, Some(transaction), Some(full))
         });
         if result.is_err() {
             call.reply.truncate(position);
+            self.alone_until = from + commands.len();
             return 0;
         }
+        let now_ns = server.now_ns();
+        together.took(now_ns.saturating_sub(self.marked_ns));
         let done = together.finish(&mut call);
         self.client.last_command = last.name;
-        self.marked_ns = server.now_ns();
+        self.marked_ns = now_ns;
         done
     }
 

@@ -119,6 +119,9 @@ pub(crate) struct Executor<'a> {
     slice_end_ns: u64,
     /// Whether the client's time slice is over.
     yields: bool,
+    /// The first command of the batch that may be executed together with its neighbours: those
+    /// before it have failed so.
+    alone_until: usize,
 }
 
 impl<'a> Executor<'a> {
@@ -142,6 +145,7 @@ impl<'a> Executor<'a> {
             marked_ns: 0,
             slice_end_ns: 0,
             yields: false,
+            alone_until: 0,
         };
         executor.enter_section();
         executor.marked_ns = server.now_ns();
@@ -180,6 +184,7 @@ impl<'a> Executor<'a> {
     /// slice.
     pub fn run(&mut self, batch: &Batch, input: &[u8], slice_end_ns: u64) -> usize {
         self.slice_end_ns = slice_end_ns;
+        self.alone_until = 0;
         // The first command whose keys have not been prefetched.
         let (mut done, mut fetched) = (0, 0);
         while done < batch.len() && !self.client.closing {
@@ -194,7 +199,10 @@ impl<'a> Executor<'a> {
                         }
                         self.one(command, args)
                     }
-                    executed => executed,
+                    executed => {
+                        self.client.retries_ms = None;
+                        executed
+                    }
                 },
                 None => self.unknown(args),
             };
@@ -252,7 +260,10 @@ impl<'a> Executor<'a> {
         match kind {
             Some(Batching::Value) => self.reads(batch, input, from),
             Some(Batching::Pair) => self.writes(batch, input, from),
-            Some(Batching::Elements) => self.changes_of_elements(batch, input, from),
+            Some(Batching::Elements) if from >= self.alone_until => {
+                self.changes_of_elements(batch, input, from)
+            }
+            Some(Batching::Elements) => 0,
             None => 0,
         }
     }

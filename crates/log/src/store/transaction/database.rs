@@ -82,7 +82,7 @@ impl<'a> TransactionOn<'_, 'a> {
         if store.overwrites() || found.is_some_and(|f| f.record.header().capacity().is_some()) {
             read.mutable = true;
             let mut value = Vec::new();
-            let copied = match store.copy_out(root, place, segment, key, &mut value)? {
+            let copied = match store.copy_out(root, place, segment, key, &mut value, None)? {
                 CopyOut::Found(copied) => {
                     (read.seen, read.entry) = (Some(copied.home), Some(copied.entry));
                     Some(copied)

@@ -114,5 +114,5 @@ fn carry_out(
     if !call.client.replies.is_silent() {
         call.reply.array(len);
     }
-    commands.attempt(call, transaction, usize::MAX)
+    commands.attempt(call, transaction, None)
 }
