@@ -15,7 +15,7 @@ use mneme_log::{Anchor, MAX_VALUE};
 
 use crate::LIST;
 use crate::collection_type::{Finish, LargeEdit};
-use crate::counted_tree::{Change, CountedTree, Decide, Edit, ElementShape, Seek};
+use crate::counted_tree::{CountedTree, Decide, ElementShape, PlaceChange, PlaceEdit, Seek};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
 use crate::list_edit::ListEdit;
@@ -282,7 +282,7 @@ impl<'r> LargeList<'r> {
     }
 
     fn insert_at(&mut self, at: i64, item: &[u8]) -> Result<(), CollectionError> {
-        let mut insert = |_: Option<&[Element<'_>]>| Ok(Change::Insert(entries(at, item), 1));
+        let mut insert = |_: Option<&[Element<'_>]>| Ok(PlaceChange::Insert(entries(at, item), 1));
         self.edit(Seek::By(&mut compare(at)), &mut insert)?;
         self.anchor.count = self.anchor.count.saturating_add(1);
         self.say(at, Some(item));
@@ -299,7 +299,7 @@ impl<'r> LargeList<'r> {
 
     /// Changes one place in the order.
     fn edit(&mut self, seek: Seek<'_>, decide: &mut Decide<'_>) -> Result<(), CollectionError> {
-        self.tree().edit(&mut [Edit { seek, decide }])
+        self.tree().edit(&mut [PlaceEdit { seek, decide }])
     }
 
     /// Adds an item at an end. O(log items).
@@ -344,9 +344,11 @@ impl<'r> LargeList<'r> {
                     placed.map(|(number, item)| entries(first + step * number as i64, item));
                 Ok(match end {
                     End::Front => {
-                        Change::Insert(placed.rev().collect::<Vec<_>>().concat(), run.len())
+                        PlaceChange::Insert(placed.rev().collect::<Vec<_>>().concat(), run.len())
                     }
-                    End::Back => Change::Append(placed.collect::<Vec<_>>().concat(), run.len()),
+                    End::Back => {
+                        PlaceChange::Append(placed.collect::<Vec<_>>().concat(), run.len())
+                    }
                 })
             };
             let seek = match end {
@@ -403,7 +405,7 @@ impl<'r> LargeList<'r> {
         let mut at = 0;
         let mut replace = |found: Option<&[Element<'_>]>| {
             at = position_in(found.unwrap_or_default())?;
-            Ok(Change::Replace(entries(at, item)))
+            Ok(PlaceChange::Replace(entries(at, item)))
         };
         self.edit(Seek::At(index as u64), &mut replace)?;
         self.say(at, Some(item));

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::SORTED_SET;
 use crate::collection_type::{Finish, LargeEdit};
-use crate::counted_tree::{Change, Edit, ElementShape, Seek, entries_of};
+use crate::counted_tree::{ElementShape, PlaceChange, PlaceEdit, Seek, entries_of};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::leaves::Leaves;
 use crate::listpack::Element;
@@ -39,8 +39,8 @@ fn scored<'e>(element: &[Element<'e>]) -> Result<Scored<'e>, Damage> {
     }
 }
 
-fn removal(_: Option<&[Element<'_>]>) -> Result<Change, CollectionError> {
-    Ok(Change::Remove)
+fn removal(_: Option<&[Element<'_>]>) -> Result<PlaceChange, CollectionError> {
+    Ok(PlaceChange::Remove)
 }
 
 impl<'r> LargeSortedSet<'r> {
@@ -254,18 +254,18 @@ impl<'r> LargeSortedSet<'r> {
         }
         let text = ScoreText::of(score);
         let insert = &mut |_: Option<&[Element<'_>]>| {
-            Ok(Change::Insert(entries_of(&[member, text.bytes()]), 1))
+            Ok(PlaceChange::Insert(entries_of(&[member, text.bytes()]), 1))
         };
         let mut by = |element: &[Element<'_>]| scored(element)?.order(score, member);
         let seek = Seek::By(&mut by);
-        let insert = Edit {
+        let insert = PlaceEdit {
             seek,
             decide: insert,
         };
         let mut by =
             |element: &[Element<'_>]| scored(element)?.order(before.unwrap_or_default(), member);
         let seek = Seek::By(&mut by);
-        let remove = Edit {
+        let remove = PlaceEdit {
             seek,
             decide: &mut removal,
         };
@@ -290,7 +290,9 @@ impl<'r> LargeSortedSet<'r> {
         let mut by = |element: &[Element<'_>]| scored(element)?.order(score, member);
         let seek = Seek::By(&mut by);
         let decide = &mut removal;
-        self.leaves.tree(SHAPE).edit(&mut [Edit { seek, decide }])?;
+        self.leaves
+            .tree(SHAPE)
+            .edit(&mut [PlaceEdit { seek, decide }])?;
         self.leaves.remove(member)?;
         Ok(Some(score))
     }

@@ -60,7 +60,7 @@ struct Piece {
 }
 
 /// What is to become of an element, or of the end behind all of them.
-pub(crate) enum Change {
+pub(crate) enum PlaceChange {
     /// It has other entries, which lie there in the order.
     Replace(Vec<u8>),
     /// It is removed: one that was looked for by comparison has to be `Equal`.
@@ -73,10 +73,10 @@ pub(crate) enum Change {
 
 /// Says what is to become of an element.
 pub(crate) type Decide<'d> =
-    dyn FnMut(Option<&[Element<'_>]>) -> Result<Change, CollectionError> + 'd;
+    dyn FnMut(Option<&[Element<'_>]>) -> Result<PlaceChange, CollectionError> + 'd;
 
 /// A change of one place in the order.
-pub(crate) struct Edit<'s, 'd> {
+pub(crate) struct PlaceEdit<'s, 'd> {
     pub seek: Seek<'s>,
     pub decide: &'d mut Decide<'d>,
 }
@@ -189,15 +189,16 @@ impl<'i> CountedTree<'i> {
 
     /// Changes the tree at one place.
     #[cfg(test)]
-    pub fn put(&mut self, seek: Seek<'_>, change: Change) -> Result<(), CollectionError> {
+    pub fn put(&mut self, seek: Seek<'_>, change: PlaceChange) -> Result<(), CollectionError> {
         let mut change = Some(change);
-        let decide = &mut |_: Option<&[Element<'_>]>| Ok(change.take().unwrap_or(Change::Remove));
-        self.edit(&mut [Edit { seek, decide }])
+        let decide =
+            &mut |_: Option<&[Element<'_>]>| Ok(change.take().unwrap_or(PlaceChange::Remove));
+        self.edit(&mut [PlaceEdit { seek, decide }])
     }
 
     /// Changes the tree at these places, two at most, which are found by comparison if they are
     /// two, and come in their order. O(log elements, and the bytes that are put there).
-    pub fn edit(&mut self, edits: &mut [Edit<'_, '_>]) -> Result<(), CollectionError> {
+    pub fn edit(&mut self, edits: &mut [PlaceEdit<'_, '_>]) -> Result<(), CollectionError> {
         let mut root = self.tree.root;
         let edited = match root {
             0 => {
@@ -413,7 +414,7 @@ impl<'i> CountedTree<'i> {
     fn edit_in(
         &mut self,
         number: u64,
-        edits: &mut [Edit<'_, '_>],
+        edits: &mut [PlaceEdit<'_, '_>],
         (is_first, is_last): (bool, bool),
         level: usize,
     ) -> Result<Edited, CollectionError> {
@@ -733,7 +734,7 @@ impl EditedLeaf {
 fn edit_leaf(
     image: &[u8],
     shape: ElementShape,
-    edits: &mut [Edit<'_, '_>],
+    edits: &mut [PlaceEdit<'_, '_>],
     (is_first, is_last): (bool, bool),
 ) -> Result<EditedLeaf, CollectionError> {
     let mut edited: Option<EditedLeaf> = None;
@@ -746,13 +747,13 @@ fn edit_leaf(
         };
         let values = element.as_ref().map(ElementParts::values);
         let (gone, entries, new) = match (edit.decide)(values)? {
-            Change::Insert(entries, new) => (index..index, entries, new),
-            Change::Append(entries, new) => {
+            PlaceChange::Insert(entries, new) => (index..index, entries, new),
+            PlaceChange::Append(entries, new) => {
                 let behind = (index + 1).min(leaf.len());
                 (behind..behind, entries, new)
             }
-            Change::Replace(entries) => (index..index + 1, entries, 1),
-            Change::Remove => (index..index + 1, Vec::new(), 0),
+            PlaceChange::Replace(entries) => (index..index + 1, entries, 1),
+            PlaceChange::Remove => (index..index + 1, Vec::new(), 0),
         };
         let is_there = match (&mut edit.seek, values) {
             (Seek::By(compare), Some(values)) => compare(values)? == Ordering::Equal,

@@ -61,8 +61,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn inserted(element: &[&[u8]]) -> Change {
-    Change::Insert(entries_of(element), 1)
+fn inserted(element: &[&[u8]]) -> PlaceChange {
+    PlaceChange::Insert(entries_of(element), 1)
 }
 
 /// A position from a number of 16 bits.
@@ -104,8 +104,8 @@ proptest! {
                     let elements: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
                     let entries = entries_of(&elements);
                     match is_front {
-                        true => tree.put(Seek::At(0), Change::Insert(entries, values.len())),
-                        false => tree.put(Seek::Last, Change::Append(entries, values.len())),
+                        true => tree.put(Seek::At(0), PlaceChange::Insert(entries, values.len())),
+                        false => tree.put(Seek::Last, PlaceChange::Append(entries, values.len())),
                     }.unwrap();
                     let at = if is_front { 0 } else { list.len() };
                     drop(list.splice(at..at, values));
@@ -124,7 +124,7 @@ proptest! {
                 Op::Replace(at, len) => if !list.is_empty() {
                     let at = position(at, list.len());
                     let entries = entries_of(&[&value(len)]);
-                    tree.put(Seek::At(at as u64), Change::Replace(entries)).unwrap();
+                    tree.put(Seek::At(at as u64), PlaceChange::Replace(entries)).unwrap();
                     list[at] = value(len);
                 },
             }
@@ -182,7 +182,7 @@ proptest! {
                     set.remove(&pair);
                 }
                 (true, 6..16) => {
-                    tree.put(Seek::By(&mut by), Change::Remove).unwrap();
+                    tree.put(Seek::By(&mut by), PlaceChange::Remove).unwrap();
                     set.remove(&pair);
                 }
                 // Another number, near by or not, for this name.
@@ -195,8 +195,8 @@ proptest! {
                     let text = to.0.to_string();
                     let mut by_new = |element: &[Element<'_>]| order(element, (to.0, &to.1));
                     let mut edits = [
-                        Edit { seek: Seek::By(&mut by), decide: &mut |_| Ok(Change::Remove) },
-                        Edit {
+                        PlaceEdit { seek: Seek::By(&mut by), decide: &mut |_| Ok(PlaceChange::Remove) },
+                        PlaceEdit {
                             seek: Seek::By(&mut by_new),
                             decide: &mut |_| Ok(inserted(&[&name, text.as_bytes()])),
                         },
