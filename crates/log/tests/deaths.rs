@@ -879,8 +879,10 @@ fn changes_left_by_a_second_panic_are_repaired_while_the_thread_lives() {
         assert!(ended.is_err());
         drop(kept);
         theirs.put(b"more", b"v").unwrap();
-        assert_eq!(store.reap().unwrap(), 1, "keeps a value: {keeps}");
+        // Unless the put has met the lock: its key may have the same home.
+        assert!(store.reap().unwrap() <= 1, "keeps a value: {keeps}");
         store.put(b"k", b"x").unwrap();
+        assert_eq!(store.reap().unwrap(), 0, "keeps a value: {keeps}");
         sound(&store, "");
     }
 }
