@@ -48,7 +48,8 @@ fn use_set(image: &[u8], member: &[u8]) {
         return;
     };
     let _ = (set.len(), set.check(), set.contains(member), set.scan(0, 2));
-    let _ = (set.contains_many(&[member; 9]), set.members().count());
+    let raw: Vec<_> = set.raw().map_while(Result::ok).collect();
+    let _ = (set.contains_many(&raw), set.members().count());
     let before = SetEdit::of(image).unwrap();
     let mut edits = [before.clone(), before.clone(), before.clone(), before.clone()];
     let failed = [

@@ -697,6 +697,7 @@ mod tests {
 
     proptest! {
         #[test]
+        #[cfg_attr(miri, ignore = "plain arithmetic that takes minutes")]
         fn what_differs_makes_the_new_value_of_the_old_one(
             old in vec(0..2u8, 0..700),
             cuts in vec((0..700usize, 0..40usize, vec(0..3u8, 0..40)), 0..3),
