@@ -1,6 +1,7 @@
 //! Listens for events of keys that no client's command has changed, **while such events are
 //! wanted**. See [`crate::report_key_events`].
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use mneme_log::{ChangeListener, LogStore, SlotError};
@@ -9,18 +10,43 @@ use mneme_log::{ChangeListener, LogStore, SlotError};
 #[derive(Debug, Default)]
 pub(crate) struct KeyEventListener {
     listener: Mutex<Option<ChangeListener>>,
+    /// Threads that wait for it and serve clients.
+    waiting: AtomicUsize,
     has_begun: Condvar,
 }
 
 impl KeyEventListener {
     pub fn lock(&self) -> MutexGuard<'_, Option<ChangeListener>> {
+        // SYNC: pairs with nothing, here and below: a hint which thread is to go first.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let listener = self.locked();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        listener
+    }
+
+    /// As [`lock`](Self::lock), for the thread that reports: it would take the lock again and again
+    /// while others wait.
+    pub fn lock_after_others(&self) -> MutexGuard<'_, Option<ChangeListener>> {
+        while self.waiting.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+        self.locked()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Option<ChangeListener>> {
         self.listener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to listen to this store, or ends it. What is removed from now on is reported.
-    pub fn listen(&self, store: &LogStore, is_wanted: bool) -> Result<(), SlotError> {
+    /// Begins to listen to this store, or ends it. What is removed from now on is reported. Threads
+    /// that change whether it `is_wanted` call this afterwards: the last of them to ask leaves it
+    /// as all of them together want it.
+    pub fn listen(
+        &self,
+        store: &LogStore,
+        is_wanted: impl FnOnce() -> bool,
+    ) -> Result<(), SlotError> {
         let mut listener = self.lock();
-        match is_wanted {
+        match is_wanted() {
             true if listener.is_none() => {
                 let mut begun = store.listen()?;
                 begun.hear_own_removals(true)?;

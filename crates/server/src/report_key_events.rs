@@ -8,6 +8,7 @@
 //! it, or when the store's maintainer comes by: a command first removes those of its keys that have
 //! expired, so that their events come before its own.
 
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use mneme_log::{ChangeKind, ChangeListener, Notification, SlotError, ValueKind};
@@ -20,8 +21,10 @@ use crate::settings::Key;
 use crate::shared::Shared;
 use crate::transaction_queue::Queue;
 
-/// Changes that are taken in at once.
-const AT_ONCE: usize = 4096;
+/// Changes that are taken in at once. Meanwhile a command may wait that has removed a key.
+const AT_ONCE: usize = 128;
+/// How long a command reports at most, in nanoseconds.
+const SLICE_NS: u64 = 1_000_000;
 /// Sleep without a change, at most.
 const LONG: Duration = Duration::from_secs(60);
 /// Sleep if the kernel refuses a barrier now.
@@ -40,17 +43,21 @@ impl Shared {
         if self.store.is_loading() || self.stopping() {
             return;
         }
-        let flags = self.settings.number(Key::NotifyEvents) as u32;
-        let is_wanted =
-            flags & CLASSES != 0 && KeyEvent::are_reported(flags) || self.tracking.is_active();
+        let is_wanted = || {
+            let flags = self.settings.number(Key::NotifyEvents) as u32;
+            flags & CLASSES != 0 && KeyEvent::are_reported(flags) || self.tracking.is_active()
+        };
         if let Err(error) = self.key_events.listen(&self.store, is_wanted) {
             tracing::warn!(%error, "keys that expire or are evicted are not reported");
         }
     }
 
-    /// Reports what has happened by now. How many changes there were; `None`: nobody wants to know.
-    fn report_key_events(&self) -> Option<Result<usize, SlotError>> {
-        let mut listener = self.key_events.lock();
+    /// Reports some of what has happened by now. How many changes there were; `None`: nobody wants
+    /// to know.
+    fn report_key_events(
+        &self,
+        mut listener: MutexGuard<'_, Option<ChangeListener>>,
+    ) -> Option<Result<usize, SlotError>> {
         let receive = |notification: Notification<'_>| {
             let change = match notification {
                 Notification::Change(change) => change,
@@ -129,7 +136,7 @@ impl Shared {
     /// Reports until the server stops, and lets go of the store.
     pub fn serve_key_events(&self) {
         while !self.stopping() {
-            match self.report_key_events() {
+            match self.report_key_events(self.key_events.lock_after_others()) {
                 Some(Ok(0)) => {
                     let sleep = self
                         .key_events
@@ -152,7 +159,8 @@ impl Shared {
     }
 
     /// Removes those keys of a command, or of the transaction that it carries out, that have
-    /// expired, and reports that.
+    /// expired, and reports that, unless local programs have changed so much before that this would
+    /// keep other clients waiting: then the thread that reports does so.
     #[cold]
     pub fn expire_keys_of(
         &self,
@@ -175,7 +183,44 @@ impl Shared {
             has_removed |= matches!(removed, Ok(Ok(true)));
         }
         if has_removed {
-            while matches!(self.report_key_events(), Some(Ok(AT_ONCE))) {}
+            let ends_ns = self.now_ns().saturating_add(SLICE_NS);
+            let report = || self.report_key_events(self.key_events.lock());
+            while report().is_some_and(|it| it.is_ok_and(|changes| changes >= AT_ONCE))
+                && self.now_ns() < ends_ns
+            {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Server;
+    use std::sync::Barrier;
+
+    /// A client ends tracking while another one begins it.
+    #[test]
+    fn the_store_is_listened_to_if_any_client_tracks() {
+        let running = Server::builder()
+            .port(0)
+            .threads(1)
+            .memory(64 << 20)
+            .start();
+        let running = running.expect("a free port and a little memory");
+        let shared = running.shared();
+        shared.tracking.begin();
+        for round in 0..2_000 {
+            let barrier = Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    barrier.wait();
+                    shared.tracking.end();
+                    shared.follow_key_events();
+                });
+                barrier.wait();
+                shared.tracking.begin();
+                shared.follow_key_events();
+            });
+            assert!(shared.key_events.lock().is_some(), "round {round}");
         }
     }
 }

@@ -136,6 +136,46 @@ fn a_client_is_notified_of_a_key_that_it_tracks_and_a_local_program_changes() {
     assert_eq!(client.reply(), crate::tracking::invalidated("a"));
 }
 
+/// Sets a flag when it is dropped, also by a test that fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Each change takes the server longer to report than a local program to make.
+#[test]
+fn a_command_that_finds_a_key_expired_does_not_wait_for_local_programs() {
+    let place = Place::new("flood");
+    let running = place.serve();
+    let address = running.addresses()[0];
+    let mut client = Client::connect(address);
+    client.line("CONFIG SET notify-keyspace-events KEA");
+    let mut listener = Client::connect(address);
+    for pattern in 0..2_000 {
+        listener.line(&format!("PSUBSCRIBE pattern-{pattern}*"));
+    }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let over = Over(&is_over);
+        scope.spawn(|| {
+            let store = place.attach();
+            let mut number = 0u64;
+            while !is_over.load(Ordering::Relaxed) {
+                store.put(&number.to_le_bytes()[..1], b"v").unwrap();
+                number += 1;
+            }
+        });
+        for _ in 0..20 {
+            client.line("SET expiring v PX 1");
+            while client.line("GET expiring") != Reply::Null {}
+        }
+        drop(over);
+    });
+}
+
 /// Strings, and the expiry and the end of any key: what was done to another value is not known.
 #[test]
 fn events_report_what_local_programs_do() {
