@@ -93,6 +93,9 @@ impl<'c> Together<'c> {
                 Some(reason) => Err(Failure::NotDurable(reason)),
                 None if let Some((denied, _)) = denied => Err(denial::of_queued(denied)),
                 None => {
+                    if call.client.tracking.is_some() {
+                        call.server.remember_keys_of(call.client, command, &args);
+                    }
                     let within: Option<&mut dyn RecordOperations> = match &mut transaction {
                         Some(transaction) => Some(&mut **transaction),
                         None => None,

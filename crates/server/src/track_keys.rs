@@ -13,8 +13,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use mneme_log::MAX_KEY;
+
 use crate::client::{Client, Entry, Push, PushHead};
-use crate::command::{Command, Flag, Reach};
+use crate::command::{Command, Flag};
 use crate::resp::{Arguments, Protocol, Reply};
 use crate::settings::Key;
 use crate::shared::Shared;
@@ -27,6 +29,7 @@ impl Shared {
         let mode = Arc::new(mode);
         self.tracking.broadcast(client.entry.id, &mode.prefixes);
         client.entry.state().tracking = Some(Arc::clone(&mode));
+        client.entry.buffers.tracking.set(mode.bytes());
         if client.tracking.replace(mode).is_none() {
             self.tracking.begin();
         }
@@ -43,6 +46,7 @@ impl Shared {
         };
         client.caching = None;
         client.entry.state().tracking = None;
+        client.entry.buffers.tracking.set(0);
         self.tracking.end_broadcast(client.entry.id, &mode.prefixes);
         if self.tracking.end() {
             // As in Redis, the table is dropped with the last; one that begins meanwhile stays.
@@ -55,33 +59,25 @@ impl Shared {
         client.event_flags = self.event_flags();
     }
 
-    /// Enters a client in the table of the keys that its command, or the transaction that it
-    /// carries out, is about to read.
+    /// Enters a client in the table of the keys that its command is about to read.
     #[cold]
     pub fn remember_keys_of(&self, client: &mut Client, command: &Command, args: &Arguments<'_>) {
         let Some(mode) = &client.tracking else {
             return;
         };
-        if !mode.tracks(client.caching) {
+        if !command.has(Flag::Readonly) || !mode.tracks(client.caching) {
             return;
         }
-        let id = client.entry.id;
-        let mut dropped = Vec::new();
-        let most = self.settings.count(Key::TrackingKeys);
-        let mut remember = |command: &Command, args: &Arguments<'_>| {
-            if command.has(Flag::Readonly) {
-                for (at, _) in command.keys_of(args) {
-                    dropped.extend(self.tracking.remember(id, args.at(at), most));
-                }
+        let (id, most) = (client.entry.id, self.settings.count(Key::TrackingKeys));
+        for (at, _) in command.keys_of(args) {
+            let key = args.at(at);
+            // Nothing is ever stored under a longer key.
+            if key.len() > MAX_KEY {
+                continue;
             }
-        };
-        match (command.reach, &client.queue) {
-            (Reach::Queue, Some(queue)) => (queue.commands().iter())
-                .for_each(|queued| remember(queued.command, &queued.args())),
-            _ => remember(command, args),
-        }
-        for key in dropped {
-            self.invalidate(&key, None, |thread| client.wake_later(thread));
+            for key in self.tracking.remember(id, key, most) {
+                self.invalidate(&key, None, |thread| client.wake_later(thread));
+            }
         }
     }
 
@@ -158,7 +154,7 @@ impl Shared {
                 reply.bulk(b"tracking-redir-broken");
                 reply.integer(i64::try_from(mode.redirect).unwrap_or(i64::MAX));
                 match is_modern(entry) {
-                    true => push(entry, PushHead::Nothing, Arc::new(broken)),
+                    true => push(entry, PushHead::BrokenRedirection, Arc::new(broken)),
                     false => None,
                 }
             }

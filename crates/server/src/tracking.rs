@@ -1,11 +1,18 @@
 //! Which clients have read which keys, of those that track them. See [`crate::track_keys`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Parts of the table, each under a lock of its own.
 const SHARDS: usize = 64;
+
+/// Keys that are dropped at most when one is entered.
+const DROPPED: usize = 4;
+
+/// Bytes that a prefix takes at most beside its own, in the table or as one of a client.
+const PREFIX: usize = 256;
 
 /// How a client tracks.
 #[derive(Debug, Default)]
@@ -51,6 +58,12 @@ impl Default for Tracking {
             prefixes: Mutex::default(),
         }
     }
+}
+
+/// How many bytes two texts begin with that are equal.
+fn common(one: &[u8], other: &[u8]) -> usize {
+    let pairs = one.iter().zip(other);
+    pairs.take_while(|(one, other)| one == other).count()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -112,39 +125,48 @@ impl Tracking {
         (keys, items, lock(&self.prefixes).len())
     }
 
-    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
+    fn shard_of(key: &[u8]) -> usize {
         let hash = key.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
         });
-        lock(&self.shards[(hash >> 32) as usize % SHARDS])
+        (hash >> 32) as usize % SHARDS
     }
 
-    /// Enters a client that is about to read `key`. Returns another key that is to be invalidated,
+    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[Self::shard_of(key)])
+    }
+
+    /// Enters a client that is about to read `key`. Returns other keys that are to be invalidated,
     /// because there are more than `most`; 0: however many there are.
-    pub fn remember(&self, client: u64, key: &[u8], most: usize) -> Option<Box<[u8]>> {
+    pub fn remember(&self, client: u64, key: &[u8], most: usize) -> Vec<Box<[u8]>> {
         let mut shard = self.shard(key);
         match shard.get_mut(key) {
             Some(clients) => {
                 let is_new = clients.insert(client);
                 self.items.fetch_add(usize::from(is_new), Ordering::Relaxed);
-                return None;
+                return Vec::new();
             }
             None => shard.insert(key.into(), BTreeSet::from([client])),
         };
         self.items.fetch_add(1, Ordering::Relaxed);
         let keys = self.keys.fetch_add(1, Ordering::Relaxed) + 1;
-        let is_full = most > 0 && keys > most;
-        let other = shard.keys().find(|other| ***other != *key);
-        match is_full {
-            true => other.cloned().or_else(|| {
-                drop(shard);
-                let first = |shard: &Mutex<Shard>| {
-                    lock(shard).keys().find(|other| ***other != *key).cloned()
-                };
-                self.shards.iter().find_map(first)
-            }),
-            false => None,
+        if most == 0 || keys <= most {
+            return Vec::new();
         }
+        drop(shard);
+        // More than one, in case that the limit was lowered.
+        let wanted = (keys - most).min(DROPPED);
+        let (mut others, place) = (Vec::new(), Self::shard_of(key));
+        for shard in self.shards[place..].iter().chain(&self.shards[..place]) {
+            let left = wanted - others.len();
+            if left == 0 {
+                break;
+            }
+            let shard = lock(shard);
+            let keys = shard.keys().filter(|other| ***other != *key);
+            others.extend(keys.take(left).cloned());
+        }
+        others
     }
 
     /// Takes out the clients that have read `key`.
@@ -157,15 +179,27 @@ impl Tracking {
         taken.into_iter().flatten().collect()
     }
 
-    /// The clients with a prefix of `key`.
+    /// The clients with a prefix of `key`. Other prefixes cost little, however many there are.
     pub fn broadcasting(&self, key: &[u8]) -> Vec<u64> {
-        let prefixes = lock(&self.prefixes);
-        let of_key = prefixes
-            .iter()
-            .filter(|(prefix, _)| key.starts_with(prefix));
-        of_key
-            .flat_map(|(_, clients)| clients.iter().copied())
-            .collect()
+        let (prefixes, mut found) = (lock(&self.prefixes), Vec::new());
+        // All prefixes of the key that are not found yet are prefixes of this, too.
+        let mut rest = Some(key);
+        while let Some(bounds) = rest
+            && let until = (Bound::Unbounded, Bound::Included(bounds))
+            && let Some((last, clients)) = prefixes.range::<[u8], _>(until).next_back()
+        {
+            let shared = common(last, key);
+            rest = match shared == last.len() {
+                true => {
+                    found.extend(clients);
+                    shared.checked_sub(1)
+                }
+                // The last that is not behind them begins otherwise, and so do all between.
+                false => Some(shared),
+            }
+            .map(|len| &key[..len]);
+        }
+        found
     }
 
     /// Keeps of the table only the clients of which `tracks` holds.
@@ -185,6 +219,30 @@ impl Tracking {
 }
 
 impl TrackingMode {
+    /// Which of its prefixes `prefix` overlaps with.
+    pub fn overlap(&self, prefix: &[u8]) -> Option<&[u8]> {
+        let own = &self.prefixes;
+        // One beside all others, which do not overlap with each other: a client may ask for all
+        // keys, too.
+        let all: &[u8] = &[];
+        let until = (Bound::Unbounded, Bound::Included(prefix));
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        let candidates = [
+            own.get(all),
+            own.range::<[u8], _>(until).next_back(),
+            own.range::<[u8], _>(from).next(),
+        ];
+        let mut candidates = candidates.into_iter().flatten();
+        let found = candidates.find(|own| prefix.starts_with(own) || own.starts_with(prefix));
+        found.map(|own| &**own)
+    }
+
+    /// Bytes that it takes, and its prefixes in the table.
+    pub fn bytes(&self) -> usize {
+        let lengths = self.prefixes.iter().map(|prefix| prefix.len());
+        size_of::<Self>() + lengths.map(|len| 2 * (len + PREFIX)).sum::<usize>()
+    }
+
     /// Whether a command tracks its keys, of a client that said this by `CLIENT CACHING` just now.
     pub fn tracks(&self, caching: Option<bool>) -> bool {
         match (self.broadcasts, self.opts_in, self.opts_out) {
@@ -192,6 +250,65 @@ impl TrackingMode {
             (_, true, _) => caching == Some(true),
             (.., true) => caching != Some(false),
             _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All texts of up to four of two letters.
+    fn texts() -> Vec<Vec<u8>> {
+        let mut texts = vec![Vec::new()];
+        for at in 0..15 {
+            texts.extend([b"a", b"b"].map(|letter| [&texts[at][..], letter].concat()));
+        }
+        texts
+    }
+
+    #[test]
+    fn a_prefix_that_overlaps_with_one_of_a_client_is_found() {
+        let (texts, mut lot) = (texts(), 1u64);
+        for _ in 0..500 {
+            let mut mode = TrackingMode::default();
+            for _ in 0..8 {
+                lot = lot.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let text = &texts[(lot >> 40) as usize % texts.len()];
+                let overlaps = |own: &[u8]| own.starts_with(text) || text.starts_with(own);
+                match mode.overlap(text) {
+                    Some(own) => assert!(overlaps(own), "{own:?} {text:?}"),
+                    None => {
+                        assert!(!mode.prefixes.iter().any(|own| overlaps(own)), "{text:?}");
+                        mode.prefixes.insert(text[..].into());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_clients_are_found_that_have_a_prefix_of_a_key() {
+        let (texts, mut lot) = (texts(), 1u64);
+        for _ in 0..500 {
+            let table = Tracking::default();
+            for (client, prefix) in texts.iter().enumerate() {
+                lot = lot.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                if (lot >> 40) % 3 == 0 {
+                    table.broadcast(client as u64, &BTreeSet::from([Box::from(&prefix[..])]));
+                }
+            }
+            let prefixes = lock(&table.prefixes).clone();
+            for key in &texts {
+                let mut found = table.broadcasting(key);
+                found.sort_unstable();
+                let all = prefixes
+                    .iter()
+                    .filter(|(prefix, _)| key.starts_with(prefix));
+                let mut expected: Vec<u64> = all.flat_map(|(_, clients)| clients.clone()).collect();
+                expected.sort_unstable();
+                assert_eq!(found, expected, "{key:?} of {prefixes:?}");
+            }
         }
     }
 }

@@ -121,6 +121,8 @@ pub(crate) struct Buffers {
     pub names: Gauge,
     /// What it has subscribed to.
     pub subscriptions: Gauge,
+    /// Which keys it tracks, as it has said.
+    pub tracking: Gauge,
 }
 
 /// A number that its connection's thread sets and any may read.
@@ -224,6 +226,7 @@ impl Entry {
             unfinished,
             names,
             subscriptions,
+            tracking,
         } = &self.buffers;
         let gauges = [
             query,
@@ -236,6 +239,7 @@ impl Entry {
             unfinished,
             names,
             subscriptions,
+            tracking,
         ];
         let buffers: usize = gauges.into_iter().map(Gauge::get).sum();
         let buffers = buffers + self.pushes.bytes();

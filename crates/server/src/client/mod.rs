@@ -8,6 +8,7 @@ mod subscriptions;
 
 pub(crate) use clients::{Clients, Evictions};
 pub(crate) use entry::{Arrival, Entry, Gauge};
+use pushes::Recipient;
 pub(crate) use pushes::{Push, PushHead};
 pub(crate) use subscriptions::{ByTopic, Subscriptions, Topic};
 
@@ -231,7 +232,6 @@ impl Client {
     pub fn publish(&self) {
         let mut state = self.entry.state();
         state.database = self.database;
-        state.protocol = self.protocol;
         state.last_command = self.last_command;
         state.active_ms = self.active_ms;
         state.queued = self.queue.as_ref().map(Queue::len);
@@ -347,6 +347,22 @@ impl Client {
         }
     }
 
+    /// Writes what was sent to it, and it can read, at the end of `out`, until that is as long as
+    /// `most`.
+    pub fn take_pushes(&self, out: &mut Vec<u8>, most: usize) {
+        let recipient = Recipient {
+            protocol: self.protocol,
+            is_subscriber: self.subscriptions.counts().any(),
+        };
+        self.entry.pushes.take(out, recipient, most);
+    }
+
+    /// Makes it speak this protocol. Others see it at once: what they send it depends on that.
+    pub fn speak(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+        self.entry.state().protocol = protocol;
+    }
+
     /// Whether it has subscribed to something.
     #[inline]
     pub fn is_subscriber(&self) -> bool {
@@ -370,7 +386,7 @@ impl Client {
     /// As if it had just connected, its identity, authentication and subscriptions apart.
     pub fn reset(&mut self) {
         self.database = 0;
-        self.protocol = Protocol::Resp2;
+        self.speak(Protocol::Resp2);
         self.queue = None;
         self.unwatch();
         // What is said about this very reply stands.

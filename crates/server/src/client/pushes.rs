@@ -29,12 +29,23 @@ pub(crate) enum PushHead {
     PatternMessage(Arc<[u8]>),
     /// Of a key that its client tracks, which the body names in an array; of all if it is empty.
     Invalidation,
+    /// The client that is to get the messages of this one is gone. The body is all there is.
+    BrokenRedirection,
     /// The body is all there is.
     Nothing,
 }
 
+/// What a client can read that has not asked for it just now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recipient {
+    pub protocol: Protocol,
+    /// Whether it has subscribed to something: in the older protocol, others take what is sent to
+    /// them for a reply.
+    pub is_subscriber: bool,
+}
+
 /// Bytes that the beginning of a message takes at most beside the pattern.
-const HEAD: usize = 48;
+const HEAD: usize = 56;
 
 impl Push {
     /// Bytes that it takes in an output, or a few more.
@@ -44,13 +55,24 @@ impl Push {
             PushHead::Message
             | PushHead::ShardMessage
             | PushHead::Invalidation
+            | PushHead::BrokenRedirection
             | PushHead::Nothing => 0,
         };
         HEAD + pattern + self.body.len()
     }
 
+    /// Whether this client, which may have changed since the message was sent, can read it.
+    fn suits(&self, recipient: Recipient) -> bool {
+        let is_modern = recipient.protocol == Protocol::Resp3;
+        match self.head {
+            PushHead::Invalidation => is_modern || recipient.is_subscriber,
+            PushHead::BrokenRedirection => is_modern,
+            _ => true,
+        }
+    }
+
     /// Writes it as a client of the reply's protocol reads it.
-    pub fn write(&self, reply: &mut Reply<'_>) {
+    fn write(&self, reply: &mut Reply<'_>) {
         match &self.head {
             PushHead::Message => {
                 reply.push(3);
@@ -81,7 +103,7 @@ impl Push {
                     reply.null();
                 }
             }
-            PushHead::Nothing => {}
+            PushHead::BrokenRedirection | PushHead::Nothing => {}
         }
         reply.raw(&self.body);
     }
@@ -130,14 +152,17 @@ impl Pushes {
         self.bytes.get() == 0
     }
 
-    /// Writes what waits at the end of `out`, until that is as long as `most`.
-    pub fn take(&self, out: &mut Vec<u8>, protocol: Protocol, most: usize) {
+    /// Writes what waits, and the client can read, at the end of `out`, until that is as long as
+    /// `most`.
+    pub fn take(&self, out: &mut Vec<u8>, recipient: Recipient, most: usize) {
         let mut queue = self.queue();
         while out.len() < most
             && let Some(push) = queue.waiting.pop_front()
         {
             self.bytes.set(self.bytes.get() - push.bytes());
-            push.write(&mut Reply::new(out, protocol));
+            if push.suits(recipient) {
+                push.write(&mut Reply::new(out, recipient.protocol));
+            }
         }
         if queue.waiting.is_empty() {
             queue.waiting = VecDeque::new();
@@ -164,10 +189,14 @@ mod tests {
         assert!(pushes.add(push("c"), 2));
         assert_eq!(pushes.bytes(), 3 * (HEAD + 1));
         let mut out = Vec::new();
-        pushes.take(&mut out, Protocol::Resp2, 1);
+        let recipient = |protocol| Recipient {
+            protocol,
+            is_subscriber: true,
+        };
+        pushes.take(&mut out, recipient(Protocol::Resp2), 1);
         assert_eq!(out, b"*3\r\n$7\r\nmessage\r\na");
         out.clear();
-        pushes.take(&mut out, Protocol::Resp3, usize::MAX);
+        pushes.take(&mut out, recipient(Protocol::Resp3), usize::MAX);
         assert_eq!(out, b">3\r\n$7\r\nmessage\r\nb>3\r\n$7\r\nmessage\r\nc");
         assert!(pushes.is_empty());
     }
@@ -179,14 +208,17 @@ mod tests {
             PushHead::Message,
             PushHead::ShardMessage,
             PushHead::PatternMessage(pattern),
+            PushHead::Invalidation,
         ] {
             let push = Push {
                 head,
                 body: Arc::default(),
             };
-            let mut out = Vec::new();
-            push.write(&mut Reply::new(&mut out, Protocol::Resp3));
-            assert!(out.len() <= push.bytes(), "{:?}", out.len());
+            for protocol in [Protocol::Resp2, Protocol::Resp3] {
+                let mut out = Vec::new();
+                push.write(&mut Reply::new(&mut out, protocol));
+                assert!(out.len() <= push.bytes(), "{:?}", out.len());
+            }
         }
     }
 }

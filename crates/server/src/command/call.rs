@@ -179,12 +179,9 @@ impl<'a> Call<'a> {
             return;
         }
         self.server.pubsub.dispatch(self.client.thread);
-        let entry = Arc::clone(&self.client.entry);
-        if !entry.pushes.is_empty() {
+        if !self.client.entry.pushes.is_empty() {
             let mut pushes = Vec::new();
-            entry
-                .pushes
-                .take(&mut pushes, self.client.protocol, usize::MAX);
+            self.client.take_pushes(&mut pushes, usize::MAX);
             self.push(|reply| reply.raw(&pushes));
         }
     }

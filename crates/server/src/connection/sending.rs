@@ -47,8 +47,7 @@ impl Connection {
             let unsent = self.output.len();
             let held = shared.gate().is_some_and(ReplyGate::holds);
             let most = self.output.bytes.len() + (SEND - unsent);
-            let protocol = self.client.protocol;
-            entry.pushes.take(&mut self.output.bytes, protocol, most);
+            self.client.take_pushes(&mut self.output.bytes, most);
             self.park(shared, unsent, held);
             if entry.pushes.is_empty() && self.output.sent == 0 && self.output.len() <= SHORT {
                 break;

@@ -271,11 +271,11 @@ impl<'a> Executor<'a> {
             // As in Redis: among them is the command itself, behind its reply, or word of a change
             // that it has made. And a key that has changed since the command has read it must not
             // be said to have changed before the old value arrives.
-            pushes.take(self.out, self.client.protocol, usize::MAX);
+            self.client.take_pushes(self.out, usize::MAX);
             return;
         }
         let replies = self.out.split_off(position);
-        pushes.take(self.out, self.client.protocol, usize::MAX);
+        self.client.take_pushes(self.out, usize::MAX);
         self.out.extend_from_slice(&replies);
     }
 

@@ -203,3 +203,86 @@ fn another_client_is_notified_instead() {
     });
     assert_eq!(ours, theirs);
 }
+
+/// What a client that has sent these lines at once gets, up to `PONG`.
+fn at_once(client: &mut Client, lines: &[&str]) -> Vec<Reply> {
+    let lines = lines.iter().chain(&["PING"]);
+    let commands = lines.map(|line| encode(&line.split(' ').collect::<Vec<_>>()));
+    client.send(&commands.collect::<Vec<_>>().concat());
+    let mut replies = Vec::new();
+    loop {
+        match client.reply() {
+            Reply::Simple(pong) if pong == "PONG" => return replies,
+            reply => replies.push(crate::without_id(reply)),
+        }
+    }
+}
+
+#[test]
+fn keys_that_a_transaction_reads_are_tracked_as_its_commands_before_say() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let [ours, theirs] = [address, redis.address].map(|address| {
+        let mut results = Vec::new();
+        let mut client = Client::connect(address);
+        let mut writer = Client::connect(address);
+        client.line("HELLO 3");
+        for (mode, lines) in [
+            ("OFF", ["GET a", "CLIENT TRACKING ON", "GET b"]),
+            ("ON OPTIN", ["GET a", "CLIENT CACHING YES", "GET b"]),
+            ("ON OPTOUT", ["GET a", "CLIENT CACHING NO", "GET b"]),
+            ("ON", ["GET a", "CLIENT TRACKING OFF", "GET b"]),
+        ] {
+            client.line("CLIENT TRACKING OFF");
+            client.line(&format!("CLIENT TRACKING {mode}"));
+            let [one, other, third] = lines;
+            results.push(at_once(&mut client, &["MULTI", one, other, third, "EXEC"]));
+            writer.line("SET a 1");
+            writer.line("SET b 1");
+            results.push(notified(&mut client, "PING").0);
+            // Not what comes behind it.
+            client.line("GET c");
+            writer.line("SET c 1");
+            results.push(notified(&mut client, "PING").0);
+        }
+        results
+    });
+    assert_eq!(ours, theirs);
+}
+
+/// What it speaks, and whether it has subscribed, counts from that command on, and not only once
+/// the pipeline is over.
+#[test]
+fn a_client_gets_only_messages_that_it_can_read_at_that_place_of_its_pipeline() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let [ours, theirs] = [address, redis.address].map(|address| {
+        let mut results = Vec::new();
+        let mut client = Client::connect(address);
+        let begins = ["HELLO 3", "CLIENT TRACKING ON", "GET a", "SET a 1"];
+        results.push(at_once(&mut client, &begins));
+        results.push(at_once(&mut client, &["GET a", "HELLO 2", "SET a 2"]));
+        results.push(at_once(&mut client, &["HELLO 3", "GET a", "SET a 3"]));
+        results.push(at_once(&mut client, &["GET a", "RESET", "SET a 4"]));
+        // Another client's messages, which this one has read until it unsubscribes.
+        let mut target = Client::connect(address);
+        let Reply::Integer(id) = target.line("CLIENT ID") else {
+            panic!("no number");
+        };
+        target.line("SUBSCRIBE __redis__:invalidate");
+        client.line(&format!("CLIENT TRACKING ON REDIRECT {id}"));
+        client.line("GET a");
+        results.push(at_once(&mut target, &["UNSUBSCRIBE", "SET a 5"]));
+        results.push(at_once(&mut target, &[]));
+        target.line("HELLO 3");
+        client.line("GET a");
+        results.push(at_once(&mut target, &["HELLO 2", "SET a 6"]));
+        results.push(at_once(&mut target, &[]));
+        target.line("HELLO 3");
+        client.line("GET a");
+        results.push(at_once(&mut target, &["RESET", "SET a 7"]));
+        results.push(at_once(&mut target, &[]));
+        results
+    });
+    assert_eq!(ours, theirs);
+}

@@ -195,3 +195,58 @@ fn the_table_of_tracked_keys_is_bounded_and_ends_with_the_last_client() {
         std::thread::yield_now();
     }
 }
+
+#[test]
+fn a_table_with_more_keys_than_a_new_limit_shrinks_as_keys_are_read() {
+    let (_running, address) = start(server());
+    let mut admin = Client::connect(address);
+    let mut client = tracking(address, "ON");
+    let mut read = |keys: std::ops::Range<usize>| {
+        let number = keys.len();
+        for key in keys {
+            client.send(&crate::common::encode(&["GET", &format!("k{key}")]));
+        }
+        let mut replies = 0;
+        while replies < number {
+            replies += usize::from(!matches!(client.reply(), Reply::Push(_)));
+        }
+    };
+    read(0..100);
+    assert_eq!(info(&mut admin, "tracking_total_keys"), 100);
+    admin.line("CONFIG SET tracking-table-max-keys 10");
+    read(100..200);
+    assert_eq!(info(&mut admin, "tracking_total_keys"), 10);
+}
+
+#[test]
+fn what_a_client_has_said_to_track_counts_as_its_memory_and_long_keys_are_not_tracked() {
+    let (_running, address) = start(server());
+    let mut admin = Client::connect(address);
+    let mut client = tracking(address, "ON");
+    let long = "k".repeat(1 << 16);
+    assert!(matches!(
+        client.command(&["GET", &long]),
+        Reply::Error(_) | Reply::Null
+    ));
+    assert_eq!(info(&mut admin, "tracking_total_keys"), 0);
+    client.line("CLIENT TRACKING OFF");
+    let prefixes: Vec<String> = (0..1_000).map(|number| format!("{number:0500}")).collect();
+    let words = prefixes.iter().flat_map(|prefix| ["PREFIX", prefix]);
+    let words: Vec<&str> = ["CLIENT", "TRACKING", "ON", "BCAST"]
+        .into_iter()
+        .chain(words)
+        .collect();
+    let memory = |client: &mut Client| {
+        let info = client.line("CLIENT INFO").text();
+        let bytes = info
+            .split(" tot-mem=")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
+        bytes.unwrap().parse::<usize>().unwrap()
+    };
+    let before = memory(&mut client);
+    assert_eq!(client.command(&words), Reply::ok());
+    assert!(memory(&mut client) > before + 1_000_000);
+    client.line("CLIENT TRACKING OFF");
+    assert!(memory(&mut client) < before + 500_000);
+}

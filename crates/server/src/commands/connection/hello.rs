@@ -86,7 +86,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     }
     // What was sent to it before is in the protocol of then.
     call.drain_pushes();
-    call.client.protocol = protocol;
+    call.client.speak(protocol);
     call.reply.set_protocol(protocol);
     introduce(call);
     Ok(())

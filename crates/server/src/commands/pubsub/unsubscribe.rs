@@ -43,6 +43,8 @@ pub(super) static SUNSUBSCRIBE: Command = Command {
 };
 
 fn unsubscribe(call: &mut Call<'_>, topic: Topic, word: &[u8]) -> Outcome {
+    // What it can read no longer once it has subscribed to nothing.
+    call.drain_pushes();
     if call.args.len() > 1 {
         for name in call.args.from(1).iter() {
             end(call, topic, word, Some(name));

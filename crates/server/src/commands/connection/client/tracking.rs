@@ -155,21 +155,16 @@ fn track(call: &mut Call<'_>) -> Outcome {
         ));
     }
     if mode.broadcasts {
-        let own = before.map_or_else(BTreeSet::new, |before| before.prefixes.clone());
-        mode.prefixes = own;
-        for (index, prefix) in prefixes.iter().enumerate() {
-            let others = &prefixes[index + 1..];
-            let overlap = |other: &[u8]| prefix.starts_with(other) || other.starts_with(prefix);
-            let found = mode.prefixes.iter().find(|own| overlap(own));
-            if let Some(own) = found {
-                return Err(overlapping(prefix, own, "an existing prefix"));
+        mode.prefixes = before.map_or_else(BTreeSet::new, |before| before.prefixes.clone());
+        for prefix in &prefixes {
+            if let Some(own) = mode.overlap(prefix) {
+                return Err(match before.is_some_and(|it| it.prefixes.contains(own)) {
+                    true => overlapping(prefix, own, "an existing prefix"),
+                    false => overlapping(own, prefix, "another provided prefix"),
+                });
             }
-            if let Some(other) = others.iter().find(|other| overlap(other)) {
-                return Err(overlapping(prefix, other, "another provided prefix"));
-            }
+            mode.prefixes.insert(Box::from(*prefix));
         }
-        mode.prefixes
-            .extend(prefixes.iter().map(|prefix| Box::from(*prefix)));
         if prefixes.is_empty() {
             // All keys.
             mode.prefixes.insert(Box::default());
