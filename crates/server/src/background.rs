@@ -3,8 +3,9 @@
 //!
 //! The pages behind the store are counted again when a client asks and the last count is older than
 //! a second, and every ten seconds while clients send commands, but never for more than a
-//! two-hundredth of the time. `MNEME CHECK` starts a check of the store. Every ten seconds the
-//! thread checks what keeps the store's memory from shrinking with its data.
+//! two-hundredth of the time. `MNEME CHECK` starts a check of the store. Once clients have ended
+//! tracking, their entries go from the table of tracked keys. Every ten seconds the thread checks
+//! what keeps the store's memory from shrinking with its data.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub(crate) struct Background {
 struct Todo {
     /// Whether a client wants a newer count of the pages.
     pages: bool,
+    /// Whether clients have ended tracking.
+    tracked: bool,
     check: Check,
 }
 
@@ -96,6 +99,12 @@ impl Background {
         }
     }
 
+    /// Requests that the entries go of clients that have ended tracking.
+    pub fn forget_tracked(&self) {
+        self.todo().tracked = true;
+        self.more.notify_all();
+    }
+
     /// Requests a check of the store, unless one is running; returns the check's number.
     pub fn check(&self) -> u64 {
         let mut todo = self.todo();
@@ -117,7 +126,7 @@ impl Background {
 
     /// Performs the tasks with `store` and the counts of its `pages`, until the server stops.
     /// `commands` returns how many commands clients have sent, and `wait` what compaction waits
-    /// for.
+    /// for; `forget` removes the entries of clients that have ended tracking.
     pub fn work(
         &self,
         store: &LogStore,
@@ -126,6 +135,7 @@ impl Background {
         is_stopping: impl Fn() -> bool,
         commands: impl Fn() -> u64,
         wait: impl Fn() -> Option<CompactionWait>,
+        forget: impl Fn(),
     ) {
         let mut commands_before = 0;
         let mut watch = MemoryWatch::default();
@@ -134,6 +144,10 @@ impl Background {
             if std::mem::take(&mut todo.pages) {
                 drop(todo);
                 pages.refresh(store, YOUNG_NS, &now_ns);
+                todo = self.todo();
+            } else if std::mem::take(&mut todo.tracked) {
+                drop(todo);
+                forget();
                 todo = self.todo();
             } else if todo.check.state.is_running() {
                 drop(todo);

@@ -49,14 +49,20 @@ impl Shared {
         client.entry.buffers.tracking.set(0);
         self.tracking.end_broadcast(client.entry.id, &mode.prefixes);
         if self.tracking.end() {
-            // As in Redis, the table is dropped with the last; one that begins meanwhile stays.
-            self.tracking.retain(|id| {
-                let entries = self.clients.named(&[id]);
-                entries.iter().any(|entry| entry.state().tracking.is_some())
-            });
             self.follow_key_events();
         }
+        if !mode.broadcasts {
+            self.background.forget_tracked();
+        }
         client.event_flags = self.event_flags();
+    }
+
+    /// Removes the entries of clients that track no longer.
+    pub fn forget_tracked(&self) {
+        self.tracking.retain(|id| {
+            let entries = self.clients.named(&[id]);
+            entries.iter().any(|entry| entry.state().tracking.is_some())
+        });
     }
 
     /// Enters a client in the table of the keys that its command is about to read.

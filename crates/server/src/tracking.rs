@@ -202,11 +202,16 @@ impl Tracking {
         found
     }
 
-    /// Keeps of the table only the clients of which `tracks` holds.
+    /// Keeps of the table only the clients of which `tracks` holds, in one part of it after the
+    /// other: a client waits no longer than for one.
     pub fn retain(&self, tracks: impl Fn(u64) -> bool) {
         for shard in &self.shards {
             let mut shard = lock(shard);
             let before = shard.len();
+            // Asked while nobody enters anything in this part: what is there of a client that has
+            // begun anew stays, or was entered before it ended.
+            let mut known = HashMap::new();
+            let mut tracks = |client| *known.entry(client).or_insert_with(|| tracks(client));
             shard.retain(|_, clients| {
                 let before = clients.len();
                 clients.retain(|client| tracks(*client));
@@ -214,6 +219,9 @@ impl Tracking {
                 !clients.is_empty()
             });
             self.keys.fetch_sub(before - shard.len(), Ordering::Relaxed);
+            if shard.len() < shard.capacity() / 4 {
+                shard.shrink_to_fit();
+            }
         }
     }
 }

@@ -118,6 +118,7 @@ impl Running {
                     let (report, _) = pages.last(shared.now_ns());
                     store.stats_with(report).compaction_wait
                 },
+                || shared.forget_tracked(),
             );
             Ok(())
         })?;

@@ -196,6 +196,31 @@ fn the_table_of_tracked_keys_is_bounded_and_ends_with_the_last_client() {
     }
 }
 
+/// However long the keys stay as they are that they have read.
+#[test]
+fn the_table_of_tracked_keys_keeps_nothing_of_clients_that_are_gone() {
+    let (_running, address) = start(server());
+    let mut admin = Client::connect(address);
+    let mut stays = tracking(address, "ON");
+    stays.line("GET k0");
+    for mode in ["OFF", ""] {
+        let mut leaves = tracking(address, "ON");
+        for key in 0..10 {
+            leaves.line(&format!("GET k{key}"));
+        }
+        if !mode.is_empty() {
+            leaves.line("CLIENT TRACKING OFF");
+        }
+        drop(leaves);
+        while info(&mut admin, "tracking_total_items") > 1 {
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(info(&mut admin, "tracking_total_keys"), 1);
+    admin.line("SET k0 v");
+    assert_eq!(stays.reply(), invalidated("k0"));
+}
+
 #[test]
 fn a_table_with_more_keys_than_a_new_limit_shrinks_as_keys_are_read() {
     let (_running, address) = start(server());
