@@ -381,3 +381,26 @@ fn a_client_that_does_not_read_holds_up_none_that_wait_behind_it() {
     (0..6).for_each(|_| drop(silent.reply()));
     assert_eq!(silent.reply(), popped("k", "one"));
 }
+
+/// Of two items, the client that waits takes one, so that there is always another one.
+#[test]
+fn a_command_that_does_not_wait_takes_what_is_there_beside_clients_that_wait() {
+    let (_running, address) = start(server().threads(3));
+    let mut admin = Client::connect(address);
+    let lists = ["LPOP k", "LMOVE k other LEFT LEFT", "LMPOP 1 k LEFT"];
+    let sets = ["ZPOPMIN k", "ZMPOP 1 k MIN"];
+    let lists = lists.map(|line| ("BLPOP k 0", "RPUSH k 1 2", line));
+    let sets = sets.map(|line| ("BZPOPMIN k 0", "ZADD k 1 a 2 b", line));
+    for (waits, adds, takes) in lists.into_iter().chain(sets) {
+        for _ in 0..20 {
+            let mut waiter = waiting(address, &mut admin, waits, 1);
+            admin.send(&pipeline(&[adds, takes]));
+            assert_eq!(admin.reply(), Reply::Integer(2));
+            let taken = admin.reply();
+            let is_nothing = [Reply::Null, Reply::Array(Vec::new())].contains(&taken);
+            assert!(!is_nothing, "{takes}: {taken:?}");
+            waiter.reply();
+            admin.line("DEL k other");
+        }
+    }
+}

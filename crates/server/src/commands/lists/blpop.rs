@@ -60,7 +60,9 @@ fn pop_one(call: &mut Call<'_>, end: End) -> Outcome {
 }
 
 fn pop(call: &mut Call<'_>, popped: &Popped<'_>, timeout_ms: u64) -> Outcome {
-    if lmpop::pop(call, popped)? {
+    let keys = popped.keys.iter().copied();
+    let keys: Vec<_> = keys.filter(|key| !call.is_preceded(key)).collect();
+    if lmpop::pop(call, popped, &keys)? {
         return Ok(());
     }
     call.wait_for(popped.keys.iter().copied(), timeout_ms)

@@ -72,19 +72,23 @@ pub(super) fn parse<'a>(call: &Call<'a>, at: usize) -> Result<Popped<'a>, Failur
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let popped = parse(call, 1)?;
-    if !pop(call, &popped)? {
+    // As in Redis, a command that does not wait takes what is there.
+    if !pop(call, &popped, &popped.keys)? {
         call.reply.null_array();
     }
     Ok(())
 }
 
-/// Pops from the first list that has items, and replies with its key and what was popped. Whether
-/// there was one.
-pub(super) fn pop(call: &mut Call<'_>, popped: &Popped<'_>) -> Result<bool, Failure> {
+/// Pops from the first list that has items, of `keys`, and replies with its key and what was
+/// popped. Whether there was one.
+pub(super) fn pop(
+    call: &mut Call<'_>,
+    popped: &Popped<'_>,
+    keys: &[&[u8]],
+) -> Result<bool, Failure> {
     let (database, has_waited) = (call.keyspace.number(), call.has_waited());
     let count = popped.count.unwrap_or(1);
-    let keys = popped.keys.iter().filter(|key| !call.is_preceded(key));
-    let keys: Vec<_> = keys.map(|key| (database, *key)).collect();
+    let keys: Vec<_> = keys.iter().map(|key| (database, *key)).collect();
     let first = |keyspace: &mut Keyspace<'_>| {
         for (_, key) in &keys {
             match take(keyspace, key, popped.end, count) {
