@@ -28,23 +28,57 @@ pub(crate) fn drawn_types(
     database: usize,
 ) -> Result<BTreeMap<&'static str, usize>, ReadError> {
     let database = store.database(database)?;
+    Ok(types_of(
+        |draw| database.draw(draw),
+        |key| database.kind(key),
+    ))
+}
+
+/// By type, keys that `draw_step` draws. A key is left out whose `kind` cannot be read.
+fn types_of(
+    draw_step: impl Fn(&mut Draw) -> Result<Drawn, ReadError>,
+    kind: impl Fn(&[u8]) -> Result<Option<ValueKind>, ReadError>,
+) -> BTreeMap<&'static str, usize> {
     let (mut types, mut draw, mut left) = (BTreeMap::new(), Draw::default(), DRAWN);
     for _ in 0..STEPS {
-        match database.draw(&mut draw)? {
-            Drawn::Key(key) => {
+        match draw_step(&mut draw) {
+            Ok(Drawn::Key(key)) => {
                 draw = Draw::default();
-                // It may have gone meanwhile.
-                if let Some(kind) = database.kind(&key)? {
-                    *types.entry(type_name(kind)).or_default() += 1;
+                match kind(&key) {
+                    Ok(Some(kind)) => *types.entry(type_name(kind)).or_default() += 1,
+                    // This took a second.
+                    Err(ReadError::Stalled(_)) => break,
+                    // It may have gone meanwhile.
+                    Ok(None) | Err(_) => {}
                 }
                 left -= 1;
                 if left == 0 {
                     break;
                 }
             }
-            Drawn::Unfinished => {}
-            Drawn::Nothing => break,
+            Ok(Drawn::Unfinished) => {}
+            Ok(Drawn::Nothing) | Err(_) => break,
         }
     }
-    Ok(types)
+    types
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_cannot_be_read_is_left_out() {
+        let drawn = std::cell::Cell::new(0);
+        let draw_step = |_: &mut Draw| {
+            drawn.set(drawn.get() + 1);
+            Ok(Drawn::Key(vec![drawn.get() as u8]))
+        };
+        let kind = |key: &[u8]| match key[0] % 2 {
+            0 => Err(ReadError::NoMemory(1)),
+            _ => Ok(Some(ValueKind::STRING)),
+        };
+        let types = types_of(draw_step, kind);
+        assert_eq!(types, BTreeMap::from([("string", DRAWN / 2)]));
+    }
 }
