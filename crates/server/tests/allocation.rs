@@ -10,10 +10,13 @@ mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use common::{Client, Reply, encode, server, start};
+
+/// What the allocator has given out, and not got back.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
@@ -34,17 +37,21 @@ fn count(size: usize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
+        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size);
+        LIVE.fetch_add(size, Ordering::Relaxed);
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -108,4 +115,37 @@ fn a_command_that_continues_later_is_not_copied() {
     // The input buffer grows to the length of the command.
     let large = LARGE.load(Ordering::Relaxed) - before;
     assert!(large < 16, "{large} large allocations");
+}
+
+/// One that reads nothing, of short messages.
+#[test]
+fn what_waits_for_a_client_is_counted_as_the_memory_that_it_takes() {
+    let _alone = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_running, address) = start(server().threads(1));
+    let mut client = Client::connect(address);
+    client.command(&[
+        "CONFIG",
+        "SET",
+        "client-output-buffer-limit",
+        "pubsub 0 0 0",
+    ]);
+    let mut subscriber = Client::connect(address);
+    subscriber.line("SUBSCRIBE c");
+    let publish = encode(&["PUBLISH", "c", "message"]).repeat(1_000);
+    let mut publish_many = || {
+        for _ in 0..150 {
+            client.send(&publish);
+            (0..1_000).for_each(|_| assert_eq!(client.reply(), Reply::Integer(1)));
+        }
+        let list = client.line("CLIENT LIST TYPE pubsub").text();
+        let bytes = list.split(" tot-mem=").nth(1);
+        let bytes = bytes.and_then(|rest| rest.split(' ').next()).unwrap();
+        let live = LIVE.load(Ordering::Relaxed);
+        (bytes.parse::<usize>().unwrap(), live)
+    };
+    // Until its socket takes no more.
+    let (counted_before, live_before) = publish_many();
+    let (counted, live) = publish_many();
+    let (counted, live) = (counted - counted_before, live - live_before);
+    assert!(counted > live && counted < 2 * live, "{counted} of {live}");
 }

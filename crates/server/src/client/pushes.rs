@@ -44,11 +44,14 @@ pub(crate) struct Recipient {
     pub is_subscriber: bool,
 }
 
-/// Bytes that the beginning of a message takes at most beside the pattern.
-const HEAD: usize = 56;
+/// Bytes that a message takes in memory beside its pattern and its body: its place in a queue of
+/// up to twice the length, the header of the shared body, and what the allocator adds. The
+/// beginning of no message in an output is longer.
+const OWN: usize = 2 * size_of::<Push>() + 64;
 
 impl Push {
-    /// Bytes that it takes in an output, or a few more.
+    /// Bytes that it takes in memory, not fewer than in an output. Each of several clients that it
+    /// is sent to counts the body as its own.
     pub fn bytes(&self) -> usize {
         let pattern = match &self.head {
             PushHead::PatternMessage(pattern) => pattern.len(),
@@ -58,7 +61,7 @@ impl Push {
             | PushHead::BrokenRedirection
             | PushHead::Nothing => 0,
         };
-        HEAD + pattern + self.body.len()
+        OWN + pattern + self.body.capacity()
     }
 
     /// Whether this client, which may have changed since the message was sent, can read it.
@@ -187,7 +190,7 @@ mod tests {
         assert!(pushes.add(push("a"), 1));
         assert!(!pushes.add(push("b"), 1));
         assert!(pushes.add(push("c"), 2));
-        assert_eq!(pushes.bytes(), 3 * (HEAD + 1));
+        assert_eq!(pushes.bytes(), 3 * (OWN + 1));
         let mut out = Vec::new();
         let recipient = |protocol| Recipient {
             protocol,
