@@ -106,8 +106,7 @@ impl<'r> LargeSet<'r> {
     /// The set is damaged, or cannot be read.
     pub fn members(&mut self) -> Result<Vec<Vec<u8>>, CollectionError> {
         let mut members = Vec::with_capacity(self.count().min(1 << 16) as usize);
-        self.reads_all()?;
-        self.leaves(0, |leaf| {
+        self.all_leaves(|leaf| {
             for member in leaf.members() {
                 members.push(member?.to_vec());
             }
@@ -493,6 +492,19 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(if at < 1 << HASH_BITS { at } else { 0 })
     }
 
+    /// As [`leaves`](Self::leaves), from the first to the last, if `visit` does not say before that
+    /// it is enough. O(elements).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn all_leaves(
+        &mut self,
+        visit: impl FnMut(Packed<'_, ENTRIES>) -> Result<bool, CollectionError>,
+    ) -> Result<(), CollectionError> {
+        self.reads_all()?;
+        self.leaves(0, visit).map(drop)
+    }
+
     /// The image of a packed value that has those of `fields` that this one has; `None`: all. O(1)
     /// for each, if its leaf is not long.
     ///
@@ -515,8 +527,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
                 }
             }
             None => {
-                self.reads_all()?;
-                self.leaves(0, |leaf| {
+                self.all_leaves(|leaf| {
                     for pair in leaf.pairs() {
                         let pair = pair?;
                         pairs.push((pair.field.to_vec(), pair.value.to_vec()));

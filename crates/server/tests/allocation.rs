@@ -18,6 +18,9 @@ use common::{Client, Reply, encode, server, start};
 /// What the allocator has given out, and not got back.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
+/// The most that this has been since it was set.
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -31,13 +34,14 @@ static COUNTED: Mutex<()> = Mutex::new(());
 fn count(size: usize) {
     ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
     LARGE.fetch_add(u64::from(size >= 1 << 20), Ordering::Relaxed);
+    let live = LIVE.fetch_add(size, Ordering::Relaxed) + size;
+    PEAK.fetch_max(live, Ordering::Relaxed);
 }
 
 // SAFETY: forwards to the system's allocator; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
@@ -50,7 +54,6 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size);
-        LIVE.fetch_add(size, Ordering::Relaxed);
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.realloc(pointer, layout, size) }
@@ -148,4 +151,49 @@ fn what_waits_for_a_client_is_counted_as_the_memory_that_it_takes() {
     let (counted, live) = publish_many();
     let (counted, live) = (counted - counted_before, live - live_before);
     assert!(counted > live && counted < 2 * live, "{counted} of {live}");
+}
+
+/// A client that asks for more than its limit is cut off.
+#[test]
+fn no_more_is_copied_of_a_large_value_than_the_client_may_be_sent() {
+    let _alone = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_running, address) = start(server().threads(1).memory(256 << 20));
+    let mut admin = Client::connect(address);
+    for from in (0..20_000).step_by(100) {
+        let elements: Vec<String> = (from..from + 100).map(|at| format!("{at:01000}")).collect();
+        let elements: Vec<&str> = elements.iter().map(String::as_str).collect();
+        let pairs = elements.iter().flat_map(|element| ["0", element]);
+        admin.command(&[&["RPUSH", "list"][..], &elements].concat());
+        admin.command(&[&["SADD", "set"][..], &elements].concat());
+        admin.command(&[vec!["ZADD", "sorted"], pairs.collect()].concat());
+        let pairs = elements.iter().flat_map(|element| [*element, ""]);
+        admin.command(&[vec!["HSET", "hash"], pairs.collect()].concat());
+    }
+    admin.command(&[
+        "CONFIG",
+        "SET",
+        "client-output-buffer-limit",
+        "normal 1mb 0 0",
+    ]);
+    for line in [
+        "LRANGE list 0 -1",
+        "SMEMBERS set",
+        "ZRANGE sorted 0 -1",
+        "HGETALL hash",
+    ] {
+        let before = LIVE.load(Ordering::Relaxed);
+        PEAK.store(before, Ordering::Relaxed);
+        let mut client = Client::connect(address);
+        client.send(&encode(&line.split(' ').collect::<Vec<_>>()));
+        let mut received = 0;
+        let mut part = [0; 4096];
+        while let Ok(read) = client.stream.read(&mut part)
+            && read > 0
+        {
+            received += read;
+        }
+        assert!(received < 4 << 20, "{line}: {received} bytes");
+        let more = PEAK.load(Ordering::Relaxed) - before;
+        assert!(more < 8 << 20, "{line}: {more} bytes");
+    }
 }

@@ -1,7 +1,9 @@
 //! `SMEMBERS key`: all of a set.
 
+use std::cell::RefCell;
+
 use crate::command::*;
-use mneme_collections::{Form, LargeSet, SetType};
+use mneme_collections::{Damage, Form, PackedSet, SetType};
 
 pub(super) static SMEMBERS: Command = Command {
     name: "smembers",
@@ -22,31 +24,41 @@ pub(super) static SMEMBERS: Command = Command {
 /// Replies with all members of the set under `key`.
 pub(super) fn all(call: &mut Call<'_>, key: &[u8]) -> Outcome {
     let reply = &mut call.reply;
-    let of_large = |mut set: LargeSet<'_>| set.members();
-    call.keyspace
-        .read_collection::<SetType, _, _>(key, of_large, |set| {
+    let begin = reply.position();
+    let reply = RefCell::new(reply);
+    let head = |len: usize| {
+        let mut reply = reply.borrow_mut();
+        // It may have gone while it was read.
+        reply.truncate(begin);
+        reply.set(len);
+    };
+    let write = |set: PackedSet<'_>| -> Result<bool, Damage> {
+        let mut reply = reply.borrow_mut();
+        for member in set.members() {
+            member?.with_bytes(|member| reply.bulk(member));
+            // The rest will not be sent.
+            if reply.is_over() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    call.keyspace.read_collection::<SetType, _, _>(
+        key,
+        |mut large| {
+            head(large.count() as usize);
+            large.all_leaves(|leaf| Ok(write(leaf)?))
+        },
+        |set| {
             match set {
-                None => reply.set(0),
                 Some(Form::Packed(set)) => {
-                    reply.set(set.len()?);
-                    for member in set.members() {
-                        // The rest will not be sent.
-                        if reply.is_over() {
-                            break;
-                        }
-                        member?.with_bytes(|member| reply.bulk(member));
-                    }
+                    head(set.len()?);
+                    write(set)?;
                 }
-                Some(Form::Large(members)) => {
-                    reply.set(members.len());
-                    for member in members {
-                        if reply.is_over() {
-                            break;
-                        }
-                        reply.bulk(&member);
-                    }
-                }
+                Some(Form::Large(())) => {}
+                None => head(0),
             }
             Ok(())
-        })
+        },
+    )
 }
