@@ -245,9 +245,12 @@ impl<'s, 'k, T: CollectionType> KeyedValue<'s, 'k, T> {
             let undecided = || WriteError::Reap("an update has decided nothing".into());
             return result.unwrap_or_else(|| Err(undecided().into()));
         }
+        // What a large value consists of is not known before its key is read, so that nothing is
+        // to be locked ahead.
+        let none: [(usize, &[u8]); 0] = [];
         let at = (self.database.number(), self.key);
         let (result, _) = (self.database)
-            .transaction_on(&[at], |t| edit::<T, _, _>(t, at, wanted, &mut change))?;
+            .transaction_on(&none, |t| edit::<T, _, _>(t, at, wanted, &mut change))?;
         Ok(result)
     }
 }
