@@ -149,7 +149,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         Ok((result, decision))
     }
 
-    /// The same, without a change so far.
+    /// This edit, without a change so far.
     pub(crate) fn begun(mut self) -> Self {
         self.is_changed = false;
         self

@@ -173,8 +173,8 @@ impl<'a> Call<'a> {
     }
 
     /// Puts the messages that have been published for the client so far before the replies that
-    /// follow. Within `EXEC`, a client that tracks keys gets them behind all of its replies: word of
-    /// a key may come at any time, and must not stand in for one of them.
+    /// follow. Within `EXEC`, a client that tracks keys gets them behind all of its replies: word
+    /// of a key may come at any time, and must not stand in for one of them.
     pub fn drain_pushes(&mut self) {
         let is_tracking = self.client.tracking.is_some();
         if !self.client.is_pushed_to || is_tracking && self.is_within_exec() {
