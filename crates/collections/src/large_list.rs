@@ -331,10 +331,11 @@ impl<'r> LargeList<'r> {
         });
         let mut left = items.len() as i64;
         for run in runs {
-            let mut first = 0i64;
+            let (mut first, is_new) = (0i64, self.anchor.tree.root == 0);
             let mut put = |edge: Option<&[Element<'_>]>| {
-                if let Some(edge) = edge {
-                    first = position_in(edge)?.checked_add(step).ok_or(no_position())?;
+                if !is_new {
+                    let edge = position_in(edge.unwrap_or_default())?;
+                    first = edge.checked_add(step).ok_or(no_position())?;
                 }
                 // Before anything is stored.
                 let all = step.checked_mul(left);
@@ -660,6 +661,8 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
+    use mneme_log::BRANCH;
+
     use super::*;
     use crate::model::Model;
 
@@ -906,5 +909,27 @@ mod tests {
         assert!(list.insert(b"0", true, &long).is_err());
         assert!(!list.is_changed());
         assert_eq!(list.len(), 1);
+    }
+
+    #[test]
+    fn a_last_leaf_without_items_is_damage_to_what_is_pushed() {
+        for end in [End::Front, End::Back] {
+            let mut store = short();
+            let items: Vec<_> = (0..1_000u32).map(|number| number.to_string()).collect();
+            let items: Vec<&[u8]> = items.iter().map(String::as_bytes).collect();
+            let mut list = LargeList::open(&mut store, 1).unwrap();
+            list.push_many(End::Back, &items).unwrap();
+            list.finish().unwrap();
+            let empty = CountedTree::empty_leaf();
+            for image in store.inner.values_mut() {
+                if image[0] != BRANCH {
+                    image.clone_from(&empty);
+                }
+            }
+            let (records, said) = (store.inner.clone(), store.said.clone());
+            let mut list = LargeList::open(&mut store, 1).unwrap();
+            assert!(list.push(end, b"item").is_err());
+            assert!(store.inner == records && store.said == said);
+        }
     }
 }

@@ -12,7 +12,7 @@ use mneme_log::{
     Anchor, HASH_BITS, MAX_LEAVES, ValueKind, hashes_of, leaf_numbers, leaf_of, split_of,
 };
 
-use crate::collection_type::{Finish, LargeEdit};
+use crate::collection_type::{Finish, LargeEdit, finished};
 use crate::counted_tree::{CountedTree, ElementShape};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
@@ -252,16 +252,16 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     fn store(&mut self, number: u64, before: u64, image: &[u8]) -> Result<(), CollectionError> {
         let is_empty = Packed::<ENTRIES>::read(image)?.is_empty();
         let after = if is_empty { 0 } else { image.len() as u64 };
+        if !is_empty || before > 0 {
+            let image = Some(image).filter(|_| !is_empty);
+            self.records.set_inner(self.id, number, image)?;
+        }
         let bytes = (self.anchor.bytes.wrapping_sub(before)).wrapping_add(after);
         self.anchor.bytes = bytes;
         if (before == 0) != is_empty {
             self.stored = None;
         }
-        match is_empty {
-            true if before == 0 => Ok(()),
-            true => Ok(self.records.set_inner(self.id, number, None)?),
-            false => Ok(self.records.set_inner(self.id, number, Some(image))?),
-        }
+        Ok(())
     }
 
     /// Lets `change` change a leaf, and say whether it did.
@@ -415,11 +415,12 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(())
     }
 
-    /// Splits the leaf whose turn it is.
+    /// Splits the leaf whose turn it is. One that cannot be read changes nothing.
     fn split(&mut self) -> Result<(), CollectionError> {
         let (old, new) = split_of(self.anchor.leaves);
-        self.anchor.leaves += 1;
+        let leaves = self.anchor.leaves + 1;
         let Some(image) = self.records.lend_inner(self.id, old)? else {
+            self.anchor.leaves = leaves;
             return Ok(());
         };
         let mut halves = [
@@ -429,34 +430,40 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         for element in Packed::<ENTRIES>::read(&image)?.raw() {
             let element = element?;
             let place = element.field().with_bytes(place);
-            halves[usize::from(leaf_of(place, self.anchor.leaves) == new[1])].push(&element);
+            halves[usize::from(leaf_of(place, leaves) == new[1])].push(&element);
         }
         let before = image.len() as u64;
         drop(image);
+        let [low, high] = halves.map(PackedBuilder::into_image);
+        let images = [low?, high?];
         self.forget(old, before)?;
-        for (number, half) in new.into_iter().zip(halves) {
-            self.store(number, 0, &half.into_image()?)?;
+        self.anchor.leaves = leaves;
+        for (number, image) in new.into_iter().zip(&images) {
+            self.store(number, 0, image)?;
         }
         Ok(())
     }
 
-    /// Joins the last two leaves that were split.
+    /// Joins the last two leaves that were split. One that cannot be read changes nothing.
     fn join(&mut self) -> Result<(), CollectionError> {
         let (joined, halves) = split_of(self.anchor.leaves - 1);
         let mut leaf = PackedBuilder::<ENTRIES>::default();
-        for number in halves {
+        let mut lens = [0; 2];
+        for (number, len) in halves.into_iter().zip(&mut lens) {
             if let Some(image) = self.records.lend_inner(self.id, number)? {
                 leaf.push_all(&Packed::read(&image)?)?;
-                let before = image.len() as u64;
-                drop(image);
-                self.forget(number, before)?;
+                *len = image.len() as u64;
             }
         }
+        let image = leaf.into_image()?;
+        for (number, len) in halves.into_iter().zip(lens) {
+            self.forget(number, len)?;
+        }
         self.anchor.leaves -= 1;
-        self.store(joined, 0, &leaf.into_image()?)
+        self.store(joined, 0, &image)
     }
 
-    /// Removes a leaf of so many bytes, whose elements are in others.
+    /// Removes a leaf of so many bytes, whose elements are in others; 0: there is none.
     fn forget(&mut self, number: u64, bytes: u64) -> Result<(), CollectionError> {
         self.store(
             number,
@@ -554,15 +561,24 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         fields: Option<&[&[u8]]>,
         change: impl FnOnce(&mut PackedEdit<ENTRIES>) -> Result<(R, bool), E>,
     ) -> Result<(R, LargeEdit), E> {
-        if let Some([field]) = fields {
-            return self.edit_leaf(field, change);
-        }
+        let changed = match fields {
+            Some([field]) => self.edit_leaf(field, change),
+            fields => self.edit_view(fields, change),
+        };
+        finished(self, changed)
+    }
+
+    fn edit_view<R, E: From<CollectionError>>(
+        &mut self,
+        fields: Option<&[&[u8]]>,
+        change: impl FnOnce(&mut PackedEdit<ENTRIES>) -> Result<(R, bool), E>,
+    ) -> Result<(R, bool), E> {
         let view = PackedEdit::<ENTRIES>::of(&self.view(fields)?);
         let mut view = view.map_err(CollectionError::from)?.begun();
         view.keep_changes();
         let (result, is_changed) = change(&mut view)?;
         if !is_changed {
-            return Ok((result, LargeEdit::Kept));
+            return Ok((result, false));
         }
         let changes: Vec<_> = view.changes().collect();
         for run in changes.chunk_by(|(_, one), (_, other)| one.is_some() && other.is_some()) {
@@ -576,16 +592,16 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
                 }
             }
         }
-        Ok((result, self.finish_changed()?))
+        Ok((result, true))
     }
 
     /// As [`edit`](Self::edit), of one field: the leaf that it is in becomes what `change` makes of
     /// it.
     fn edit_leaf<R, E: From<CollectionError>>(
-        mut self,
+        &mut self,
         field: &[u8],
         change: impl FnOnce(&mut PackedEdit<ENTRIES>) -> Result<(R, bool), E>,
-    ) -> Result<(R, LargeEdit), E> {
+    ) -> Result<(R, bool), E> {
         let number = self.leaf_of(field);
         let old = self.records.inner(self.id, number);
         let old = old.map_err(CollectionError::from)?;
@@ -597,19 +613,21 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         leaf.keep_changes();
         let (result, is_changed) = change(&mut leaf)?;
         if !is_changed {
-            return Ok((result, LargeEdit::Kept));
+            return Ok((result, false));
         }
+        let after = len(&leaf).map_err(CollectionError::from)?;
+        self.store(number, before, leaf.image())?;
+        let count = self.anchor.count.saturating_add(after as u64);
+        self.anchor.count = count.saturating_sub(elements as u64);
+        // Only now: what the store has refused was not changed.
         if self.says {
             for (field, value) in leaf.changes() {
                 self.records.say(self.id, self.anchor.kind, field, value);
             }
         }
-        let after = len(&leaf).map_err(CollectionError::from)?;
-        self.anchor.count = (self.anchor.count + after as u64).saturating_sub(elements as u64);
-        self.store(number, before, &leaf.into_image())?;
         self.split_leaves(1)?;
         self.join_leaves()?;
-        Ok((result, self.finish_changed()?))
+        Ok((result, true))
     }
 
     /// Makes collection `to` a copy of it. It needs a main.
@@ -940,5 +958,48 @@ mod tests {
         hash.finish().unwrap();
         let longest = model.inner.values().map(Vec::len).max();
         assert!(longest.unwrap() < 100, "{longest:?}");
+    }
+
+    /// A hash of several leaves.
+    fn several() -> Model {
+        let mut model = Model::default();
+        let mut packed = HashEdit::new();
+        for field in 0..400 {
+            packed.set(&name(field), &[b'v'; 40]).unwrap();
+        }
+        let built = LargeHash::build(&mut model, 1, HASH, &packed.into_image()).unwrap();
+        built.finish().unwrap();
+        model
+    }
+
+    #[test]
+    fn leaves_that_cannot_be_read_are_neither_split_nor_joined() {
+        let leaves = several().anchor.unwrap().leaves;
+        let (of_join, halves) = split_of(leaves - 1);
+        assert!(leaves > 4 && of_join < halves[1]);
+        for (number, splits) in [(split_of(leaves).0, true), (halves[1], false)] {
+            let mut model = several();
+            model.inner.get_mut(&number).unwrap()[1] ^= 1;
+            let (records, anchor) = (model.inner.clone(), model.anchor);
+            let mut hash = LargeHash::open(&mut model, 1).unwrap();
+            let changed = if splits { hash.split() } else { hash.join() };
+            assert!(changed.is_err());
+            hash.finish_failed().unwrap();
+            assert!(model.inner == records && model.anchor == anchor);
+        }
+    }
+
+    #[test]
+    fn a_leaf_that_is_refused_is_not_said() {
+        let mut model = several();
+        let (said, anchor) = (model.said.clone(), model.anchor);
+        model.refuses = true;
+        let hash = LargeHash::open(&mut model, 1).unwrap();
+        let edited = hash.edit(Some(&[b"field 7"]), |leaf| {
+            leaf.set(b"field 7", b"other")?;
+            Ok::<_, CollectionError>(((), true))
+        });
+        assert!(edited.is_err());
+        assert!(model.said == said && model.anchor == anchor);
     }
 }

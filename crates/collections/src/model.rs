@@ -17,6 +17,8 @@ pub(crate) struct Model {
     pub said: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Inner records that were stored or removed, each as often as it was.
     pub stored: usize,
+    /// Nothing is stored.
+    pub refuses: bool,
 }
 
 impl StoreRecords for Model {
@@ -66,6 +68,9 @@ impl StoreRecords for Model {
     }
 
     fn set_inner(&mut self, id: u64, n: u64, image: Option<&[u8]>) -> Result<(), WriteError> {
+        if self.refuses {
+            return Err(WriteError::ReadOnly);
+        }
         self.stored += 1;
         let records = match id {
             1 => &mut self.inner,

@@ -218,6 +218,10 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         self.is_changed
     }
 
+    pub(crate) fn image(&self) -> &[u8] {
+        &self.image
+    }
+
     /// The image. O(1).
     #[must_use]
     pub fn into_image(self) -> Vec<u8> {

@@ -19,7 +19,7 @@ use mneme_log::{BRANCH_HEAD, OrderTree, TREE_NUMBERS, numbers_of};
 
 use self::node::{
     BEGIN, Branch, CHILD, Child, CountedLeaf, CountedNode, ElementParts, FORM, MAX_STRIDE,
-    branch_of, damage, leaf_of, parts,
+    branch_of, damage, leaf_of, parts, too_many,
 };
 pub(crate) use self::node::{Compare, ElementShape, Seek, entries_of};
 use crate::error::{CollectionError, Damage};
@@ -103,6 +103,19 @@ struct Edited {
     pieces: Vec<Piece>,
 }
 
+/// What is to become of a record.
+enum Planned {
+    Leaf(u64, EditedLeaf),
+    Branch {
+        number: u64,
+        image: Vec<u8>,
+        /// The children that are to be changed, in order.
+        below: Vec<(usize, Planned)>,
+        /// Whether the last of these is the first, the last one of its level.
+        edges: (bool, bool),
+    },
+}
+
 /// A leaf that is to be stored.
 struct EditedLeaf {
     image: Vec<u8>,
@@ -176,6 +189,12 @@ impl<'i> CountedTree<'i> {
         }
     }
 
+    /// The image of a leaf without elements, which no sound tree has.
+    #[cfg(test)]
+    pub fn empty_leaf() -> Vec<u8> {
+        leaf_of(&[], 0)
+    }
+
     /// The entries of the element at this position.
     #[cfg(test)]
     pub fn get(&mut self, position: u64) -> Result<Option<Vec<Vec<u8>>>, CollectionError> {
@@ -206,7 +225,10 @@ impl<'i> CountedTree<'i> {
                 root = self.new_number();
                 self.store_leaf(root, &EditedLeaf { before: 0, ..leaf })?
             }
-            _ => self.edit_in(root, edits, (true, true), 0)?,
+            _ => {
+                let planned = self.plan(root, edits, (true, true), 0)?;
+                self.carry_out(planned)?
+            }
         };
         self.set_root(root, edited)
     }
@@ -354,10 +376,11 @@ impl<'i> CountedTree<'i> {
         before: usize,
         image: Option<&[u8]>,
     ) -> Result<(), CollectionError> {
+        self.records.set_inner(self.id, number, image)?;
         let after = image.map_or(0, <[u8]>::len) as u64;
         let bytes = self.tree.bytes.wrapping_sub(before as u64);
         self.tree.bytes = bytes.wrapping_add(after);
-        Ok(self.records.set_inner(self.id, number, image)?)
+        Ok(())
     }
 
     fn store_new(&mut self, image: &[u8]) -> Result<u64, CollectionError> {
@@ -410,19 +433,20 @@ impl<'i> CountedTree<'i> {
         Ok(true)
     }
 
-    /// Changes places in or below a record, which is the first, the last of its level.
-    fn edit_in(
+    /// What becomes of a record and of those below it, the first, the last of their levels, by
+    /// changes of places there. Nothing is stored before all of them were found.
+    fn plan(
         &mut self,
         number: u64,
         edits: &mut [PlaceEdit<'_, '_>],
         (is_first, is_last): (bool, bool),
         level: usize,
-    ) -> Result<Edited, CollectionError> {
+    ) -> Result<Planned, CollectionError> {
         let (image, shape) = (self.image(number)?, self.shape);
         let branch = match CountedNode::read(&image, shape)? {
             CountedNode::Leaf(_) => {
                 let leaf = edit_leaf(&image, shape, edits, (is_first, is_last))?;
-                return self.store_leaf(number, &leaf);
+                return Ok(Planned::Leaf(number, leaf));
             }
             CountedNode::Branch(_) if level == MAX_LEVELS => return Err(endless().into()),
             CountedNode::Branch(branch) => branch,
@@ -431,16 +455,41 @@ impl<'i> CountedTree<'i> {
         for (index, edit) in indices.iter_mut().zip(&mut *edits) {
             *index = branch.index(&mut edit.seek)?;
         }
-        let (mut rest, mut changed) = (edits, Vec::with_capacity(MOST_EDITS));
+        let (mut rest, mut below) = (edits, Vec::with_capacity(MOST_EDITS));
         let mut edges = (false, false);
         for run in indices[..rest.len()].chunk_by(|one, other| one == other) {
             let (index, (these, behind)) = (run[0], rest.split_at_mut(run.len()));
             edges = (is_first && index == 0, is_last && index + 1 == branch.len);
-            let below = self.edit_in(branch.number(index), these, edges, level + 1)?;
-            changed.push((index, below));
+            let planned = self.plan(branch.number(index), these, edges, level + 1)?;
+            below.push((index, planned));
             rest = behind;
         }
-        self.store_branch(number, &branch, &changed, edges)
+        Ok(Planned::Branch {
+            number,
+            image,
+            below,
+            edges,
+        })
+    }
+
+    /// Stores what is planned.
+    fn carry_out(&mut self, planned: Planned) -> Result<Edited, CollectionError> {
+        match planned {
+            Planned::Leaf(number, leaf) => self.store_leaf(number, &leaf),
+            Planned::Branch {
+                number,
+                image,
+                below,
+                edges,
+            } => {
+                let mut changed = Vec::with_capacity(MOST_EDITS);
+                for (index, planned) in below {
+                    changed.push((index, self.carry_out(planned)?));
+                }
+                let branch = Branch::read(&image, self.shape)?;
+                self.store_branch(number, &branch, &changed, edges)
+            }
+        }
     }
 
     /// Stores a leaf, in more than one record if it is too long.
@@ -469,7 +518,9 @@ impl<'i> CountedTree<'i> {
         edges: (bool, bool),
     ) -> Result<Edited, CollectionError> {
         let (before, shape) = (branch.image.len(), self.shape);
-        let mut edited = Edited::in_place(changed.iter().map(|(_, below)| below.added).sum());
+        let mut added = changed.iter().map(|(_, below)| below.added);
+        let added = added.try_fold(0i64, i64::checked_add);
+        let mut edited = Edited::in_place(added.ok_or_else(too_many)?);
         if changed.iter().all(|(_, below)| below.is_in_place()) {
             if changed.iter().any(|(_, below)| below.added != 0) {
                 let mut new = branch.image.to_vec();
@@ -587,10 +638,12 @@ impl<'i> CountedTree<'i> {
             CountedNode::Branch(_) if level == MAX_LEVELS => return Err(endless().into()),
             CountedNode::Branch(branch) => branch,
         };
-        let (mut end, mut changed) = (0u64, Vec::new());
+        // Before anything is removed.
+        branch.total()?;
+        let (mut end, mut changed) = (0, Vec::new());
         for index in 0..branch.len {
             let (below, count, begin) = (branch.number(index), branch.count(index), end);
-            end = begin.saturating_add(count);
+            end = begin + count;
             let of_child = positions.start.max(begin)..positions.end.min(end);
             if of_child.is_empty() {
                 continue;
@@ -769,7 +822,7 @@ fn edit_leaf(
         };
         let more = edited.as_ref().map_or(0, |leaf| leaf.added);
         let mut leaf = EditedLeaf::of(&leaf, gone, (&entries, new), place);
-        (leaf.added, leaf.before) = (leaf.added + more, image.len());
+        (leaf.added, leaf.before) = (leaf.added.saturating_add(more), image.len());
         edited = Some(leaf);
     }
     edited.ok_or_else(|| damage("a change of no place").into())

@@ -234,6 +234,15 @@ impl<'b> Branch<'b> {
         self.word(BRANCH_HEAD + 8 * (self.len + index))
     }
 
+    /// The elements in or below all of its children: a number of 63 bits.
+    pub fn total(&self) -> Result<u64, Damage> {
+        let mut counts = (0..self.len).map(|index| self.count(index));
+        let total = counts.try_fold(0u64, u64::checked_add);
+        total
+            .filter(|total| i64::try_from(*total).is_ok())
+            .ok_or_else(too_many)
+    }
+
     /// Adds to the elements in or below a child, in a copy of the branch's image.
     pub fn add_to_count(&self, image: &mut [u8], index: usize, added: i64) {
         let count = self.count(index).saturating_add_signed(added);
@@ -398,6 +407,11 @@ pub(super) fn branch_of(children: &[Child<'_>], shape: ElementShape) -> Vec<u8> 
     image.push(EMPTY[HEAD]);
     listpack::finish(&mut image[listpack..], Some(children.len() * shape.key));
     image
+}
+
+#[cold]
+pub(super) fn too_many() -> Damage {
+    damage("a branch with more elements than can be counted")
 }
 
 #[cold]

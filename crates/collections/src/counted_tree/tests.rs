@@ -292,3 +292,50 @@ fn leaves_of_what_only_grows_at_an_end_are_full_and_the_tree_is_low() {
         assert!(bytes / records > JOIN as u64, "{bytes} / {records}");
     }
 }
+
+/// A tree of several levels in the order of names, and its records.
+fn ordered() -> (Model, OrderTree) {
+    let (mut model, mut anchor_tree) = (Model::default(), OrderTree::default());
+    let names: Vec<String> = (0..20_000).map(|i| format!("member {i:05}")).collect();
+    let mut tree = CountedTree::new(&mut model, 1, &mut anchor_tree, ORDERED);
+    tree.build(names.iter().map(|name| [name.as_bytes(), b"7"]))
+        .unwrap();
+    (model, anchor_tree)
+}
+
+#[test]
+fn nothing_is_stored_if_one_of_two_places_is_not_there() {
+    let (mut model, mut anchor_tree) = ordered();
+    let (records, stored, before) = (model.inner.clone(), model.stored, anchor_tree);
+    let mut tree = CountedTree::new(&mut model, 1, &mut anchor_tree, ORDERED);
+    let name: &[u8] = b"member 00100 and more";
+    let mut by_new = |element: &[Element<'_>]| order(element, (7, name));
+    let mut by_old = |element: &[Element<'_>]| order(element, (7, b"member 15000 and more"));
+    let mut edits = [
+        PlaceEdit {
+            seek: Seek::By(&mut by_new),
+            decide: &mut |_| Ok(inserted(&[name, b"7"])),
+        },
+        PlaceEdit {
+            seek: Seek::By(&mut by_old),
+            decide: &mut |_| Ok(PlaceChange::Remove),
+        },
+    ];
+    assert!(tree.edit(&mut edits).is_err());
+    assert!(model.inner == records && model.stored == stored && anchor_tree == before);
+}
+
+#[test]
+fn elements_that_cannot_be_counted_are_not_removed() {
+    let (mut model, mut anchor_tree) = ordered();
+    let root = model.inner.get_mut(&anchor_tree.root).unwrap();
+    let children = usize::from(u16::from_le_bytes([root[2], root[3]]));
+    for child in 0..2 {
+        let at = BRANCH_HEAD + 8 * (children + child);
+        root[at..at + 8].copy_from_slice(&(1u64 << 63).to_le_bytes());
+    }
+    let (records, before) = (model.inner.clone(), anchor_tree);
+    let mut tree = CountedTree::new(&mut model, 1, &mut anchor_tree, ORDERED);
+    assert!(tree.remove(0..u64::MAX).is_err());
+    assert!(model.inner == records && anchor_tree == before);
+}
