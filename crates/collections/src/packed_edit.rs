@@ -7,6 +7,7 @@ use mneme_log::{Decision, Elements, MAX_KEY, MAX_VALUE};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::listpack::{self, EMPTY, Element, Encoded, HEAD, splice};
 use crate::packed::{FORM, FoundElement, IntegerPlace, PACKED, Packed, Pair, SEVERAL, TABLE};
+use crate::records::copied;
 
 /// Up to where Redis keeps a hash as a listpack: `hash-max-listpack-entries` and
 /// `hash-max-listpack-value`.
@@ -100,10 +101,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
     /// # Errors
     /// It is none, by its head or its end.
     pub fn of(image: &[u8]) -> Result<Self, Damage> {
-        // An element more usually fits without another copy.
-        let mut copy = Vec::with_capacity(image.len() + 64);
-        copy.extend_from_slice(image);
-        Self::owned(copy)
+        Self::owned(copied(image))
     }
 
     /// The value that `image` is. O(1).

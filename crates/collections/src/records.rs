@@ -4,6 +4,9 @@ use std::borrow::Cow;
 
 use mneme_log::{Anchor, Expiry, Look, Stored, Transaction, ValueKind, WriteError};
 
+/// Bytes for an element more, as it usually is.
+const ROOM: usize = 64;
+
 /// The records that a transaction reads and writes: those of keys, and what collections are made
 /// of. A transaction of a store is that, and a map in tests.
 pub trait StoreRecords {
@@ -62,12 +65,15 @@ pub trait StoreRecords {
     /// # Errors
     /// As for [`read`](Self::read).
     fn lend_inner(&mut self, id: u64, number: u64) -> Result<Option<Cow<'_, [u8]>>, WriteError>;
-    /// A copy of an inner record of a collection.
+    /// A copy of an inner record of a collection, with room for one more element as it usually is.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
     fn inner(&mut self, id: u64, number: u64) -> Result<Option<Vec<u8>>, WriteError> {
-        Ok(self.lend_inner(id, number)?.map(Cow::into_owned))
+        Ok(self.lend_inner(id, number)?.map(|image| match image {
+            Cow::Owned(image) => image,
+            Cow::Borrowed(image) => copied(image),
+        }))
     }
     /// Stores it; `None`: removes it.
     ///
@@ -123,7 +129,7 @@ impl StoreRecords for Transaction<'_> {
     }
 
     fn lend_inner(&mut self, id: u64, number: u64) -> Result<Option<Cow<'_, [u8]>>, WriteError> {
-        self.read_inner(id, number, |image| image.map(|image| image.to_vec().into()))
+        self.read_inner(id, number, |image| image.map(|image| copied(image).into()))
     }
 
     fn set_inner(&mut self, id: u64, number: u64, image: Option<&[u8]>) -> Result<(), WriteError> {
@@ -136,6 +142,13 @@ impl StoreRecords for Transaction<'_> {
     fn say(&mut self, id: u64, kind: ValueKind, element: &[u8], value: Option<&[u8]>) {
         Transaction::say(self, id, kind, element, value);
     }
+}
+
+/// A copy with room for one more element as it usually is.
+pub(crate) fn copied(image: &[u8]) -> Vec<u8> {
+    let mut copy = Vec::with_capacity(image.len() + ROOM);
+    copy.extend_from_slice(image);
+    copy
 }
 
 /// What a collection has can be read, and nothing else.

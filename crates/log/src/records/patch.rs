@@ -122,18 +122,31 @@ impl Records {
         copy: &mut Vec<u8>,
     ) -> Result<Seen<Option<FoundEntry<'m>>>, ReadError> {
         let seen = self.find(root, place, segment, key)?;
+        self.make_whole(root, place, seen, key, copy)
+    }
+
+    /// The rest of [`Records::find_whole`], after [`Records::find`].
+    #[inline(always)]
+    pub(crate) fn make_whole<'m>(
+        &'m self,
+        root: Root,
+        place: Place,
+        seen: Seen<Option<FoundEntry<'m>>>,
+        key: &[u8],
+        copy: &mut Vec<u8>,
+    ) -> Result<Seen<Option<FoundEntry<'m>>>, ReadError> {
         match &seen {
             Some((Some(found), _)) if found.record.header().is_patchable() => {
-                self.make_whole(root, place, seen, key, copy)
+                self.seal_whole(root, place, seen, key, copy)
             }
             _ => Ok(seen),
         }
     }
 
-    /// The rest of [`Records::find_whole`] for a patchable record.
+    /// The rest of [`Records::make_whole`] for a patchable record.
     #[cold]
     #[inline(never)]
-    fn make_whole<'m>(
+    fn seal_whole<'m>(
         &'m self,
         root: Root,
         place: Place,

@@ -26,6 +26,7 @@ use std::collections::HashSet;
 
 use mneme_arena::Class;
 use mneme_sync::Holding;
+use smallvec::SmallVec;
 
 use crate::error::{Corrupt, WriteError};
 use crate::feed::item::{Item, MAX_ITEMS, RemovalCause};
@@ -39,14 +40,13 @@ use crate::index::shape::{Place, SegmentRef};
 use crate::records::expiry::Expiry;
 use crate::records::watched::Watched;
 use crate::region::mem::Loc;
-use crate::region::space::DATABASES;
 use crate::session::Wait;
 use crate::store::watch::Watch;
 
 use super::home_buckets::{Home, Homes};
 use super::index_growth::{Grown, Growth, MANY, ToCome};
 use super::undo::{Counts, LANE, NoteMemory, Noted, Notes, Phase};
-use super::{Touched, Transaction, Write};
+use super::{Few, Touched, Transaction, Write};
 use crate::index::intent::{self, IndexIntent};
 
 /// The result of an attempt to commit. Unless it committed, what was appended is abandoned.
@@ -100,10 +100,13 @@ struct Found<'h> {
 /// What a transaction changes, as it is written down.
 struct Changes {
     /// In the index, for each write.
-    noted: Vec<Noted>,
-    /// In the number of each database's records.
-    deltas: [RecordCounts; DATABASES],
+    noted: Few<Noted>,
+    /// In the number of records of each database that is written to.
+    deltas: SmallVec<[RecordCounts; 2]>,
 }
+
+/// The databases that a transaction writes to: their roots, with their ids.
+type Counters = SmallVec<[(Root, u64); 2]>;
 
 impl<'a> Transaction<'a> {
     /// Commits the transaction, if what it read is unchanged.
@@ -164,14 +167,14 @@ impl<'a> Transaction<'a> {
                 .wait_on(self.slot, &mut wait, self.slot.id(), Holding::Lock)?;
         }
         loop {
-            let mut writes = Vec::with_capacity(self.writes.len());
+            let mut writes = Few::<Home>::with_capacity(self.writes.len());
             for write in &self.writes {
                 match self.home_of(write.root, write.place, &mut wait)? {
                     Some(home) => writes.push(home),
                     None => return Ok(CommitOutcome::NoSpace(0)),
                 }
             }
-            let mut reads = Vec::with_capacity(self.reads.len());
+            let mut reads = Few::<Option<Home>>::with_capacity(self.reads.len());
             for read in &self.reads {
                 reads.push(self.home_of_read(read)?);
             }
@@ -345,16 +348,15 @@ impl<'a> Transaction<'a> {
         self.writes.iter().filter(move |write| !is_hidden(write))
     }
 
-    /// The roots that are written to, with their ids.
-    fn counters(&self) -> Result<Vec<(Root, u64)>, Corrupt> {
-        let mut roots: [Option<Root>; DATABASES] = [None; DATABASES];
-        for write in self.counted_writes() {
-            roots[write.root.space().index()] = Some(write.root);
+    /// The databases that are written to.
+    fn counters(&self) -> Result<Counters, Corrupt> {
+        let mut counters = Counters::new();
+        for Write { root, .. } in self.counted_writes() {
+            if !counters.iter().any(|(counted, _)| counted == root) {
+                counters.push((*root, self.store.root_id(*root)?));
+            }
         }
-        let roots = roots.into_iter().flatten();
-        roots
-            .map(|root| Ok((root, self.store.root_id(root)?)))
-            .collect()
+        Ok(counters)
     }
 
     /// The steps from *locked* to *committed*, without the unlocking.
@@ -457,8 +459,9 @@ impl<'a> Transaction<'a> {
         notes: &Notes<'_>,
         counters: &[(Root, u64)],
     ) -> Result<Changes, WriteError> {
-        let mut noted = Vec::with_capacity(writes.len());
-        let mut deltas = [RecordCounts::default(); DATABASES];
+        let mut noted = Few::with_capacity(writes.len());
+        let mut deltas: SmallVec<[RecordCounts; 2]> =
+            SmallVec::from_elem(RecordCounts::default(), counters.len());
         for (i, (write, home)) in self.writes.iter().zip(writes).enumerate() {
             let found = (self.store.mem).find_in(home.segment, write.place.tag, &write.key)?;
             let new = write
@@ -474,8 +477,8 @@ impl<'a> Transaction<'a> {
                 }),
             };
             notes.set_write(i, note);
-            if let Some(delta) = deltas.get_mut(write.root.space().index()) {
-                *delta = delta.plus(RecordCounts::change(
+            if let Some(at) = counters.iter().position(|(root, _)| *root == write.root) {
+                deltas[at] = deltas[at].plus(RecordCounts::change(
                     found.map(|found| found.record.expires() != 0),
                     write.new.map(|_| write.expiry != Expiry::Never),
                 ));
@@ -483,8 +486,7 @@ impl<'a> Transaction<'a> {
             noted.push(note);
             intent::count_progress(self.slot);
         }
-        for (i, &(root, id)) in counters.iter().enumerate() {
-            let delta = deltas[root.space().index()];
+        for (i, (&(root, id), &delta)) in counters.iter().zip(&deltas).enumerate() {
             let afterwards = counts::counted(self.slot, root.space(), id).plus(delta);
             notes.set_count(i, root.space(), id, afterwards);
         }
@@ -502,8 +504,7 @@ impl<'a> Transaction<'a> {
             intent::count_progress(self.slot);
             mneme_sys::fault!("txn.applied");
         }
-        for &(root, id) in counters {
-            let delta = deltas[root.space().index()];
+        for (&(root, id), &delta) in counters.iter().zip(deltas) {
             counts::count(self.slot, root.space(), id, delta);
             mneme_sys::fault!("txn.counted");
         }
@@ -580,7 +581,8 @@ impl<'a> Transaction<'a> {
 
     /// The keys whose collections it changes and whose records it does not, for listeners.
     fn touches(&self) -> impl Iterator<Item = Result<Item<'_>, Corrupt>> {
-        let is_written = |of: &Touched| self.number_of_write(of.database, &of.key).is_some();
+        let number = |of: &Touched| self.number_of_write(of.database, of.place, &of.key);
+        let is_written = move |of: &Touched| number(of).is_some();
         let touched = self.touched.iter().filter(move |of| !is_written(of));
         touched.map(|of| {
             Ok(Item::Touch {

@@ -2,25 +2,21 @@
 
 use std::ops::Range;
 
-use hashbrown::hash_table;
-
 use crate::buffer::copied;
 use crate::error::WriteError;
 use crate::index::bucket::Entry;
 use crate::index::lookup::Lookup;
-use crate::index::root::Root;
-use crate::index::shape::SegmentRef;
+use crate::index::shape::{Place, SegmentRef};
 use crate::records::expiry::{Expiry, Stored};
 use crate::records::in_place::CopyOut;
 use crate::region::kind::{ValueKind, WrongKind};
-use crate::region::mem::Loc;
 use crate::region::record::{Header, MAX_KEY, MAX_VALUE, Record};
 use crate::store::components::Store;
 use crate::store::ops::Updated;
 use crate::store::part::{Part, Patch};
 
 use super::home_buckets::Home;
-use super::{Read, Transaction, Write};
+use super::{FEW, Read, Transaction, Write};
 
 /// One database within a transaction.
 pub struct TransactionOn<'t, 'a> {
@@ -68,15 +64,20 @@ impl<'a> TransactionOn<'_, 'a> {
             t.reads.push(read);
             return Ok(visit(None));
         };
-        if t.ahead.is_some() {
-            let seen = store.find(root, place, segment, key)?;
-            let found = seen.and_then(|(found, _)| found);
+        let (mut copy, mut seen) = (Vec::new(), None);
+        let is_ahead = t.ahead.is_some();
+        if is_ahead {
+            seen = store.find(root, place, segment, key)?;
+            let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
             t.before_copying(found.map_or(0, |found| found.record.value_len() as u64))?;
         }
-        let mut copy = Vec::new();
-        let seen = match store.overwrites() {
+        seen = match store.overwrites() {
             true => None,
-            false => store.find_whole(root, place, segment, key, &mut copy)?,
+            // What was seen under locks that are held no more is looked at again.
+            false if !is_ahead || t.ahead.is_none() => {
+                store.find_whole(root, place, segment, key, &mut copy)?
+            }
+            false => store.make_whole(root, place, seen, key, &mut copy)?,
         };
         let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
         if store.overwrites() || found.is_some_and(|f| f.record.header().capacity().is_some()) {
@@ -169,7 +170,8 @@ impl<'a> TransactionOn<'_, 'a> {
         }
         t.before_copying(0)?;
         let store = t.store;
-        if let Some(write) = t.written(database, key) {
+        let place = store.place(key);
+        if let Some(write) = t.written(database, place, key) {
             let record = match write.new {
                 Some((loc, _)) => Some(store.mem.record(loc)?),
                 None => None,
@@ -177,7 +179,7 @@ impl<'a> TransactionOn<'_, 'a> {
             let there = record.filter(|record| !t.has_passed(record.expires()));
             return Ok(Sought::Written(there));
         }
-        let (root, place) = (t.root(database)?, store.place(key));
+        let root = t.root(database)?;
         let segment = match root {
             Some(root) => store.mem.index_segment(root, place)?,
             None => None,
@@ -205,7 +207,7 @@ impl<'a> TransactionOn<'_, 'a> {
             return Ok(None);
         }
         let t = &*self.transaction;
-        let loc = match t.written(self.database, key) {
+        let loc = match t.written(self.database, t.store.place(key), key) {
             Some(write) => write.new.map(|(loc, _)| loc),
             None => t.reads.last().and_then(|read| read.entry).map(Entry::loc),
         };
@@ -368,8 +370,19 @@ impl<'a> TransactionOn<'_, 'a> {
         let there = self.expiry(key)?.is_some();
         let t = &mut *self.transaction;
         if there && let Some(root) = t.root(self.database)? {
-            t.note_own_main(self.database, key)?;
-            t.set(self.database, root, key, None, Expiry::Never);
+            let place = t.store.place(key);
+            let written = t.number_of_write(self.database, place, key);
+            t.note_own_main(written)?;
+            let write = Write {
+                database: self.database,
+                root,
+                place,
+                key: key.into(),
+                new: None,
+                expiry: Expiry::Never,
+                has_slack: false,
+            };
+            t.set(written, write);
         }
         Ok(there)
     }
@@ -383,52 +396,46 @@ impl Transaction<'_> {
     }
 
     /// The transaction's own write of a key so far, if there is one.
-    fn written(&self, database: u8, key: &[u8]) -> Option<&Write> {
-        Some(&self.writes[self.number_of_write(database, key)?])
+    fn written(&self, database: u8, place: Place, key: &[u8]) -> Option<&Write> {
+        Some(&self.writes[self.number_of_write(database, place, key)?])
     }
 
     /// Its number in `writes`.
-    pub(super) fn number_of_write(&self, database: u8, key: &[u8]) -> Option<usize> {
-        let hash = self.store.hash(key);
-        let same = |&at: &usize| self.writes[at].is_of(database, key);
-        self.written.find(hash, same).copied()
-    }
-
-    /// Notes what a key is to hold. A record that it was to hold is spare, unless it is the same.
-    pub(super) fn set(
-        &mut self,
-        database: u8,
-        root: Root,
-        key: &[u8],
-        new: Option<(Loc, Header)>,
-        expiry: Expiry,
-    ) {
-        let (store, writes) = (self.store, &mut self.writes);
-        let write = Write {
-            database,
-            root,
-            place: store.place(key),
-            key: key.into(),
-            new: new.map(|(loc, header)| (loc, header.size())),
-            expiry,
-            has_slack: new.is_some_and(|(_, header)| header.is_patchable()),
-        };
-        let entry = self.written.entry(
-            store.hash(key),
-            |&at| writes[at].is_of(database, key),
-            |&at| store.hash(&writes[at].key),
-        );
-        let at = match entry {
-            hash_table::Entry::Occupied(there) => *there.get(),
-            hash_table::Entry::Vacant(free) => {
-                free.insert(writes.len());
-                writes.push(write);
-                return;
-            }
-        };
-        let old = std::mem::replace(&mut writes[at], write);
-        if old.new != writes[at].new {
-            self.spare.extend(old.new);
+    pub(super) fn number_of_write(&self, database: u8, place: Place, key: &[u8]) -> Option<usize> {
+        let same = |at: &usize| self.writes[*at].is_of(database, place, key);
+        match self.written.is_empty() {
+            true => (0..self.writes.len()).find(same),
+            false => self.written.find(hash_of(place), same).copied(),
         }
     }
+
+    /// Notes what a key is to hold, which has the number `at` in `writes` if it is there already. A
+    /// record that it was to hold is spare, unless it is the same.
+    pub(super) fn set(&mut self, at: Option<usize>, write: Write) {
+        if let Some(at) = at {
+            let old = std::mem::replace(&mut self.writes[at], write);
+            if old.new != self.writes[at].new {
+                self.spare.extend(old.new);
+            }
+            return;
+        }
+        self.writes.push(write);
+        let many = self.writes.len();
+        let begin = match self.written.is_empty() {
+            true if many <= FEW => return,
+            true => 0,
+            false => many - 1,
+        };
+        let (writes, written) = (&self.writes, &mut self.written);
+        let hash = |at: &usize| hash_of(writes[*at].place);
+        for at in begin..many {
+            written.insert_unique(hash(&at), at, hash);
+        }
+    }
+}
+
+/// A hash of the place, for a table.
+fn hash_of(place: Place) -> u64 {
+    let word = u64::from(place.partition) << 32 | u64::from(place.tag);
+    word.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

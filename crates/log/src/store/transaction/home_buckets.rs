@@ -15,7 +15,7 @@ use crate::region::mem::Loc;
 use crate::session::Wait;
 use crate::store::components::Store;
 
-use super::Transaction;
+use super::{Few, Transaction};
 
 /// The home of a key, in this round.
 #[derive(Clone, Copy)]
@@ -38,19 +38,19 @@ impl Home {
 /// The homes of a transaction's keys, and the locks on them once they are held.
 pub(super) struct Homes<'c> {
     /// Ascending, each once.
-    pub locs: Vec<Loc>,
-    held: Vec<Held<'c>>,
+    pub locs: Few<Loc>,
+    held: Few<Held<'c>>,
     /// Whether readers wait.
     begun: bool,
 }
 
 impl<'c> Homes<'c> {
     pub fn of(loc: impl Iterator<Item = Loc>) -> Homes<'c> {
-        let mut locs: Vec<Loc> = loc.collect();
+        let mut locs: Few<Loc> = loc.collect();
         locs.sort_unstable();
         locs.dedup();
         Homes {
-            held: Vec::with_capacity(locs.len()),
+            held: Few::with_capacity(locs.len()),
             locs,
             begun: false,
         }

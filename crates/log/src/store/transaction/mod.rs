@@ -23,6 +23,7 @@ mod undo;
 
 use hashbrown::hash_table::HashTable;
 use mneme_sync::{Pin, Slot, SlotError};
+use smallvec::SmallVec;
 
 use crate::error::{ReadError, WriteError};
 use crate::index::bucket::{Entry, HomeWord};
@@ -31,7 +32,7 @@ use crate::index::shape::Place;
 use crate::records::expiry::{Expiry, Stored};
 use crate::region::kind::ValueKind;
 use crate::region::mem::Loc;
-use crate::region::space::{DATABASES, KEYSPACES, KeyspaceId};
+use crate::region::space::{DATABASES, KeyspaceId};
 use crate::store::components::Store;
 use crate::store::watch::Watch;
 
@@ -42,11 +43,20 @@ use known_keys::Ahead;
 use own_records::Own;
 use said::{Said, Touched};
 
+/// Of the keys of a transaction with few, memory is asked for for none.
+const FEW: usize = 8;
+
+/// The few of something that most transactions have.
+type Few<T> = SmallVec<[T; FEW]>;
+
+/// A key. Those of inner records, and most others, need no memory of their own.
+type Key = SmallVec<[u8; 24]>;
+
 /// A key as a transaction has read it.
 struct Read {
     space: KeyspaceId,
     place: Place,
-    key: Box<[u8]>,
+    key: Key,
     /// The index it was looked for in, if there was one.
     root: Option<Root>,
     /// The home bucket's word at that time, if there was a bucket.
@@ -64,7 +74,7 @@ struct Write {
     database: u8,
     root: Root,
     place: Place,
-    key: Box<[u8]>,
+    key: Key,
     /// The record, and its size; `None`: the key is to be absent.
     new: Option<(Loc, u64)>,
     expiry: Expiry,
@@ -73,8 +83,8 @@ struct Write {
 }
 
 impl Write {
-    fn is_of(&self, database: u8, key: &[u8]) -> bool {
-        self.database == database && *self.key == *key
+    fn is_of(&self, database: u8, place: Place, key: &[u8]) -> bool {
+        self.place == place && self.database == database && *self.key == *key
     }
 }
 
@@ -90,11 +100,11 @@ pub struct Transaction<'a> {
     _pin: Pin<'a>,
     /// The time, in milliseconds since the Unix epoch: it stands still.
     now_ms: u64,
-    /// Those of databases, and of the hidden keyspaces.
-    roots: [Option<Option<Root>>; KEYSPACES],
+    /// The indexes of the databases and hidden keyspaces that it has used.
+    roots: SmallVec<[(u8, Option<Root>); 4]>,
     reads: Vec<Read>,
     writes: Vec<Write>,
-    /// The numbers in `writes`, by the hashes of the keys.
+    /// The numbers in `writes`, by the places of the keys. Empty while there are few.
     written: HashTable<usize>,
     /// Records of its own that it does not need any more.
     spare: Vec<Own>,
@@ -130,7 +140,7 @@ impl<'a> Transaction<'a> {
             slot,
             _pin: store.enter_all(slot)?,
             now_ms: store.clock.wall_ms(),
-            roots: [const { None }; KEYSPACES],
+            roots: SmallVec::new(),
             reads: Vec::new(),
             writes: Vec::new(),
             written: HashTable::new(),
@@ -279,11 +289,11 @@ impl<'a> Transaction<'a> {
     /// The index of a database. It stays fixed for the whole attempt, so that a clearing meanwhile
     /// comes before all of it or after all of it.
     fn root(&mut self, database: u8) -> Result<Option<Root>, ReadError> {
-        if let Some(root) = self.roots[usize::from(database)] {
-            return Ok(root);
+        if let Some((_, root)) = self.roots.iter().find(|(used, _)| *used == database) {
+            return Ok(*root);
         }
         let root = self.store.root(self.space_of(database))?;
-        self.roots[usize::from(database)] = Some(root);
+        self.roots.push((database, root));
         Ok(root)
     }
 
@@ -296,8 +306,9 @@ impl<'a> Transaction<'a> {
         let root = self.store.root_or_create(self.slot, space);
         self.awaits_feed |= matches!(root, Err(WriteError::FeedFull));
         let root = root?;
-        if root.is_some() {
-            self.roots[usize::from(database)] = Some(root);
+        let used = self.roots.iter_mut().find(|(used, _)| *used == database);
+        if let (Some((_, used)), Some(_)) = (used, root) {
+            *used = root;
         }
         Ok(root)
     }

@@ -24,7 +24,7 @@ use crate::region::patch_word::PatchWord;
 use crate::region::record::{Header, MAX_VALUE, Record, write_patchable};
 use crate::store::part::{LONG, slack};
 
-use super::Transaction;
+use super::{Transaction, Write};
 
 /// Spare records that are looked at for one that fits, the newest first.
 const LOOKS: usize = 32;
@@ -55,7 +55,8 @@ impl Transaction<'_> {
         database: u8,
         key: &[u8],
     ) -> Result<Option<(usize, Record<'_>)>, WriteError> {
-        let Some(at) = self.number_of_write(database, key) else {
+        let place = self.store.place(key);
+        let Some(at) = self.number_of_write(database, place, key) else {
             return Ok(None);
         };
         let Some((loc, _)) = self.writes[at].new else {
@@ -65,11 +66,10 @@ impl Transaction<'_> {
         Ok((!self.has_passed(record.expires())).then_some((at, record)))
     }
 
-    /// Notes the collection that the transaction's own record of a key leads to, if it is a main,
-    /// before it is replaced or removed: nobody else sees it go.
-    pub(super) fn note_own_main(&mut self, database: u8, key: &[u8]) -> Result<(), WriteError> {
-        let written = self.number_of_write(database, key);
-        if let Some((loc, _)) = written.and_then(|at| self.writes[at].new) {
+    /// Notes the collection that the transaction's own record, number `at` in `writes`, leads to,
+    /// if it is a main, before it is replaced or removed: nobody else sees it go.
+    pub(super) fn note_own_main(&mut self, at: Option<usize>) -> Result<(), WriteError> {
+        if let Some((loc, _)) = at.and_then(|at| self.writes[at].new) {
             let record = self.store.mem.record(loc)?;
             if record.header().kind().is_large() {
                 self.unowned.extend(collection_of(record.value()));
@@ -148,8 +148,9 @@ impl Transaction<'_> {
         let Some(root) = self.root_or_create(database)? else {
             return Err(self.no_space(exact.size()));
         };
-        self.note_own_main(database, key)?;
-        let written = self.number_of_write(database, key);
+        let place = store.place(key);
+        let written = self.number_of_write(database, place, key);
+        self.note_own_main(written)?;
         let old = written.and_then(|at| self.writes[at].new);
         // A record that is outgrown is likely to be so again.
         let capacity = match old {
@@ -169,7 +170,16 @@ impl Transaction<'_> {
             return Err(self.no_space(exact.size()));
         };
         self.write_at(loc, header, expiry, key, value)?;
-        self.set(database, root, key, Some((loc, header)), expiry);
+        let write = Write {
+            database,
+            root,
+            place,
+            key: key.into(),
+            new: Some((loc, header.size())),
+            expiry,
+            has_slack: header.is_patchable(),
+        };
+        self.set(written, write);
         Ok(())
     }
 

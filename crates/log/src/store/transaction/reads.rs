@@ -103,8 +103,8 @@ impl Transaction<'_> {
     /// The present home of a key that was read. If the key had no bucket it may have one by now
     /// that was made for this transaction.
     pub(super) fn home_of_read(&self, read: &Read) -> Result<Option<Home>, Corrupt> {
-        let used = || self.roots.iter().flatten().flatten();
-        let made = || used().find(|root| root.space() == read.space).copied();
+        let used = || self.roots.iter().filter_map(|(_, root)| *root);
+        let made = || used().find(|root| root.space() == read.space);
         let segment = match read.root.or_else(made) {
             Some(root) => self.store.mem.index_segment(root, read.place)?,
             None => None,
@@ -116,10 +116,8 @@ impl Transaction<'_> {
     /// another index, or none: the transaction would be before the clearing there, and after it in
     /// what it changes elsewhere.
     pub(super) fn roots_are_current(&self) -> Result<bool, Corrupt> {
-        for (database, used) in (0..).zip(&self.roots) {
-            if let Some(used) = used
-                && self.store.root(self.space_of(database))? != *used
-            {
+        for (database, used) in &self.roots {
+            if self.store.root(self.space_of(*database))? != *used {
                 return Ok(false);
             }
         }

@@ -5,6 +5,8 @@ use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::records::expiry::Expiry;
 
+use super::Key;
+
 /// What a transaction says of elements, in order: each one's [key](crate::inner::element_key), and
 /// the value behind it.
 #[derive(Default)]
@@ -57,5 +59,5 @@ pub(super) struct Touched {
     pub database: u8,
     pub root: Root,
     pub place: Place,
-    pub key: Box<[u8]>,
+    pub key: Key,
 }
