@@ -117,14 +117,21 @@ impl<'s, 'k> Hash<'s, 'k> {
         fields: Option<&[&[u8]]>,
         mut change: impl FnMut(&mut HashEdit) -> Result<R, CollectionError>,
     ) -> Result<R, CollectionError> {
-        self.at.edit(fields, |hash| {
-            let result = change(hash)?;
-            let is_changed = hash.is_changed();
-            if is_changed {
-                hash.convert(self.limits)?;
-            }
-            Ok((result, is_changed))
-        })
+        self.at.edit(fields, |hash| self.changed(hash, &mut change))
+    }
+
+    /// Lets `change` change a hash, and says whether it did.
+    fn changed<R>(
+        &self,
+        hash: &mut HashEdit,
+        change: impl FnOnce(&mut HashEdit) -> Result<R, CollectionError>,
+    ) -> Result<(R, bool), CollectionError> {
+        let result = change(hash)?;
+        let is_changed = hash.is_changed();
+        if is_changed {
+            hash.convert(self.limits)?;
+        }
+        Ok((result, is_changed))
     }
 
     /// The value of `field`; `None`: the hash does not have it.
@@ -242,7 +249,11 @@ impl<'s, 'k> Hash<'s, 'k> {
         match set_in_place(database, key, (field, value), self.limits, false) {
             Ok(Some(is_new)) => return Ok(is_new),
             Ok(None) => {}
-            Err(CollectionError::WrongKind(wrong)) if wrong.found == LARGE_HASH => {}
+            Err(CollectionError::WrongKind(wrong)) if wrong.found == LARGE_HASH => {
+                return self.at.edit_large(Some(&[field]), |hash| {
+                    self.changed(hash, |hash| Ok(hash.set(field, value)?))
+                });
+            }
             Err(error) => return Err(error),
         }
         self.edit(Some(&[field]), |hash| Ok(hash.set(field, value)?))

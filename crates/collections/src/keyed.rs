@@ -313,9 +313,21 @@ impl<'s, 'k, T: CollectionType> KeyedValue<'s, 'k, T> {
             let undecided = || WriteError::Reap("an update has decided nothing".into());
             return result.unwrap_or_else(|| Err(undecided().into()));
         }
+        self.edit_large(wanted, change)
+    }
+
+    /// As [`edit`](Self::edit), by a transaction, which also changes large values.
+    pub fn edit_large<R>(
+        &self,
+        wanted: T::Wanted<'_>,
+        mut change: impl FnMut(&mut T::Edit<'_>) -> Result<(R, bool), CollectionError>,
+    ) -> Result<R, CollectionError> {
+        // What a large value consists of is not known before its key is read, so that nothing is
+        // to be locked ahead.
+        let none: [(usize, &[u8]); 0] = [];
         let at = (self.database.number(), self.key);
         let (result, _) = (self.database)
-            .transaction_on(&[at], |t| edit::<T, _, _>(t, at, wanted, &mut change))?;
+            .transaction_on(&none, |t| edit::<T, _, _>(t, at, wanted, &mut change))?;
         Ok(result)
     }
 }

@@ -202,8 +202,9 @@ impl Keyspace<'_> {
         wanted: T::Wanted<'_>,
         mut change: impl FnMut(&mut T::Edit<'_>) -> Result<(R, bool), Failure>,
     ) -> Result<(R, Updated), Failure> {
-        let keys = [(self.database, key)];
-        let (result, updated) = self.with_records(&keys, |records, database| {
+        // What a large value consists of is not known before its key is read, so that nothing is
+        // to be locked ahead.
+        let (result, updated) = self.with_records(&[], |records, database| {
             mneme_collections::edit::<T, _, _>(records, (database, key), wanted, &mut change)
         })?;
         Ok((result, self.changed(key, updated)))
