@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use mneme_log::{Anchor, Expiry, Look, Stored, Transaction, ValueKind, WriteError};
 
 /// Bytes for an element more, as it usually is.
-const ROOM: usize = 64;
+const SPARE: usize = 64;
 
 /// The records that a transaction reads and writes: those of keys, and what collections are made
 /// of. A transaction of a store is that, and a map in tests.
@@ -65,7 +65,7 @@ pub trait StoreRecords {
     /// # Errors
     /// As for [`read`](Self::read).
     fn lend_inner(&mut self, id: u64, number: u64) -> Result<Option<Cow<'_, [u8]>>, WriteError>;
-    /// A copy of an inner record of a collection, with room for one more element as it usually is.
+    /// A copy of an inner record of a collection, with space for one more element as it usually is.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -144,9 +144,9 @@ impl StoreRecords for Transaction<'_> {
     }
 }
 
-/// A copy with room for one more element as it usually is.
+/// A copy with space for one more element as it usually is.
 pub(crate) fn copied(image: &[u8]) -> Vec<u8> {
-    let mut copy = Vec::with_capacity(image.len() + ROOM);
+    let mut copy = Vec::with_capacity(image.len() + SPARE);
     copy.extend_from_slice(image);
     copy
 }

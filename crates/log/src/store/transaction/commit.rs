@@ -43,10 +43,11 @@ use crate::region::mem::Loc;
 use crate::session::Wait;
 use crate::store::watch::Watch;
 
+use super::few::Few;
 use super::home_buckets::{Home, Homes};
 use super::index_growth::{Grown, Growth, MANY, ToCome};
 use super::undo::{Counts, LANE, NoteMemory, Noted, Notes, Phase};
-use super::{Few, Touched, Transaction, Write};
+use super::{Touched, Transaction, Write};
 use crate::index::intent::{self, IndexIntent};
 
 /// The result of an attempt to commit. Unless it committed, what was appended is abandoned.

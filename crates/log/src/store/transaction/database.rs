@@ -15,8 +15,9 @@ use crate::store::components::Store;
 use crate::store::ops::Updated;
 use crate::store::part::{Part, Patch};
 
+use super::few::FEW;
 use super::home_buckets::Home;
-use super::{FEW, Read, Transaction, Write};
+use super::{Read, Transaction, Write};
 
 /// One database within a transaction.
 pub struct TransactionOn<'t, 'a> {

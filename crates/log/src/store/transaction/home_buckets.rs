@@ -15,7 +15,8 @@ use crate::region::mem::Loc;
 use crate::session::Wait;
 use crate::store::components::Store;
 
-use super::{Few, Transaction};
+use super::Transaction;
+use super::few::Few;
 
 /// The home of a key, in this round.
 #[derive(Clone, Copy)]

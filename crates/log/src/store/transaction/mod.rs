@@ -13,6 +13,7 @@ mod attempts;
 mod collections;
 mod commit;
 mod database;
+mod few;
 mod home_buckets;
 mod index_growth;
 mod known_keys;
@@ -38,25 +39,17 @@ use crate::store::watch::Watch;
 
 pub(crate) use crate::index::intent::TRANSACTION_LANE as LANE;
 pub use database::TransactionOn;
+use few::OwnedKey;
 use index_growth::Growth;
 use known_keys::Ahead;
 use own_records::Own;
 use said::{Said, Touched};
 
-/// Of the keys of a transaction with few, memory is asked for for none.
-const FEW: usize = 8;
-
-/// The few of something that most transactions have.
-type Few<T> = SmallVec<[T; FEW]>;
-
-/// A key. Those of inner records, and most others, need no memory of their own.
-type Key = SmallVec<[u8; 24]>;
-
 /// A key as a transaction has read it.
 struct Read {
     space: KeyspaceId,
     place: Place,
-    key: Key,
+    key: OwnedKey,
     /// The index it was looked for in, if there was one.
     root: Option<Root>,
     /// The home bucket's word at that time, if there was a bucket.
@@ -74,7 +67,7 @@ struct Write {
     database: u8,
     root: Root,
     place: Place,
-    key: Key,
+    key: OwnedKey,
     /// The record, and its size; `None`: the key is to be absent.
     new: Option<(Loc, u64)>,
     expiry: Expiry,

@@ -5,7 +5,7 @@ use crate::index::root::Root;
 use crate::index::shape::Place;
 use crate::records::expiry::Expiry;
 
-use super::Key;
+use super::few::OwnedKey;
 
 /// What a transaction says of elements, in order: each one's [key](crate::inner::element_key), and
 /// the value behind it.
@@ -59,5 +59,5 @@ pub(super) struct Touched {
     pub database: u8,
     pub root: Root,
     pub place: Place,
-    pub key: Key,
+    pub key: OwnedKey,
 }
