@@ -16,20 +16,23 @@ use std::sync::atomic::Ordering;
 use mneme_log::MAX_KEY;
 
 use crate::client::{Client, Entry, Push, PushHead};
+use crate::client_memory;
 use crate::command::{Command, Flag};
 use crate::resp::{Arguments, Protocol, Reply};
 use crate::settings::Key;
 use crate::shared::Shared;
-use crate::tracking::TrackingMode;
+use crate::tracking::{Prefixes, TableLimits, TrackingMode};
 
 impl Shared {
-    /// Makes a client track from now on, or in another way. Changes that are under way may not be
-    /// noted: the caller waits for the sections of all threads.
-    pub fn begin_tracking(&self, client: &mut Client, mode: TrackingMode) {
+    /// Makes a client track from now on, or in another way, also keys with these prefixes. Changes
+    /// that are under way may not be noted: the caller waits for the sections of all threads.
+    pub fn begin_tracking(&self, client: &mut Client, mode: TrackingMode, prefixes: &Prefixes) {
         let mode = Arc::new(mode);
-        self.tracking.broadcast(client.entry.id, &mode.prefixes);
+        self.tracking.broadcast(client.entry.id, prefixes);
+        client.prefixes.append(prefixes);
         client.entry.state().tracking = Some(Arc::clone(&mode));
-        client.entry.buffers.tracking.set(mode.bytes());
+        let bytes = size_of::<TrackingMode>() + client.prefixes.bytes();
+        client.entry.buffers.tracking.set(bytes);
         if client.tracking.replace(mode).is_none() {
             self.tracking.begin();
         }
@@ -47,7 +50,8 @@ impl Shared {
         client.caching = None;
         client.entry.state().tracking = None;
         client.entry.buffers.tracking.set(0);
-        self.tracking.end_broadcast(client.entry.id, &mode.prefixes);
+        let prefixes = std::mem::take(&mut client.prefixes);
+        self.tracking.end_broadcast(client.entry.id, &prefixes);
         if self.tracking.end() {
             self.follow_key_events();
         }
@@ -75,13 +79,14 @@ impl Shared {
             return;
         }
         let (id, most) = (client.entry.id, self.settings.count(Key::TrackingKeys));
+        let limits = TableLimits::new(most, client_memory::limit(self));
         for (at, _) in command.keys_of(args) {
             let key = args.at(at);
             // Nothing is ever stored under a longer key.
             if key.len() > MAX_KEY {
                 continue;
             }
-            for key in self.tracking.remember(id, key, most) {
+            for key in self.tracking.remember(id, key, limits) {
                 self.invalidate(&key, None, |thread| client.wake_later(thread));
             }
         }

@@ -8,8 +8,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Parts of the table, each under a lock of its own.
 const SHARDS: usize = 64;
 
-/// Keys that are dropped at most when one is entered.
+/// Keys that are dropped at most when one is entered, or keys of so many times its bytes.
 const DROPPED: usize = 4;
+
+/// Bytes that a key takes beside its own: its place in a part of the table, which may just have
+/// grown, the header of its allocation, and a node of clients.
+const KEY: usize = 256;
+
+/// Bytes that each client of a key takes beside that.
+const CLIENT: usize = 24;
+
+/// Bytes of the table for each key that the settings allow.
+const BYTES_PER_KEY: usize = 512;
+
+/// Places of a part of the table that are kept, however few are in use.
+const KEPT: usize = 64;
 
 /// Bytes that a prefix takes at most beside its own, in the table or as one of a client.
 const PREFIX: usize = 256;
@@ -23,14 +36,38 @@ pub(crate) struct TrackingMode {
     pub is_broken: AtomicBool,
     /// Whether it gets messages of all keys with its prefixes.
     pub broadcasts: bool,
-    /// None of which is the beginning of another.
-    pub prefixes: BTreeSet<Box<[u8]>>,
     /// Whether only the keys are tracked that it reads after `CLIENT CACHING YES`.
     pub opts_in: bool,
     /// Whether the keys are not tracked that it reads after `CLIENT CACHING NO`.
     pub opts_out: bool,
     /// Whether it gets no messages of its own changes.
     pub skips_own: bool,
+}
+
+/// The prefixes of the keys that a client gets messages of. None is the beginning of another, but
+/// for the empty one.
+#[derive(Debug, Default)]
+pub(crate) struct Prefixes {
+    own: BTreeSet<Box<[u8]>>,
+    bytes: usize,
+}
+
+/// How large the table may become.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TableLimits {
+    keys: usize,
+    bytes: usize,
+}
+
+/// What is in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TableTotals {
+    pub keys: usize,
+    /// Clients of all these keys.
+    pub items: usize,
+    /// What all that takes.
+    pub bytes: usize,
+    pub prefixes: usize,
 }
 
 type Shard = HashMap<Box<[u8]>, BTreeSet<u64>>;
@@ -44,6 +81,8 @@ pub(crate) struct Tracking {
     keys: AtomicUsize,
     /// Clients of all these keys.
     items: AtomicUsize,
+    /// What both take.
+    bytes: AtomicUsize,
     /// By prefix, the clients that broadcast.
     prefixes: Mutex<BTreeMap<Box<[u8]>, BTreeSet<u64>>>,
 }
@@ -55,6 +94,7 @@ impl Default for Tracking {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             keys: AtomicUsize::new(0),
             items: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
             prefixes: Mutex::default(),
         }
     }
@@ -64,6 +104,18 @@ impl Default for Tracking {
 fn common(one: &[u8], other: &[u8]) -> usize {
     let pairs = one.iter().zip(other);
     pairs.take_while(|(one, other)| one == other).count()
+}
+
+/// Bytes that a key takes which so many clients have read.
+fn bytes_of(key: &[u8], clients: usize) -> usize {
+    KEY + key.len() + CLIENT * clients
+}
+
+/// Gives memory back of a part of the table of which a quarter at most is in use.
+fn shrink(shard: &mut Shard) {
+    if shard.capacity() > KEPT && shard.len() < shard.capacity() / 4 {
+        shard.shrink_to(2 * shard.len());
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -97,17 +149,18 @@ impl Tracking {
     }
 
     /// Begins to broadcast keys with these prefixes to a client, which may be so already.
-    pub fn broadcast(&self, client: u64, prefixes: &BTreeSet<Box<[u8]>>) {
-        let mut all = lock(&self.prefixes);
-        for prefix in prefixes {
-            all.entry(prefix.clone()).or_default().insert(client);
+    pub fn broadcast(&self, client: u64, prefixes: &Prefixes) {
+        for prefix in prefixes.iter() {
+            // Each by itself: others wait no longer than for one.
+            let mut all = lock(&self.prefixes);
+            all.entry(prefix.into()).or_default().insert(client);
         }
     }
 
     /// Ends that.
-    pub fn end_broadcast(&self, client: u64, prefixes: &BTreeSet<Box<[u8]>>) {
-        let mut all = lock(&self.prefixes);
-        for prefix in prefixes {
+    pub fn end_broadcast(&self, client: u64, prefixes: &Prefixes) {
+        for prefix in prefixes.iter() {
+            let mut all = lock(&self.prefixes);
             if let Some(clients) = all.get_mut(prefix) {
                 clients.remove(&client);
                 if clients.is_empty() {
@@ -117,12 +170,18 @@ impl Tracking {
         }
     }
 
-    /// Keys in the table, clients that have read them, in all, and prefixes.
-    pub fn totals(&self) -> (usize, usize, usize) {
-        // SYNC: pairs with nothing; statistics, here and below, and a limit that may be exceeded by
+    /// What is in the table.
+    pub fn totals(&self) -> TableTotals {
+        // SYNC: pairs with nothing; statistics, here and below, and limits that may be exceeded by
         // what other threads add at this moment.
-        let [keys, items] = [&self.keys, &self.items].map(|count| count.load(Ordering::Relaxed));
-        (keys, items, lock(&self.prefixes).len())
+        let counts = [&self.keys, &self.items, &self.bytes];
+        let [keys, items, bytes] = counts.map(|count| count.load(Ordering::Relaxed));
+        TableTotals {
+            keys,
+            items,
+            bytes,
+            prefixes: lock(&self.prefixes).len(),
+        }
     }
 
     fn shard_of(key: &[u8]) -> usize {
@@ -137,46 +196,63 @@ impl Tracking {
     }
 
     /// Enters a client that is about to read `key`. Returns other keys that are to be invalidated,
-    /// because there are more than `most`; 0: however many there are.
-    pub fn remember(&self, client: u64, key: &[u8], most: usize) -> Vec<Box<[u8]>> {
+    /// because the table is larger than it may be.
+    pub fn remember(&self, client: u64, key: &[u8], limits: TableLimits) -> Vec<Box<[u8]>> {
         let mut shard = self.shard(key);
-        match shard.get_mut(key) {
-            Some(clients) => {
-                let is_new = clients.insert(client);
-                self.items.fetch_add(usize::from(is_new), Ordering::Relaxed);
-                return Vec::new();
+        let added = match shard.get_mut(key) {
+            Some(clients) => match clients.insert(client) {
+                true => CLIENT,
+                false => return Vec::new(),
+            },
+            None => {
+                shard.insert(key.into(), BTreeSet::from([client]));
+                self.keys.fetch_add(1, Ordering::Relaxed);
+                bytes_of(key, 1)
             }
-            None => shard.insert(key.into(), BTreeSet::from([client])),
         };
         self.items.fetch_add(1, Ordering::Relaxed);
-        let keys = self.keys.fetch_add(1, Ordering::Relaxed) + 1;
-        if most == 0 || keys <= most {
-            return Vec::new();
-        }
+        let bytes = self.bytes.fetch_add(added, Ordering::Relaxed) + added;
         drop(shard);
-        // More than one, in case that the limit was lowered.
-        let wanted = (keys - most).min(DROPPED);
+        // More than what was added, in case that a limit was lowered.
+        let keys = self.keys.load(Ordering::Relaxed);
+        let mut keys = keys.saturating_sub(limits.keys).min(DROPPED);
+        let mut bytes = bytes.saturating_sub(limits.bytes).min(DROPPED * added);
         let (mut others, place) = (Vec::new(), Self::shard_of(key));
         for shard in self.shards[place..].iter().chain(&self.shards[..place]) {
-            let left = wanted - others.len();
-            if left == 0 {
+            if (keys, bytes) == (0, 0) {
                 break;
             }
             let shard = lock(shard);
-            let keys = shard.keys().filter(|other| ***other != *key);
-            others.extend(keys.take(left).cloned());
+            for (other, clients) in shard.iter().filter(|(other, _)| ***other != *key) {
+                if (keys, bytes) == (0, 0) {
+                    break;
+                }
+                keys = keys.saturating_sub(1);
+                bytes = bytes.saturating_sub(bytes_of(other, clients.len()));
+                others.push(other.clone());
+            }
         }
         others
     }
 
     /// Takes out the clients that have read `key`.
     pub fn take(&self, key: &[u8]) -> Vec<u64> {
-        let taken = self.shard(key).remove(key);
+        let mut shard = self.shard(key);
+        let taken = shard.remove(key);
         if let Some(clients) = &taken {
-            self.keys.fetch_sub(1, Ordering::Relaxed);
-            self.items.fetch_sub(clients.len(), Ordering::Relaxed);
+            shrink(&mut shard);
+            self.forgotten(key, clients.len());
         }
+        drop(shard);
         taken.into_iter().flatten().collect()
+    }
+
+    /// Counts a key no longer that so many clients had read.
+    fn forgotten(&self, key: &[u8], clients: usize) {
+        self.keys.fetch_sub(1, Ordering::Relaxed);
+        self.items.fetch_sub(clients, Ordering::Relaxed);
+        let bytes = bytes_of(key, clients);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// The clients with a prefix of `key`. Other prefixes cost little, however many there are.
@@ -207,29 +283,66 @@ impl Tracking {
     pub fn retain(&self, tracks: impl Fn(u64) -> bool) {
         for shard in &self.shards {
             let mut shard = lock(shard);
-            let before = shard.len();
             // Asked while nobody enters anything in this part: what is there of a client that has
             // begun anew stays, or was entered before it ended.
             let mut known = HashMap::new();
             let mut tracks = |client| *known.entry(client).or_insert_with(|| tracks(client));
-            shard.retain(|_, clients| {
+            shard.retain(|key, clients| {
                 let before = clients.len();
                 clients.retain(|client| tracks(*client));
-                (self.items).fetch_sub(before - clients.len(), Ordering::Relaxed);
-                !clients.is_empty()
+                if clients.is_empty() {
+                    self.forgotten(key, before);
+                    return false;
+                }
+                let gone = before - clients.len();
+                self.items.fetch_sub(gone, Ordering::Relaxed);
+                self.bytes.fetch_sub(CLIENT * gone, Ordering::Relaxed);
+                true
             });
-            self.keys.fetch_sub(before - shard.len(), Ordering::Relaxed);
-            if shard.len() < shard.capacity() / 4 {
-                shard.shrink_to_fit();
-            }
+            shrink(&mut shard);
         }
     }
 }
 
-impl TrackingMode {
-    /// Which of its prefixes `prefix` overlaps with.
+impl TableLimits {
+    /// Of so many keys, 0 for any number, and of so many bytes for each of them, but not more than
+    /// `most_bytes`.
+    pub fn new(keys: usize, most_bytes: Option<usize>) -> Self {
+        let keys = if keys == 0 { usize::MAX } else { keys };
+        let bytes = keys.saturating_mul(BYTES_PER_KEY);
+        TableLimits {
+            keys,
+            bytes: most_bytes.map_or(bytes, |most| bytes.min(most)),
+        }
+    }
+}
+
+impl Prefixes {
+    /// In their order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.own.iter().map(|prefix| &**prefix)
+    }
+
+    /// Adds one.
+    pub fn insert(&mut self, prefix: &[u8]) {
+        if self.own.insert(prefix.into()) {
+            self.bytes += 2 * (prefix.len() + PREFIX);
+        }
+    }
+
+    /// Adds all of `others`.
+    pub fn append(&mut self, others: &Prefixes) {
+        others.iter().for_each(|prefix| self.insert(prefix));
+    }
+
+    /// Bytes that they take here and in the table.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Which of them `prefix` overlaps with.
     pub fn overlap(&self, prefix: &[u8]) -> Option<&[u8]> {
-        let own = &self.prefixes;
+        let own = &self.own;
         // One beside all others, which do not overlap with each other: a client may ask for all
         // keys, too.
         let all: &[u8] = &[];
@@ -244,13 +357,9 @@ impl TrackingMode {
         let found = candidates.find(|own| prefix.starts_with(own) || own.starts_with(prefix));
         found.map(|own| &**own)
     }
+}
 
-    /// Bytes that it takes, and its prefixes in the table.
-    pub fn bytes(&self) -> usize {
-        let lengths = self.prefixes.iter().map(|prefix| prefix.len());
-        size_of::<Self>() + lengths.map(|len| 2 * (len + PREFIX)).sum::<usize>()
-    }
-
+impl TrackingMode {
     /// Whether a command tracks its keys, of a client that said this by `CLIENT CACHING` just now.
     pub fn tracks(&self, caching: Option<bool>) -> bool {
         match (self.broadcasts, self.opts_in, self.opts_out) {
@@ -279,20 +388,67 @@ mod tests {
     fn a_prefix_that_overlaps_with_one_of_a_client_is_found() {
         let (texts, mut lot) = (texts(), 1u64);
         for _ in 0..500 {
-            let mut mode = TrackingMode::default();
+            let mut prefixes = Prefixes::default();
             for _ in 0..8 {
                 lot = lot.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let text = &texts[(lot >> 40) as usize % texts.len()];
                 let overlaps = |own: &[u8]| own.starts_with(text) || text.starts_with(own);
-                match mode.overlap(text) {
+                match prefixes.overlap(text) {
                     Some(own) => assert!(overlaps(own), "{own:?} {text:?}"),
                     None => {
-                        assert!(!mode.prefixes.iter().any(|own| overlaps(own)), "{text:?}");
-                        mode.prefixes.insert(text[..].into());
+                        assert!(!prefixes.iter().any(overlaps), "{text:?}");
+                        prefixes.insert(text);
                     }
                 }
             }
         }
+    }
+
+    /// Keys of many lengths, up to 32 KiB.
+    fn keys(number: usize) -> impl Iterator<Item = Vec<u8>> {
+        (0..number).map(|at| {
+            let len = 8 << (at % 100 * 13 / 100);
+            format!("{at:0len$}").into_bytes()
+        })
+    }
+
+    #[test]
+    fn the_bytes_of_the_table_are_bounded_and_each_entry_is_counted_until_it_is_gone() {
+        let table = Tracking::default();
+        let limits = TableLimits::new(2_000, None);
+        let mut dropped = 0;
+        for (at, key) in keys(5_000).enumerate() {
+            for client in 0..3 {
+                for other in table.remember(client, &key, limits) {
+                    assert!(other != key[..].into(), "key {at} itself");
+                    dropped += 1;
+                    table.take(&other);
+                }
+            }
+            let TableTotals { keys, bytes, .. } = table.totals();
+            assert!(bytes <= 2_000 * BYTES_PER_KEY, "{bytes} bytes at key {at}");
+            assert_eq!(keys + dropped, at + 1);
+        }
+        let TableTotals {
+            keys: left, items, ..
+        } = table.totals();
+        assert!(left > 100 && left < 2_000, "{left} keys");
+        assert_eq!(items, 3 * left);
+        // A limit that was lowered is reached as more is entered, also if that is short.
+        let lower = TableLimits::new(2_000, Some(50_000));
+        for key in 0..2_000 {
+            let key = format!("short:{key}").into_bytes();
+            for other in table.remember(0, &key, lower) {
+                table.take(&other);
+            }
+        }
+        let bytes = table.totals().bytes;
+        assert!(bytes <= 50_000, "{bytes} bytes");
+        table.retain(|client| client != 0);
+        table.retain(|_| false);
+        assert_eq!((table.totals().keys, table.totals().bytes), (0, 0));
+        let places = table.shards.iter().map(|shard| lock(shard).capacity());
+        assert!(places.max() <= Some(2 * KEPT));
     }
 
     #[test]
@@ -303,7 +459,9 @@ mod tests {
             for (client, prefix) in texts.iter().enumerate() {
                 lot = lot.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 if (lot >> 40) % 3 == 0 {
-                    table.broadcast(client as u64, &BTreeSet::from([Box::from(&prefix[..])]));
+                    let mut prefixes = Prefixes::default();
+                    prefixes.insert(prefix);
+                    table.broadcast(client as u64, &prefixes);
                 }
             }
             let prefixes = lock(&table.prefixes).clone();

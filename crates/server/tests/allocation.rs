@@ -149,3 +149,44 @@ fn what_waits_for_a_client_is_counted_as_the_memory_that_it_takes() {
     let (counted, live) = (counted - counted_before, live - live_before);
     assert!(counted > live && counted < 2 * live, "{counted} of {live}");
 }
+
+#[test]
+fn the_table_of_tracked_keys_is_counted_as_the_memory_that_it_takes() {
+    let _alone = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_running, address) = start(server().threads(1));
+    let mut admin = Client::connect(address);
+    let mut client = Client::connect(address);
+    client.line("CLIENT TRACKING ON");
+    let mut measured = |keys: std::ops::Range<usize>| {
+        for key in keys {
+            client.line(&format!("GET key:{key}"));
+        }
+        let counted = common::info(&mut admin, "mneme_tracking_bytes") as usize;
+        (counted, LIVE.load(Ordering::Relaxed))
+    };
+    let (counted_before, live_before) = measured(0..100);
+    let (counted, live) = measured(100..60_000);
+    let (counted, live) = (counted - counted_before, live - live_before);
+    assert!(counted > live && counted < 2 * live, "{counted} of {live}");
+}
+
+#[test]
+fn a_client_with_many_prefixes_costs_others_no_more_when_it_names_another() {
+    let _alone = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_running, address) = start(server().threads(1));
+    let mut client = Client::connect(address);
+    let prefixes: Vec<String> = (0..20_000).map(|number| format!("{number:05}")).collect();
+    let words = prefixes.iter().flat_map(|prefix| ["PREFIX", prefix]);
+    let words: Vec<&str> = ["CLIENT", "TRACKING", "ON", "BCAST"]
+        .into_iter()
+        .chain(words)
+        .collect();
+    assert_eq!(client.command(&words), Reply::ok());
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    assert_eq!(
+        client.line("CLIENT TRACKING ON BCAST PREFIX another"),
+        Reply::ok()
+    );
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    assert!(allocations < 2_000, "{allocations} allocations");
+}

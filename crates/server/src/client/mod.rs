@@ -23,7 +23,7 @@ use crate::pause::Pause;
 use crate::pubsub::PubSub;
 use crate::resp::Protocol;
 use crate::settings::OutputClass;
-use crate::tracking::TrackingMode;
+use crate::tracking::{Prefixes, TrackingMode};
 use crate::transaction_queue::Queue;
 
 /// A client as its commands see it; only its thread touches it.
@@ -88,6 +88,8 @@ pub(crate) struct Client {
     pub is_monitor: bool,
     /// How it tracks the keys that it reads.
     pub tracking: Option<Arc<TrackingMode>>,
+    /// The prefixes of the keys that are broadcast to it.
+    pub prefixes: Prefixes,
     /// Whether `CLIENT CACHING` has just said that the keys of the next command are tracked.
     pub caching: Option<bool>,
     /// Whether there are clients that are shown its commands.
@@ -218,6 +220,7 @@ impl Client {
             is_pushed_to: false,
             is_monitor: false,
             tracking: None,
+            prefixes: Prefixes::default(),
             caching: None,
             is_monitored: false,
             unsilenced: Vec::new(),

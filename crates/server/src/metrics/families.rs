@@ -172,6 +172,11 @@ fn clients(page: &mut Exposition, server: &Shared) {
         "Memory that all clients take; maxmemory-clients bounds it.",
     )
     .is(client_memory::used(server));
+    page.gauge(
+        "mneme_tracking_bytes",
+        "Memory of the table of the keys that clients track.",
+    )
+    .is(server.tracking.totals().bytes);
     page.counter(
         "mneme_evicted_clients_total",
         "Clients disconnected because all together took too much memory.",

@@ -296,7 +296,8 @@ settings! {
     /// Whether clients get session tickets, which shorten their next handshake.
     TlsSessionCaching: "tls-session-caching", Kind::Flag, "yes", Live;
     /// Keys that clients have read which track them (CLIENT TRACKING), beyond which the server
-    /// forgets some, and says that they may have changed. 0: any number.
+    /// forgets some, and says that they may have changed; so it does beyond 512 bytes for each of
+    /// so many, and beyond maxmemory-clients. 0: any number.
     TrackingKeys: "tracking-table-max-keys", Kind::Number { least: 0, most: i64::MAX }, "1000000", Live;
     /// A unix socket to listen on as well; none if empty.
     UnixSocket: "unixsocket" or "socket", Kind::Text, "", AtStart;

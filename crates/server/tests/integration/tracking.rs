@@ -201,6 +201,41 @@ fn the_table_of_tracked_keys_is_bounded_and_ends_with_the_last_client() {
     }
 }
 
+/// At 512 bytes for each of the keys that the settings allow, and at what all clients may take.
+#[test]
+fn the_bytes_of_the_table_of_tracked_keys_are_bounded() {
+    let (_running, address) = start(server());
+    let mut admin = Client::connect(address);
+    for (setting, most) in [
+        ("tracking-table-max-keys 1000", 512_000),
+        ("maxmemory-clients 300000", 300_000),
+    ] {
+        admin.line(&format!("CONFIG SET {setting}"));
+        // One that is itself not within the limit of all clients.
+        let mut client = Client::connect(address);
+        client.line("CLIENT NO-EVICT ON");
+        client.line("HELLO 3");
+        client.line("CLIENT TRACKING ON");
+        let mut notified = 0;
+        for key in 0..300 {
+            client.send(&crate::common::encode(&["GET", &format!("{key:05000}")]));
+            while matches!(client.reply(), Reply::Push(_)) {
+                notified += 1;
+            }
+            let bytes = info(&mut admin, "mneme_tracking_bytes");
+            assert!(bytes <= most, "{bytes} bytes");
+        }
+        client.line("PING");
+        assert!(notified > 150, "{notified} messages");
+        let keys = info(&mut admin, "tracking_total_keys");
+        assert!(keys >= most / 10_000 && keys <= most / 5_000, "{keys} keys");
+        drop(client);
+        while info(&mut admin, "mneme_tracking_bytes") > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// However long the keys stay as they are that they have read.
 #[test]
 fn the_table_of_tracked_keys_keeps_nothing_of_clients_that_are_gone() {

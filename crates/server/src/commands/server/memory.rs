@@ -157,6 +157,7 @@ fn stats(call: &mut Call<'_>) -> Outcome {
         ("mneme.tables", stats.overhead_bytes),
         ("mneme.free", stats.free_bytes),
         ("mneme.spare", stats.spare_bytes),
+        ("mneme.tracking", call.server.tracking.totals().bytes as u64),
     ];
     let shares = [
         ("dataset.percentage", 100.0 * ratio(stats.live_bytes, used)),

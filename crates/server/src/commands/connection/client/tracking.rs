@@ -1,19 +1,18 @@
 //! `CLIENT TRACKING`, `CACHING`, `TRACKINGINFO` and `GETREDIR`: which of the keys that the client
 //! reads the server notifies it of once they have changed. See [`crate::tracking`].
 
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use super::PLAIN;
 use crate::command::*;
 use crate::resp::parse_i64;
-use crate::tracking::TrackingMode;
+use crate::tracking::{Prefixes, TrackingMode};
 
 pub(super) static TRACKING: Command = Command {
     name: "client|tracking",
     summary: "Notifies the client when keys that it has read change, or no longer",
     since: "6.0.0",
-    complexity: "O(N) where N is the number of prefixes, or of tracked keys when the last client ends it",
+    complexity: "O(N) where N is the number of prefixes that are named, or that the client has when it ends it",
     arity: -3,
     arguments: &[
         Argument::one_of(
@@ -114,7 +113,7 @@ fn parse<'a>(call: &Call<'a>) -> Result<(TrackingMode, Vec<&'a [u8]>), Failure> 
 }
 
 fn track(call: &mut Call<'_>) -> Outcome {
-    let (mut mode, prefixes) = parse(call)?;
+    let (mode, named) = parse(call)?;
     if call.is(2, "OFF") {
         call.server.end_tracking(call.client);
         // What it was sent before comes before the reply.
@@ -126,7 +125,7 @@ fn track(call: &mut Call<'_>) -> Outcome {
     if !call.is(2, "ON") {
         return Err(Failure::Syntax);
     }
-    if !mode.broadcasts && !prefixes.is_empty() {
+    if !mode.broadcasts && !named.is_empty() {
         return Err(Failure::other(
             "ERR PREFIX option requires BCAST mode to be enabled",
         ));
@@ -154,23 +153,23 @@ fn track(call: &mut Call<'_>) -> Outcome {
             "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a different mode.",
         ));
     }
+    let mut prefixes = Prefixes::default();
     if mode.broadcasts {
-        mode.prefixes = before.map_or_else(BTreeSet::new, |before| before.prefixes.clone());
-        for prefix in &prefixes {
-            if let Some(own) = mode.overlap(prefix) {
-                return Err(match before.is_some_and(|it| it.prefixes.contains(own)) {
-                    true => overlapping(prefix, own, "an existing prefix"),
-                    false => overlapping(own, prefix, "another provided prefix"),
-                });
+        for prefix in &named {
+            if let Some(own) = call.client.prefixes.overlap(prefix) {
+                return Err(overlapping(prefix, own, "an existing prefix"));
             }
-            mode.prefixes.insert(Box::from(*prefix));
+            if let Some(other) = prefixes.overlap(prefix) {
+                return Err(overlapping(other, prefix, "another provided prefix"));
+            }
+            prefixes.insert(prefix);
         }
-        if prefixes.is_empty() {
+        if named.is_empty() {
             // All keys.
-            mode.prefixes.insert(Box::default());
+            prefixes.insert(&[]);
         }
     }
-    call.server.begin_tracking(call.client, mode);
+    call.server.begin_tracking(call.client, mode, &prefixes);
     call.reply.ok();
     // No thread may be in the middle of a command whose changes it does not note.
     call.await_sections(0..call.server.threads.len());
@@ -241,8 +240,8 @@ fn info(call: &mut Call<'_>) -> Outcome {
     call.reply.bulk(b"redirect");
     call.reply.integer(redirect);
     call.reply.bulk(b"prefixes");
-    let prefixes = mode.map(|mode| mode.prefixes.clone()).unwrap_or_default();
+    let prefixes = call.client.prefixes.iter();
     call.reply.array(prefixes.len());
-    prefixes.iter().for_each(|prefix| call.reply.bulk(prefix));
+    prefixes.for_each(|prefix| call.reply.bulk(prefix));
     Ok(())
 }

@@ -102,6 +102,7 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     fields.add("mem_fragmentation_ratio", format_args!("{ratio:.2}"));
     fields.add("mem_clients_normal", client_memory::used(server));
     fields.add("mem_clients_slaves", 0);
+    fields.add("mneme_tracking_bytes", server.tracking.totals().bytes);
     fields.add("mem_allocator", "mneme");
     fields.add("active_defrag_running", u8::from(stats.below_target));
     add_zeros(
@@ -224,10 +225,10 @@ pub(super) fn stats(server: &Shared, fields: &mut Fields) -> Outcome {
             "total_net_repl_output_bytes",
         ],
     );
-    let (keys, items, prefixes) = server.tracking.totals();
-    fields.add("tracking_total_keys", keys);
-    fields.add("tracking_total_items", items);
-    fields.add("tracking_total_prefixes", prefixes);
+    let tracked = server.tracking.totals();
+    fields.add("tracking_total_keys", tracked.keys);
+    fields.add("tracking_total_items", tracked.items);
+    fields.add("tracking_total_prefixes", tracked.prefixes);
     fields.add("slowlog_len", server.slowlog.len());
     fields.add("total_error_replies", totals.errors);
     fields.add("total_reads_processed", totals.reads);
