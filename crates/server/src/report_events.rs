@@ -26,17 +26,20 @@ fn report_those(server: &Shared, client: &mut Client, is_meant: impl Fn(&KeyEven
     let events = server.threads[client.thread].events.take();
     let flags = client.event_flags;
     for event in events.into_iter().filter(is_meant) {
-        if flags & TRACKED != 0 && event.class.is_change() {
+        let is_change = flags & TRACKED != 0 && event.class.is_change();
+        if is_change {
             let by = Some(client.entry.id);
             server.invalidate(&event.key, by, |thread| client.wake_later(thread));
         }
-        if flags & event.class as u32 == 0 {
-            continue;
+        if flags & event.class as u32 != 0 {
+            event.report(flags, |channel, message| {
+                let posted = |thread| client.wake_later(thread);
+                let pubsub = &server.pubsub;
+                pubsub.publish(Topic::Channel, channel, message, posted);
+            });
         }
-        event.report(flags, |channel, message| {
-            let posted = |thread| client.wake_later(thread);
-            let pubsub = &server.pubsub;
-            pubsub.publish(Topic::Channel, channel, message, posted);
-        });
+        if is_change {
+            client.changed.push(event.key);
+        }
     }
 }

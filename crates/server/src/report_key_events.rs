@@ -93,7 +93,10 @@ impl Shared {
             | ChangeKind::Retimed(key)
             | ChangeKind::Removed(key)
             | ChangeKind::Expired(key)
-            | ChangeKind::Evicted(key) => self.invalidate(key, None, wake),
+            | ChangeKind::Evicted(key) => {
+                self.invalidate(key, None, wake);
+                self.broadcast(vec![key.into()], None, wake);
+            }
             _ => self.invalidate_all(wake),
         }
     }

@@ -8,8 +8,10 @@
 //! [events](crate::notify): while any client tracks, all threads note them, and the store's own
 //! come from its [feed](crate::report_key_events). As in Redis, a key is one of whichever database.
 //!
-//! A client that broadcasts is in no table: it gets a message for every key with its prefixes.
+//! A client that broadcasts is in no table: it gets messages of every key with its prefixes, one for
+//! all that the commands of a client have changed which are carried out in one go.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -22,6 +24,15 @@ use crate::resp::{Arguments, Protocol, Reply};
 use crate::settings::Key;
 use crate::shared::Shared;
 use crate::tracking::{Prefixes, TableLimits, TrackingMode};
+
+/// The body of a message that names these keys.
+fn naming(keys: &[&[u8]]) -> Arc<Vec<u8>> {
+    let mut body = Vec::new();
+    let mut reply = Reply::new(&mut body, Protocol::Resp2);
+    reply.array(keys.len());
+    keys.iter().for_each(|key| reply.bulk(key));
+    Arc::new(body)
+}
 
 impl Shared {
     /// Makes a client track from now on, or in another way, also keys with these prefixes. Changes
@@ -92,29 +103,75 @@ impl Shared {
         }
     }
 
-    /// Sends a message to the clients that track `key`, which `by` has changed if it is a client.
+    /// Sends a message to the clients that have read `key`, which `by` has changed if it is a client.
     /// `posted` as in [`publish`](crate::pubsub::PubSub::publish).
     pub fn invalidate(&self, key: &[u8], by: Option<u64>, posted: impl FnMut(usize)) {
-        let mut body = Vec::new();
-        let mut reply = Reply::new(&mut body, Protocol::Resp2);
-        reply.array(1);
-        reply.bulk(key);
-        let body = Arc::new(body);
         let readers = self.tracking.take(key);
-        let broadcasting = self.tracking.broadcasting(key);
-        let mut deliveries = Vec::new();
-        for (ids, broadcasts) in [(readers, false), (broadcasting, true)] {
-            for entry in self.clients.named(&ids) {
-                let mode = entry.state().tracking.clone();
-                if let Some(mode) = mode
-                    && mode.broadcasts == broadcasts
-                    && !(mode.skips_own && by == Some(entry.id))
-                {
-                    deliveries.extend(self.delivery(&entry, &mode, &body));
-                }
-            }
+        if readers.is_empty() {
+            return;
+        }
+        let (body, mut deliveries) = (naming(&[key]), Vec::new());
+        for entry in self.clients.named(&readers) {
+            deliveries.extend(self.delivery_of_keys(&entry, false, by, &body));
         }
         self.pubsub.send(deliveries, posted);
+    }
+
+    /// Sends each client that broadcasts one message of those of `keys` that have its prefixes,
+    /// which `by` has changed if it is a client. `posted` as above.
+    pub fn broadcast(&self, mut keys: Vec<Box<[u8]>>, by: Option<u64>, posted: impl FnMut(usize)) {
+        keys.sort_unstable();
+        keys.dedup();
+        let mut by_client: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (at, key) in keys.iter().enumerate() {
+            for client in self.tracking.broadcasting(key) {
+                by_client.entry(client).or_default().push(at);
+            }
+        }
+        let ids: Vec<u64> = by_client.keys().copied().collect();
+        // Clients that get the same keys share the body.
+        let (mut bodies, mut deliveries) = (BTreeMap::new(), Vec::new());
+        for entry in self.clients.named(&ids) {
+            let places = by_client.remove(&entry.id).unwrap_or_default();
+            let named = |places: &[usize]| {
+                let keys: Vec<&[u8]> = places.iter().map(|at| &*keys[*at]).collect();
+                naming(&keys)
+            };
+            let body = match bodies.get(&places) {
+                Some(body) => Arc::clone(body),
+                None => {
+                    let body = named(&places);
+                    bodies.insert(places, Arc::clone(&body));
+                    body
+                }
+            };
+            deliveries.extend(self.delivery_of_keys(&entry, true, by, &body));
+        }
+        self.pubsub.send(deliveries, posted);
+    }
+
+    /// [`broadcast`](Self::broadcast)s what the client's commands have changed since the last time.
+    #[cold]
+    pub fn broadcast_changes_of(&self, client: &mut Client) {
+        let (changed, by) = (std::mem::take(&mut client.changed), client.entry.id);
+        self.broadcast(changed, Some(by), |thread| client.wake_later(thread));
+    }
+
+    /// As [`delivery`](Self::delivery), of keys that `by` has changed, for a client that
+    /// `broadcasts`, or does not.
+    fn delivery_of_keys(
+        &self,
+        entry: &Arc<Entry>,
+        broadcasts: bool,
+        by: Option<u64>,
+        body: &Arc<Vec<u8>>,
+    ) -> Option<(Arc<Entry>, Push)> {
+        let mode = entry.state().tracking.clone()?;
+        let is_own = mode.skips_own && by == Some(entry.id);
+        match mode.broadcasts == broadcasts && !is_own {
+            true => self.delivery(entry, &mode, body),
+            false => None,
+        }
     }
 
     /// Sends a message to all clients that track: all keys may have changed.

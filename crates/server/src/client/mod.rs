@@ -99,6 +99,8 @@ pub(crate) struct Client {
     pub unsilenced: Vec<u8>,
     /// Which events are reported.
     pub event_flags: u32,
+    /// Keys that its commands have changed, and clients that broadcast do not know of yet.
+    pub changed: Vec<Box<[u8]>>,
     /// Other threads that are to dispatch their inboxes, for what this client has published.
     pub wakes: Vec<usize>,
     /// Its entry in [`Clients`].
@@ -225,6 +227,7 @@ impl Client {
             is_monitored: false,
             unsilenced: Vec::new(),
             event_flags: 0,
+            changed: Vec::new(),
             wakes: Vec::new(),
             entry,
         }

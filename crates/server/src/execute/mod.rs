@@ -238,6 +238,9 @@ impl<'a> Executor<'a> {
                 break;
             }
         }
+        if !self.client.changed.is_empty() {
+            self.server.broadcast_changes_of(self.client);
+        }
         done
     }
 

@@ -286,3 +286,49 @@ fn a_client_gets_only_messages_that_it_can_read_at_that_place_of_its_pipeline() 
     });
     assert_eq!(ours, theirs);
 }
+
+#[test]
+fn a_client_that_broadcasts_gets_one_message_for_what_a_pipeline_changes() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let [ours, theirs] = [address, redis.address].map(|address| {
+        let mut client = Client::connect(address);
+        let mut writer = Client::connect(address);
+        client.line("HELLO 3");
+        client.line("CLIENT TRACKING ON BCAST PREFIX k");
+        let lines = [
+            "SET kb 1",
+            "SET ka 1",
+            "MSET ka 2 other 1 kc 1",
+            "DEL none",
+            "MULTI",
+            "SET kd 1",
+            "EXEC",
+        ];
+        let mut results = at_once(&mut writer, &lines);
+        results.push(client.reply());
+        // Its own behind all replies.
+        results.extend(at_once(&mut client, &["SET kf 1", "SET ke 1"]));
+        results.push(client.reply());
+        writer.line("FLUSHALL");
+        results.push(client.reply());
+        results
+    });
+    assert_eq!(ours, theirs);
+}
+
+/// Word of a key that it has changed itself, before another command that it is sent messages with.
+#[test]
+fn messages_to_a_client_that_tracks_come_behind_all_replies_of_its_transaction() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(server());
+    let [ours, theirs] = [address, redis.address].map(|address| {
+        let mut client = Client::connect(address);
+        client.line("HELLO 3");
+        client.line("CLIENT TRACKING ON");
+        client.line("GET a");
+        let lines = ["MULTI", "SET a 1", "PUBLISH c x", "STRLEN b", "EXEC"];
+        at_once(&mut client, &lines)
+    });
+    assert_eq!(ours, theirs);
+}
