@@ -220,21 +220,48 @@ impl<'r> LargeList<'r> {
             })
     }
 
-    /// The items at these indices, with their positions.
-    fn placed(&mut self, range: Range<u64>) -> Result<Vec<Placed>, CollectionError> {
-        let (mut items, mut left) = (Vec::new(), range.end.saturating_sub(range.start));
+    /// Calls `visit` with the items at these indices and their positions, until it says that it is
+    /// enough.
+    fn walk_range(
+        &mut self,
+        range: Range<u64>,
+        mut visit: impl FnMut(i64, &Element<'_>) -> bool,
+    ) -> Result<(), CollectionError> {
+        let mut left = range.end.saturating_sub(range.start);
         // A walk over few items looks at few records, which are likely to stay meanwhile.
         if left > self.len() / 2 {
             self.records.reads_all(self.id)?;
         }
         if left > 0 {
             self.walk(End::Front, range.start, |at, item| {
-                items.push((at, item.to_vec()));
                 left -= 1;
-                Ok(left > 0)
+                Ok(visit(at, item) && left > 0)
             })?;
         }
+        Ok(())
+    }
+
+    /// The items at these indices, with their positions.
+    fn placed(&mut self, range: Range<u64>) -> Result<Vec<Placed>, CollectionError> {
+        let mut items = Vec::new();
+        self.walk_range(range, |at, item| {
+            items.push((at, item.to_vec()));
+            true
+        })?;
         Ok(items)
+    }
+
+    /// Calls `visit` with the items at these indices, as far as there are any, until it says that
+    /// it is enough. O(log items, and their bytes).
+    ///
+    /// # Errors
+    /// The list is damaged, or cannot be read.
+    pub fn visit_range(
+        &mut self,
+        range: Range<usize>,
+        mut visit: impl FnMut(&Element<'_>) -> bool,
+    ) -> Result<(), CollectionError> {
+        self.walk_range(range.start as u64..range.end as u64, |_, item| visit(item))
     }
 
     /// The items at these indices, as far as there are any. O(log items, and their bytes).

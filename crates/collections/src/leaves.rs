@@ -496,6 +496,19 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(if at < 1 << HASH_BITS { at } else { 0 })
     }
 
+    /// As [`leaves`](Self::leaves), from the first to the last, if `visit` does not say before that
+    /// it is enough. O(elements).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn all_leaves(
+        &mut self,
+        visit: impl FnMut(Packed<'_, ENTRIES>) -> Result<bool, CollectionError>,
+    ) -> Result<(), CollectionError> {
+        self.reads_all()?;
+        self.leaves(0, visit).map(drop)
+    }
+
     /// The image of a packed value that has those of `fields` that this one has; `None`: all. O(1)
     /// for each, if its leaf is not long.
     ///

@@ -197,3 +197,25 @@ impl<'c> Together<'c> {
         done
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_command_takes_what_is_no_commands_own() {
+        let taken = |nanoseconds| Taken {
+            nanoseconds,
+            database: 0,
+            failure: None,
+            denied: None,
+        };
+        for (all, last) in [(100, 65), (42, 7), (10, 7)] {
+            let mut together = Together::new(&[]);
+            together.taken = [30, 5, 7].map(taken).into();
+            together.took(all);
+            let took: Vec<u64> = together.taken.iter().map(|it| it.nanoseconds).collect();
+            assert_eq!(took, [30, 5, last], "{all}");
+        }
+    }
+}

@@ -18,6 +18,9 @@ use common::{Client, Reply, encode, server, start};
 /// What the allocator has given out, and not got back.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
+/// The most that this has been since it was set.
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -31,13 +34,14 @@ static COUNTED: Mutex<()> = Mutex::new(());
 fn count(size: usize) {
     ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
     LARGE.fetch_add(u64::from(size >= 1 << 20), Ordering::Relaxed);
+    let live = LIVE.fetch_add(size, Ordering::Relaxed) + size;
+    PEAK.fetch_max(live, Ordering::Relaxed);
 }
 
 // SAFETY: forwards to the system's allocator; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
@@ -50,7 +54,6 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size);
-        LIVE.fetch_add(size, Ordering::Relaxed);
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promise is passed on.
         unsafe { System.realloc(pointer, layout, size) }
@@ -189,4 +192,107 @@ fn a_client_with_many_prefixes_costs_others_no_more_when_it_names_another() {
     );
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
     assert!(allocations < 2_000, "{allocations} allocations");
+}
+
+/// A client that asks for more than its limit is cut off.
+#[test]
+fn no_more_is_copied_of_a_large_value_than_the_client_may_be_sent() {
+    let _alone = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_running, address) = start(server().threads(1).memory(256 << 20));
+    let mut admin = Client::connect(address);
+    for from in (0..20_000).step_by(100) {
+        let elements: Vec<String> = (from..from + 100).map(|at| format!("{at:01000}")).collect();
+        let elements: Vec<&str> = elements.iter().map(String::as_str).collect();
+        let pairs = elements.iter().flat_map(|element| ["0", element]);
+        admin.command(&[&["RPUSH", "list"][..], &elements].concat());
+        admin.command(&[&["SADD", "set"][..], &elements].concat());
+        admin.command(&[vec!["ZADD", "sorted"], pairs.collect()].concat());
+        let pairs = elements.iter().flat_map(|element| [*element, ""]);
+        admin.command(&[vec!["HSET", "hash"], pairs.collect()].concat());
+    }
+    admin.command(&[
+        "CONFIG",
+        "SET",
+        "client-output-buffer-limit",
+        "normal 1mb 0 0",
+    ]);
+    for line in [
+        "LRANGE list 0 -1",
+        "SMEMBERS set",
+        "ZRANGE sorted 0 -1",
+        "HGETALL hash",
+    ] {
+        let before = LIVE.load(Ordering::Relaxed);
+        PEAK.store(before, Ordering::Relaxed);
+        let mut client = Client::connect(address);
+        client.send(&encode(&line.split(' ').collect::<Vec<_>>()));
+        let mut received = 0;
+        let mut part = [0; 4096];
+        while let Ok(read) = client.stream.read(&mut part)
+            && read > 0
+        {
+            received += read;
+        }
+        assert!(received < 4 << 20, "{line}: {received} bytes");
+        let more = PEAK.load(Ordering::Relaxed) - before;
+        assert!(more < 8 << 20, "{line}: {more} bytes");
+    }
+}
+
+#[test]
+fn a_long_string_is_not_copied_for_a_command_of_another_type() {
+    let _alone = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_running, address) = start(server().threads(1).memory(256 << 20));
+    let mut client = Client::connect(address);
+    client.command(&["SET", "string", &"x".repeat(8 << 20)]);
+    for line in [
+        "HSET string field value",
+        "HDEL string field",
+        "SADD string member",
+        "ZADD string 1 member",
+        "RPUSH string item",
+    ] {
+        let before = LARGE.load(Ordering::Relaxed);
+        let reply = client.line(line);
+        assert!(reply.text().starts_with("WRONGTYPE "), "{line}: {reply:?}");
+        let large = LARGE.load(Ordering::Relaxed) - before;
+        assert_eq!(large, 0, "{line}: {large} large allocations");
+    }
+}
+
+/// Its last command finds no space. All are executed one by one then, but not after another attempt
+/// of the rest of the run each.
+#[test]
+fn a_run_of_changes_that_fails_is_tried_once() {
+    const RUN: usize = 50;
+    let _alone = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_running, address) = start(server().threads(1).memory(64 << 20));
+    let mut client = Client::connect(address);
+    for field in 0..500 {
+        client.line(&format!("HSET hash field:{field} value:{field}"));
+    }
+    let nothing = encode(&["HDEL", "hash", "none"]).repeat(RUN - 1);
+    let measured = |client: &mut Client, last: &[u8]| {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        client.send(&[&nothing, last].concat());
+        (1..RUN).for_each(|_| assert_eq!(client.reply(), Reply::Integer(0)));
+        let last = client.reply();
+        (ALLOCATIONS.load(Ordering::Relaxed) - before, last)
+    };
+    let none = encode(&["HDEL", "hash", "none"]);
+    let (succeeds, reply) = measured(&mut client, &none);
+    assert_eq!(reply, Reply::Integer(0));
+    for len in [100_000, 10_000, 1_000] {
+        let push = encode(&["RPUSH", "list", &"x".repeat(len)]);
+        loop {
+            client.send(&push);
+            if !matches!(client.reply(), Reply::Integer(_)) {
+                break;
+            }
+        }
+    }
+    let set = encode(&["HSET", "hash", "long", &"x".repeat(8_000)]);
+    let (fails, reply) = measured(&mut client, &set);
+    assert!(reply.text().starts_with("OOM "), "{reply:?}");
+    assert!(fails < 8 * succeeds, "{fails} of {succeeds} allocations");
 }

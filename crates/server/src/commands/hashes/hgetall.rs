@@ -1,7 +1,10 @@
 //! `HGETALL`, `HKEYS`, `HVALS key`: all of a hash.
 
+use std::cell::RefCell;
+
 use super::hget::element;
 use crate::command::*;
+use mneme_collections::{Damage, Form, HashType, PackedHash};
 
 pub(super) static HGETALL: Command = Command {
     name: "hgetall",
@@ -44,25 +47,50 @@ enum Part {
 
 fn all(call: &mut Call<'_>, part: Part) -> Outcome {
     let (key, reply) = (call.args.at(1), &mut call.reply);
-    call.keyspace.read_hash(key, None, |hash| {
-        let len = hash.map_or(Ok(0), |hash| hash.len())?;
+    let begin = reply.position();
+    let reply = RefCell::new(reply);
+    let head = |len: usize| {
+        let mut reply = reply.borrow_mut();
+        // It may have gone while it was read.
+        reply.truncate(begin);
         match part {
             Part::Pairs => reply.map(len),
             _ => reply.array(len),
         }
-        for pair in hash.into_iter().flat_map(|hash| hash.pairs()) {
+    };
+    let write = |hash: PackedHash<'_>| -> Result<bool, Damage> {
+        let mut reply = reply.borrow_mut();
+        for pair in hash.pairs() {
             let pair = pair?;
-            // The rest will not be sent.
-            if reply.is_over() {
-                break;
-            }
             if part != Part::Values {
-                element(reply, Some(pair.field));
+                element(&mut reply, Some(pair.field));
             }
             if part != Part::Fields {
-                element(reply, Some(pair.value));
+                element(&mut reply, Some(pair.value));
+            }
+            // The rest will not be sent.
+            if reply.is_over() {
+                return Ok(false);
             }
         }
-        Ok(())
-    })
+        Ok(true)
+    };
+    call.keyspace.read_collection::<HashType, _, _>(
+        key,
+        |mut large| {
+            head(large.count() as usize);
+            large.all_leaves(|leaf| Ok(write(leaf)?))
+        },
+        |hash| {
+            match hash {
+                Some(Form::Packed(hash)) => {
+                    head(hash.len()?);
+                    write(hash)?;
+                }
+                Some(Form::Large(())) => {}
+                None => head(0),
+            }
+            Ok(())
+        },
+    )
 }

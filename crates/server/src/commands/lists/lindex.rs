@@ -1,8 +1,11 @@
 //! `LLEN key`, `LINDEX key index`, `LRANGE key start stop`: read a list.
 
+use std::cell::RefCell;
+
 use super::list::KEY;
 use crate::command::*;
 use crate::commands::range::Ends;
+use mneme_collections::listpack::Element;
 use mneme_collections::{Form, LargeList, ListType, index_within};
 
 pub(super) static LLEN: Command = Command {
@@ -99,29 +102,41 @@ fn lrange(call: &mut Call<'_>) -> Outcome {
         end: call.integer(3)?,
     };
     let (key, reply) = (call.args.at(1), &mut call.reply);
+    let begin = reply.position();
+    let reply = RefCell::new(reply);
+    let head = |len: usize| {
+        let mut reply = reply.borrow_mut();
+        // It may have gone while it was read.
+        reply.truncate(begin);
+        reply.array(len);
+    };
+    // Whether it goes on: the rest will not be sent.
+    let write = |item: &Element<'_>| {
+        let mut reply = reply.borrow_mut();
+        item.with_bytes(|item| reply.bulk(item));
+        !reply.is_over()
+    };
     call.keyspace.read_collection::<ListType, _, _>(
         key,
-        |mut large| large.range(range_within(ends, large.len() as usize)),
+        |mut large| {
+            let range = range_within(ends, large.len() as usize);
+            head(range.len());
+            large.visit_range(range, write)
+        },
         |list| {
             match list {
                 Some(Form::Packed(list)) => {
                     let len = list.len()?;
                     let range = range_within(ends, len);
-                    reply.array(range.len());
+                    head(range.len());
                     for item in list.range(range)? {
-                        let item = item?;
-                        // The rest will not be sent.
-                        if reply.is_over() {
+                        if !write(&item?) {
                             break;
                         }
-                        item.with_bytes(|item| reply.bulk(item));
                     }
                 }
-                Some(Form::Large(items)) => {
-                    reply.array(items.len());
-                    items.iter().for_each(|item| reply.bulk(item));
-                }
-                None => reply.array(0),
+                Some(Form::Large(())) => {}
+                None => head(0),
             }
             Ok(())
         },

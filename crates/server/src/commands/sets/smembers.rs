@@ -1,8 +1,10 @@
 //! `SMEMBERS key`: all of a set.
 
+use std::cell::RefCell;
+
 use crate::command::*;
 use crate::resp::Reply;
-use mneme_collections::{PackedSet, SetType};
+use mneme_collections::{Damage, Form, PackedSet, SetType};
 
 pub(super) static SMEMBERS: Command = Command {
     name: "smembers",
@@ -23,25 +25,46 @@ pub(super) static SMEMBERS: Command = Command {
 /// Replies with all members of the set under `key`.
 pub(super) fn all(call: &mut Call<'_>, key: &[u8]) -> Outcome {
     let reply = &mut call.reply;
-    call.keyspace
-        .read_elements::<SetType, _, _>(key, None, |set| match set {
-            Some(set) => members(reply, &set),
-            None => {
-                reply.set(0);
-                Ok(())
+    let begin = reply.position();
+    let reply = RefCell::new(reply);
+    let head = |len: usize| {
+        let mut reply = reply.borrow_mut();
+        // It may have gone while it was read.
+        reply.truncate(begin);
+        reply.set(len);
+    };
+    call.keyspace.read_collection::<SetType, _, _>(
+        key,
+        |mut large| {
+            head(large.count() as usize);
+            large.all_leaves(|leaf| Ok(elements(&mut reply.borrow_mut(), &leaf)?))
+        },
+        |set| {
+            match set {
+                Some(Form::Packed(set)) => members(&mut reply.borrow_mut(), &set)?,
+                Some(Form::Large(())) => {}
+                None => head(0),
             }
-        })
+            Ok(())
+        },
+    )
 }
 
 /// Replies with all members of a set.
 pub(super) fn members(reply: &mut Reply<'_>, set: &PackedSet<'_>) -> Outcome {
     reply.set(set.len()?);
+    elements(reply, set)?;
+    Ok(())
+}
+
+/// Writes the members of a set, or of a part of one. Whether it goes on: the rest will not be sent
+/// otherwise.
+fn elements(reply: &mut Reply<'_>, set: &PackedSet<'_>) -> Result<bool, Damage> {
     for member in set.members() {
-        // The rest will not be sent.
         if reply.is_over() {
-            break;
+            return Ok(false);
         }
         member?.with_bytes(|member| reply.bulk(member));
     }
-    Ok(())
+    Ok(!reply.is_over())
 }
