@@ -8,8 +8,8 @@
 //! [events](crate::notify): while any client tracks, all threads note them, and the store's own
 //! come from its [feed](crate::report_key_events). As in Redis, a key is one of whichever database.
 //!
-//! A client that broadcasts is in no table: it gets messages of every key with its prefixes, one for
-//! all that the commands of a client have changed which are carried out in one go.
+//! A client that broadcasts is in no table: it gets messages of every key with its prefixes, one
+//! message for all that a client's pipeline changes in one go.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,8 +103,8 @@ impl Shared {
         }
     }
 
-    /// Sends a message to the clients that have read `key`, which `by` has changed if it is a client.
-    /// `posted` as in [`publish`](crate::pubsub::PubSub::publish).
+    /// Sends a message to the clients that have read `key`, which `by` has changed if it is a
+    /// client. `posted` as in [`publish`](crate::pubsub::PubSub::publish).
     pub fn invalidate(&self, key: &[u8], by: Option<u64>, posted: impl FnMut(usize)) {
         let readers = self.tracking.take(key);
         if readers.is_empty() {
