@@ -287,8 +287,8 @@ fn a_client_gets_only_messages_that_it_can_read_at_that_place_of_its_pipeline() 
     assert_eq!(ours, theirs);
 }
 
-/// The keys that the next messages to a client name, `number` of them or more, and how many messages
-/// those were.
+/// The keys that the next messages to a client name, `number` of them or more, and how many
+/// messages those were.
 fn named(client: &mut Client, number: usize) -> (Vec<Reply>, usize) {
     let (mut keys, mut messages) = (Vec::new(), 0);
     while keys.len() < number {
