@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mneme_space::{AttachError, Attachment, MapError, Segment, Space, Uuid};
+use mneme_space::{Attachment, EnterError, MapError, Segment, Space, Uuid};
 use mneme_sys::Access;
 
 use crate::code::Failure;
@@ -58,7 +58,7 @@ impl Attached {
     pub(crate) fn add(&self, segment: &Segment) -> Result<(), Failure> {
         let usual = usual_access(segment)?;
         match self.attachment.add(segment, usual) {
-            Err(AttachError::Map(MapError::NotWritable { .. })) => {
+            Err(EnterError::Map(MapError::NotWritable { .. })) => {
                 Ok(self.attachment.add(segment, Access::ReadOnly)?)
             }
             other => Ok(other?),

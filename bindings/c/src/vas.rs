@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use mneme_space::{Name, Space, SpaceCreateError};
+use mneme_space::{Name, Space, SpaceError};
 use mneme_sys::Access;
 
 use crate::attached::Attached;
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn vas_create(of: *const c_char, perms: c_uint) -> VasId {
 pub extern "C" fn vas_clone(vid: VasId) -> VasId {
     answer(ptr::null_mut(), || {
         let space = SPACES.get(vid.addr())?;
-        let is_taken = |error: &_| matches!(error, SpaceCreateError::Exists { .. });
+        let is_taken = |error: &_| matches!(error, SpaceError::Exists { .. });
         let name = space.name().as_str();
         known(numbered(name, |name| space.clone_as(name), is_taken)?)
     })

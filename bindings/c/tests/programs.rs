@@ -107,7 +107,7 @@ fn the_header_is_cplusplus_too() {
 /// A typed root, set by a Rust program, is not returned to a C program, and the other way round.
 #[test]
 fn roots_of_rust_and_of_c_are_kept_apart() {
-    use mneme_space::{Attachment, RootError, Schema, Segment};
+    use mneme_space::{Attachment, HeapError, Schema, Segment};
     struct Number;
     impl Schema for Number {
         type Root<'s> = u64;
@@ -121,7 +121,7 @@ fn roots_of_rust_and_of_c_are_kept_apart() {
     let at = Attachment::new([(&segment, mneme_sys::Access::ReadWrite)]).unwrap();
     at.enter(|here| {
         let asked = here.root::<Number>("data").map(|_| ());
-        assert!(matches!(asked, Err(RootError::Layout { .. })));
+        assert!(matches!(asked, Err(HeapError::Layout { .. })));
     })
     .unwrap();
     at.rebuild("data").unwrap();

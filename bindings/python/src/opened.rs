@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mneme_space::{AttachError, Attachment, MapError, Segment as Named};
+use mneme_space::{Attachment, EnterError, MapError, Segment as Named};
 use mneme_sync::Life;
 use mneme_sys::Access;
 use pyo3::prelude::*;
@@ -132,7 +132,7 @@ impl Open {
             Some(true) => (attach(Access::ReadWrite)?, Access::ReadWrite),
             // Writable, if the permissions allow this process to write.
             None => match attach(Access::ReadWrite) {
-                Err(AttachError::Map(MapError::NotWritable { .. } | MapError::File(_))) => {
+                Err(EnterError::Map(MapError::NotWritable { .. } | MapError::File(_))) => {
                     (attach(Access::ReadOnly)?, Access::ReadOnly)
                 }
                 attached => (attached?, Access::ReadWrite),

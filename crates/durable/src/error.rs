@@ -6,7 +6,7 @@ use mneme_journal::JournalError;
 use mneme_log::feed::FeedDamage;
 use mneme_log::{FeedError, OpenError, ReadError, WriteError};
 use mneme_shared::{AttachError, CreateError, ServeError, UpgradeError};
-use mneme_space::{NoteError, RegistryError, RemoveError, RenameError};
+use mneme_space::{RegistryError, RemoveError};
 use mneme_sys::medium::DirectoryError;
 
 use mneme_tree::StoreError;
@@ -139,7 +139,7 @@ pub enum DurableError {
         name: String,
         /// The reason.
         #[source]
-        source: RenameError,
+        source: RemoveError,
     },
     /// There is no such backup.
     #[error("there is no backup `{name}` in the directory")]
@@ -176,13 +176,11 @@ pub enum DurableError {
     Remove(#[from] RemoveError),
     /// The rebuilt segment cannot be given its name.
     #[error("the segment that was rebuilt cannot get its name: {0}")]
-    Rename(#[from] RenameError),
-    /// The registry cannot be cleaned of what an earlier boot left, or cannot be listed.
+    Rename(#[source] RemoveError),
+    /// The registry cannot be cleaned of what an earlier boot left or cannot be listed, or the
+    /// state of a segment that was set aside cannot be recorded.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The state of a segment that was set aside cannot be recorded.
-    #[error(transparent)]
-    Note(#[from] NoteError),
     /// The segment and the directory do not belong together.
     #[error(
         "{0}; to keep what the directory holds, remove the segment (`mneme segment rm`) and serve \

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mneme_journal::Options;
 use mneme_log::ChangeFeed;
 use mneme_shared::{Opening, Registry, Segment, ServeError, Served, SharedStore, StoreOptions};
-use mneme_space::{Name, OpenError, RemoveError, RenameError};
+use mneme_space::{Name, OpenError, RemoveError};
 use mneme_sys::Clock;
 
 use crate::DurableError;
@@ -199,7 +199,7 @@ impl DurableOptions {
         options: &StoreOptions,
         (opened, disk): (&Opened, &mut Disk),
     ) -> Result<(Origin, u64), DurableError> {
-        let named = |refused| DurableError::Rename(RenameError::Name(refused));
+        let named = |refused| DurableError::Rename(RemoveError::Name(refused));
         let loading = Name::of_new(name).and_then(|name| name.beside(LOADING));
         let loading = loading.map_err(named)?;
         discard(registry, &loading)?;
@@ -211,7 +211,7 @@ impl DurableOptions {
         }
         let built = built?;
         mneme_sys::fault!("durable.serve.loaded");
-        rename(registry, loading.as_str(), name)?;
+        rename(registry, loading.as_str(), name).map_err(DurableError::Rename)?;
         mneme_sys::fault!("durable.serve.named");
         Ok(built)
     }
@@ -277,11 +277,11 @@ fn discard(registry: &Registry, loading: &Name) -> Result<(), DurableError> {
 
 /// Gives the rebuilt segment its name. Waits for a process that examines it for a moment, as
 /// processes do with every segment: a second load would take longer.
-fn rename(registry: &Registry, loading: &str, name: &str) -> Result<(), RenameError> {
+fn rename(registry: &Registry, loading: &str, name: &str) -> Result<(), RemoveError> {
     let mut tries = 0..TRIES;
     loop {
         match registry.rename_segment(loading, name) {
-            Err(RenameError::InUse { .. }) if tries.next().is_some() => {
+            Err(RemoveError::InUse { .. }) if tries.next().is_some() => {
                 std::thread::sleep(PAUSE);
             }
             renamed => return renamed,

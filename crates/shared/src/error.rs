@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use mneme_log::{GrowError, OpenError, RoleError, UpdatePolicy, WriteError};
 use mneme_space::{
-    CreateWithError, DescriptionError, MapError, NoteError, OpenError as SegmentError,
-    RegistryError, RenameError,
+    DescriptionError, MapError, OpenError as SegmentError, RegistryError, RemoveError,
 };
 
 /// Why a store could not be attached. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AttachError {
     /// The registry cannot be opened.
     #[error(transparent)]
@@ -54,6 +54,7 @@ impl AttachError {
 
 /// Why a store could not be created. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CreateError {
     /// The segment could not be created, or the name is taken.
     #[error(transparent)]
@@ -84,12 +85,11 @@ impl CreateError {
     }
 }
 
-impl From<CreateWithError<OpenError>> for CreateError {
-    fn from(error: CreateWithError<OpenError>) -> Self {
+impl From<mneme_space::CreateError> for CreateError {
+    fn from(error: mneme_space::CreateError) -> Self {
         match error {
-            CreateWithError::Create(error) => Self::Segment(error),
-            CreateWithError::LayOut(error) => Self::Store(error),
-            CreateWithError::Header(error) => Self::Attach(error.into()),
+            mneme_space::CreateError::LaidOut(error) => Self::Attach(error.into()),
+            other => Self::Segment(other),
         }
     }
 }
@@ -193,7 +193,7 @@ pub enum ServeError {
     },
     /// The count of failed starts cannot be recorded.
     #[error("the count of failed starts cannot be recorded: {0}")]
-    Note(#[from] NoteError),
+    Note(#[source] RegistryError),
     /// The store opens and counts no records, and is damaged rather than empty.
     #[error(
         "segment `{name}` counts no records, and is damaged: {problem}; `mneme segment check {name}` says more. After three \
@@ -212,7 +212,7 @@ pub enum ServeError {
         name: String,
         /// The reason.
         #[source]
-        source: RenameError,
+        source: RemoveError,
     },
     /// The damaged store could not be renamed, because the name that it would get is too long.
     #[error(

@@ -218,14 +218,15 @@ impl StoreOptions {
             Some(_) => &CONTENTS_LENDING,
             None => &CONTENTS,
         };
-        let made = segment.create_with(contents, control_bytes(), |parts: Parts| {
+        segment.create_with(contents, control_bytes(), |parts: Parts| {
             let builder = self.builder().maintainer(false);
             let builder = builder.identity(parts.uuid.to_bytes());
             let store = builder.create_in(parts.data, parts.control, parts.liveness);
             // Detached again before the name exists.
-            store.map(|store| drop((store, parts.presence)))
-        })?;
-        Ok(made)
+            let store = store.map_err(CreateError::Store)?;
+            drop((store, parts.presence));
+            Ok(())
+        })
     }
 
     /// Attaches the store of that name. The first attachment of a process takes 0.3 ms, later ones

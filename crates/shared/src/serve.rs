@@ -18,7 +18,7 @@ use std::time::Duration;
 use mneme_log::{
     ChangeListener, GrowError, Notification, RoleError, ServerRole, Sleep, SlotError, UpdatePolicy,
 };
-use mneme_space::{Access, NameError, NoteError, OpenError, Registry, RenameError, Segment};
+use mneme_space::{Access, NameError, OpenError, Registry, RegistryError, RemoveError, Segment};
 use mneme_sys::{Clock, SystemClock};
 
 use crate::StoreOptions;
@@ -142,7 +142,7 @@ impl Opening {
             return Ok(Attached::Gone);
         }
         let starts = turn?;
-        let failed = starts.failed()?;
+        let failed = starts.failed().map_err(ServeError::Note)?;
         mneme_sys::fault!("shared.serve.begun");
         let begun = starts.begin(&self.withdrawal, failed);
         begun.map_err(|refused| not_noted(name, refused))?;
@@ -161,7 +161,7 @@ impl Opening {
             }
             Err(refused) => {
                 if !refused.is_damage() {
-                    starts.note(failed)?;
+                    starts.note(failed).map_err(ServeError::Note)?;
                 }
                 return Err(refused.into());
             }
@@ -176,7 +176,7 @@ impl Opening {
                 Err(refused) => {
                     let (starts, refused) = *refused;
                     // That was not the store's fault.
-                    starts.note(failed)?;
+                    starts.note(failed).map_err(ServeError::Note)?;
                     Err(refused)
                 }
             };
@@ -185,7 +185,7 @@ impl Opening {
         mneme_sys::fault!("shared.serve.checked");
         match checked {
             Ok(report) if report.is_sound() => {
-                starts.note(0)?;
+                starts.note(0).map_err(ServeError::Note)?;
                 let served = self.serve(store, starts, Found::Checked);
                 let served = served.map_err(|refused| refused.1)?;
                 Ok(Attached::Served(Box::new(served)))
@@ -196,7 +196,7 @@ impl Opening {
                 set_aside(registry, name)
             }
             Err(source) => {
-                starts.note(failed)?;
+                starts.note(failed).map_err(ServeError::Note)?;
                 let name = name.to_owned();
                 Err(ServeError::Check { name, source })
             }
@@ -303,13 +303,13 @@ fn turn(registry: &Registry, name: &str) -> Result<Arc<Starts>, ServeError> {
 }
 
 /// Why a start cannot be recorded.
-fn not_noted(name: &str, refused: NoteError) -> ServeError {
+fn not_noted(name: &str, refused: RegistryError) -> ServeError {
     match refused {
-        NoteError::NotOwner { owner } => ServeError::NotOwner {
+        RegistryError::NotOwner { owner } => ServeError::NotOwner {
             name: name.to_owned(),
             owner,
         },
-        other => other.into(),
+        other => ServeError::Note(other),
     }
 }
 
@@ -334,10 +334,10 @@ fn set_aside(registry: &Registry, name: &str) -> Result<Attached, ServeError> {
     match registry.set_segment_aside(name, QUARANTINE) {
         Ok(aside) => {
             mneme_sys::fault!("shared.serve.aside");
-            Starts::forget(registry, &aside)?;
+            Starts::forget(registry, &aside).map_err(ServeError::Note)?;
             Ok(Attached::SetAside(aside))
         }
-        Err(RenameError::Name(NameError::TooLong { max, .. })) => Err(ServeError::QuarantineName {
+        Err(RemoveError::Name(NameError::TooLong { max, .. })) => Err(ServeError::QuarantineName {
             name: name.to_owned(),
             aside: format!("{name}~{QUARANTINE}-1"),
             max,
@@ -376,7 +376,7 @@ impl Served {
     /// The record of the start cannot be removed.
     pub fn settle(&self) -> Result<(), ServeError> {
         self.withdrawal.over();
-        Ok(self.starts.note(0)?)
+        self.starts.note(0).map_err(ServeError::Note)
     }
 
     /// Calls `receive` with the changes that local programs have made since the last call, about

@@ -9,7 +9,7 @@
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use mneme_space::{NoteError, NoteHold, Registry};
+use mneme_space::{NoteHold, Registry, RegistryError};
 
 /// The number of failed starts after which a store is checked before it is served again.
 pub(crate) const CHECKED_AFTER: u32 = 3;
@@ -36,7 +36,7 @@ impl Withdrawal {
     ///
     /// # Errors
     /// The record cannot be changed.
-    pub fn withdraw(&self) -> Result<(), NoteError> {
+    pub fn withdraw(&self) -> Result<(), RegistryError> {
         let mut state = self.lock();
         state.withdrawn = true;
         let started = state.started.take();
@@ -69,7 +69,7 @@ const NOTE: &str = "starts";
 
 impl Starts {
     /// Takes the record; `None` if another process has it, which serves the segment or is about to.
-    pub(crate) fn take(registry: &Registry, segment: &str) -> Result<Option<Self>, NoteError> {
+    pub(crate) fn take(registry: &Registry, segment: &str) -> Result<Option<Self>, RegistryError> {
         let hold = registry.hold_note(segment, NOTE)?;
         Ok(hold.map(|_hold| Self {
             registry: registry.clone(),
@@ -84,16 +84,18 @@ impl Starts {
     }
 
     /// The number of starts that failed in succession. Content that is no number counts as none.
-    pub(crate) fn failed(&self) -> Result<u32, NoteError> {
+    pub(crate) fn failed(&self) -> Result<u32, RegistryError> {
         let text = match self.registry.note(&self.segment, NOTE) {
-            Err(NoteError::File(error)) if error.source.kind() == ErrorKind::InvalidData => None,
+            Err(RegistryError::File(error)) if error.source.kind() == ErrorKind::InvalidData => {
+                None
+            }
             read => read?,
         };
         Ok(text.and_then(|text| text.trim().parse().ok()).unwrap_or(0))
     }
 
     /// Records this number.
-    pub(crate) fn note(&self, failed: u32) -> Result<(), NoteError> {
+    pub(crate) fn note(&self, failed: u32) -> Result<(), RegistryError> {
         let text = (failed > 0).then(|| format!("{failed}\n"));
         self.registry.set_note(&self.segment, NOTE, text.as_deref())
     }
@@ -103,7 +105,7 @@ impl Starts {
         self: &Arc<Self>,
         withdrawal: &Withdrawal,
         failed: u32,
-    ) -> Result<(), NoteError> {
+    ) -> Result<(), RegistryError> {
         let mut state = withdrawal.lock();
         state.started = Some((Arc::downgrade(self), failed));
         self.note(match state.withdrawn {
@@ -113,7 +115,7 @@ impl Starts {
     }
 
     /// Resets the count of a segment that has been set aside under another name.
-    pub(crate) fn forget(registry: &Registry, aside: &str) -> Result<(), NoteError> {
+    pub(crate) fn forget(registry: &Registry, aside: &str) -> Result<(), RegistryError> {
         registry.set_note(aside, NOTE, None)
     }
 }

@@ -20,8 +20,7 @@
 
 use mneme_log::{Cursor, DATABASES, Evict, ReadError, RoleError, WriteError};
 use mneme_space::{
-    Access, Name, NameError, NoteError, OpenError, Registry, RemoveError, RenameError, Segment,
-    Uuid,
+    Access, Name, NameError, OpenError, Registry, RegistryError, RemoveError, Segment, Uuid,
 };
 
 use crate::StoreOptions;
@@ -44,7 +43,7 @@ struct Copied {
 }
 
 impl Copied {
-    fn read(registry: &Registry, new: &str) -> Result<Option<Self>, NoteError> {
+    fn read(registry: &Registry, new: &str) -> Result<Option<Self>, RegistryError> {
         let text = registry.note(new, NOTE)?.unwrap_or_default();
         let mut words = text.split_whitespace();
         Ok(words.next().and_then(Uuid::parse).map(|of| Self {
@@ -53,7 +52,7 @@ impl Copied {
         }))
     }
 
-    fn write(&self, registry: &Registry, new: &str) -> Result<(), NoteError> {
+    fn write(&self, registry: &Registry, new: &str) -> Result<(), RegistryError> {
         let text = match self.arrivals {
             Some(arrivals) => format!("{} {arrivals}\n", self.of),
             None => format!("{}\n", self.of),
@@ -84,7 +83,7 @@ pub enum UpgradeError {
     Visited,
     /// The copy of an earlier upgrade, or the old store, cannot be removed or is in use.
     #[error("what an earlier upgrade left cannot be removed: {0}")]
-    Leftover(#[from] RemoveError),
+    Leftover(#[source] RemoveError),
     /// The old store of an earlier upgrade still exists.
     #[error(
         "there is a segment `{0}` from an earlier upgrade: remove it if it is not needed any more"
@@ -112,10 +111,10 @@ pub enum UpgradeError {
     },
     /// The segments could not be renamed.
     #[error("the segments cannot be renamed: {0}")]
-    Rename(#[from] RenameError),
+    Rename(#[from] RemoveError),
     /// The copy's note could not be read or written.
     #[error("the copy's note: {0}")]
-    Note(#[from] NoteError),
+    Note(#[from] RegistryError),
 }
 
 /// The result of an upgrade.
@@ -136,7 +135,7 @@ impl StoreOptions {
     /// One variant of [`UpgradeError`] each. The store is unchanged; a copy may be left as
     /// `NAME~upgrade`.
     pub fn upgrade(&self, registry: &Registry, name: &str) -> Result<Upgraded, UpgradeError> {
-        let known = Name::of_new(name).map_err(RenameError::from)?;
+        let known = Name::of_new(name).map_err(RemoveError::from)?;
         // The longer of the two suffixes.
         let new = match known.beside(NEW) {
             Err(NameError::TooLong { len, max }) => {
@@ -145,9 +144,9 @@ impl StoreOptions {
                     most: max - (len - name.len()),
                 });
             }
-            new => new.map_err(RenameError::from)?,
+            new => new.map_err(RemoveError::from)?,
         };
-        let old = known.beside(OLD).map_err(RenameError::from)?;
+        let old = known.beside(OLD).map_err(RemoveError::from)?;
         if let Some(done) = self.complete_upgrade(registry, name)? {
             return Ok(done);
         }
@@ -156,7 +155,7 @@ impl StoreOptions {
         }
         match registry.remove_leftover(&new) {
             Ok(()) | Err(RemoveError::NotFound { .. }) => {}
-            Err(refused) => return Err(refused.into()),
+            Err(refused) => return Err(UpgradeError::Leftover(refused)),
         }
         let options = self.clone().maintainer(false);
         let from = options.attach(registry, name, Access::ReadWrite)?;

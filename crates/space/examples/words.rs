@@ -8,9 +8,7 @@
 
 use std::error::Error;
 
-use mneme_space::{
-    Access, Attachment, EnterError, Registry, RootError, Schema, Section, SegMap, SegString,
-};
+use mneme_space::{Access, Attachment, EnterError, Registry, Schema, Section, SegMap, SegString};
 
 /// The segment's name.
 const WORDS: &str = "words";
@@ -47,13 +45,13 @@ fn count(text: &str) -> Result<(), Box<dyn Error>> {
     while words.peek().is_some() {
         // A section handles a thousand words, so other processes can enter in between.
         let some = words.by_ref().take(1000);
-        section(attached.enter(|here| add(here, some)))?;
+        section(attached.try_enter(|here| add(here, some)))?;
     }
     println!("counted by process {}", std::process::id());
     Ok(())
 }
 
-fn add<'t>(here: &mut Section<'_>, words: impl Iterator<Item = &'t str>) -> Result<(), RootError> {
+fn add<'t>(here: &mut Section<'_>, words: impl Iterator<Item = &'t str>) -> Result<(), EnterError> {
     let heap = here.heap(WORDS)?;
     let counts = here.root_or_create::<Counts>(WORDS, SegMap::new_in)?;
     for word in words {
@@ -71,7 +69,7 @@ fn add<'t>(here: &mut Section<'_>, words: impl Iterator<Item = &'t str>) -> Resu
 fn top(number: usize) -> Result<(), Box<dyn Error>> {
     let attached = attach(Access::ReadOnly)?;
     // Words are read in place; what must outlast the section is copied.
-    let mut counts = section(attached.read(|here| {
+    let mut counts = section(attached.try_read(|here| {
         let counts = here.root::<Counts>(WORDS)?.iter();
         Ok(counts
             .map(|(word, count)| (*count, word.to_string()))
@@ -85,9 +83,9 @@ fn top(number: usize) -> Result<(), Box<dyn Error>> {
 }
 
 /// A section's result, or the reason why there was none, with a hint.
-fn section<T>(result: Result<Result<T, RootError>, EnterError>) -> Result<T, Box<dyn Error>> {
+fn section<T>(result: Result<T, EnterError>) -> Result<T, Box<dyn Error>> {
     match result {
-        Ok(done) => Ok(done?),
+        Ok(done) => Ok(done),
         Err(EnterError::Poisoned { .. }) => {
             Err("somebody died while counting: `words rebuild` begins anew".into())
         }

@@ -29,7 +29,7 @@ use crate::map::{Map, ProcessMap, SetVisit, is_visited};
 use crate::process_mapping::{self, ProcessMapping};
 use crate::section::{self, Section};
 use crate::segment::{control, durable};
-use crate::{AttachError, EnterError, MapError, Segment, Space};
+use crate::{EnterError, MapError, Segment, Space};
 use attached_segment::AttachedSegment;
 pub(crate) use attached_segment::{Changing, beside};
 use members::{Members, MembersVersion};
@@ -72,7 +72,7 @@ struct Followed {
 impl Followed {
     /// The space's members with the access that this attachment has to each, and the version by
     /// which a change of the members is noticed.
-    fn members(&self) -> Result<(MembersVersion, Vec<(Segment, Access)>), AttachError> {
+    fn members(&self) -> Result<(MembersVersion, Vec<(Segment, Access)>), EnterError> {
         let word = self.space.version_word()?;
         let (number, members) = self.space.read_members(&word)?;
         let members = members.into_iter().map(|member| match self.most {
@@ -108,19 +108,19 @@ impl Attachment {
     /// process has not mapped yet, and does not touch their data.
     ///
     /// # Errors
-    /// [`AttachError::Twice`]; [`AttachError::Overlap`]; [`AttachError::Floating`], because
-    /// sections need segments with fixed addresses; [`AttachError::Map`], with
+    /// [`EnterError::Twice`]; [`EnterError::Overlap`]; [`EnterError::Floating`], because
+    /// sections need segments with fixed addresses; [`EnterError::Map`], with
     /// [`MapError::Contents`] for a segment that another crate lays out.
     pub fn new<'a>(
         segments: impl IntoIterator<Item = (&'a Segment, Access)>,
-    ) -> Result<Self, AttachError> {
+    ) -> Result<Self, EnterError> {
         let segments = segments.into_iter();
         let own = segments.map(|(segment, access)| (segment.clone(), access));
         Self::with(None, own.collect())
     }
 
     /// Attaches a space. No member gets more access than `most`.
-    pub(crate) fn following(space: &Space, most: Access) -> Result<Self, AttachError> {
+    pub(crate) fn following(space: &Space, most: Access) -> Result<Self, EnterError> {
         let followed = Followed {
             space: space.clone(),
             most,
@@ -128,7 +128,7 @@ impl Attachment {
         Self::with(Some(followed), Vec::new())
     }
 
-    fn with(space: Option<Followed>, own: Vec<(Segment, Access)>) -> Result<Self, AttachError> {
+    fn with(space: Option<Followed>, own: Vec<(Segment, Access)>) -> Result<Self, EnterError> {
         let map = ProcessMap::get();
         let members = gather(map, space.as_ref(), &own)?;
         Ok(Self {
@@ -157,7 +157,7 @@ impl Attachment {
     ///
     /// # Errors
     /// As [`new`](Self::new); the attachment is then unchanged.
-    pub fn add(&self, segment: &Segment, access: Access) -> Result<(), AttachError> {
+    pub fn add(&self, segment: &Segment, access: Access) -> Result<(), EnterError> {
         self.alter(|own| {
             own.push((segment.clone(), access));
             Ok(())
@@ -168,11 +168,11 @@ impl Attachment {
     /// they end.
     ///
     /// # Errors
-    /// [`AttachError::NotAttached`].
-    pub fn remove(&self, segment: &Segment) -> Result<(), AttachError> {
+    /// [`EnterError::NotAttached`].
+    pub fn remove(&self, segment: &Segment) -> Result<(), EnterError> {
         self.alter(|own| {
             let at = own.iter().position(|(own, _)| own.uuid() == segment.uuid());
-            let at = at.ok_or_else(|| AttachError::NotAttached {
+            let at = at.ok_or_else(|| EnterError::NotAttached {
                 name: segment.name().to_string(),
             })?;
             own.remove(at);
@@ -228,6 +228,31 @@ impl Attachment {
     /// As [`enter`](Self::enter).
     pub fn read<R>(&self, f: impl for<'s> FnOnce(&mut Section<'s>) -> R) -> Result<R, EnterError> {
         self.section(|members| &members.read, f)
+    }
+
+    /// [`enter`](Self::enter) for a closure that may fail: there is one result, whose error is the
+    /// closure's, or says why there was no section. An error that the closure returns ends the
+    /// section and poisons nothing: what it has changed stays changed.
+    ///
+    /// # Errors
+    /// As `enter`, and as `f`.
+    pub fn try_enter<R, E: From<EnterError>>(
+        &self,
+        f: impl for<'s> FnOnce(&mut Section<'s>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        self.enter(f)?
+    }
+
+    /// [`read`](Self::read) for a closure that may fail: there is one result, as for
+    /// [`try_enter`](Self::try_enter).
+    ///
+    /// # Errors
+    /// As `read`, and as `f`.
+    pub fn try_read<R, E: From<EnterError>>(
+        &self,
+        f: impl for<'s> FnOnce(&mut Section<'s>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        self.read(f)?
     }
 
     fn section<R>(
@@ -290,14 +315,15 @@ impl Attachment {
                 return Ok((visit, members));
             }
             drop(visit);
-            self.follow()?;
+            self.follow()
+                .map_err(|refused| EnterError::Follow(Box::new(refused)))?;
             followed = true;
         }
     }
 
     /// Reads the space's current members and replaces the list if they have changed.
     #[cold]
-    fn follow(&self) -> Result<(), AttachError> {
+    fn follow(&self) -> Result<(), EnterError> {
         let mut changes = self.changes();
         // SAFETY: replaced under this lock alone.
         if !unsafe { &*self.members.load(Acquire) }.are_of_now() {
@@ -372,7 +398,7 @@ impl Attachment {
     /// afterwards; no other block is touched.
     ///
     /// # Errors
-    /// [`EnterError::NotAttached`] if the segment is not attached for writing.
+    /// [`EnterError::NotWritable`] if the segment is not attached for writing.
     /// [`EnterError::Heap`], which says where, if the heap has damage that a death cannot leave;
     /// the segment then stays poisoned. Otherwise as [`enter`](Self::enter).
     ///
@@ -432,7 +458,7 @@ impl Attachment {
             place.access == Access::ReadWrite && place.segment().name().as_str() == segment
         };
         let place = members.places.iter().find(named);
-        let place = place.ok_or_else(|| EnterError::NotAttached {
+        let place = place.ok_or_else(|| EnterError::NotWritable {
             name: segment.to_owned(),
         })?;
         let slot = control::slot(place.placed.participants()).map_err(EnterError::from)?;
@@ -455,8 +481,8 @@ impl Attachment {
     /// Changes which segments are attached individually.
     fn alter(
         &self,
-        change: impl FnOnce(&mut Vec<(Segment, Access)>) -> Result<(), AttachError>,
-    ) -> Result<(), AttachError> {
+        change: impl FnOnce(&mut Vec<(Segment, Access)>) -> Result<(), EnterError>,
+    ) -> Result<(), EnterError> {
         if self.map.is_forked() {
             return Err(MapError::Forked.into());
         }
@@ -504,7 +530,7 @@ fn gather(
     map: &ProcessMap,
     space: Option<&Followed>,
     own: &[(Segment, Access)],
-) -> Result<Members, AttachError> {
+) -> Result<Members, EnterError> {
     let (version, mut segments) = match space {
         Some(space) => {
             let (version, segments) = space.members()?;

@@ -12,6 +12,7 @@ use crate::{ContentsInfo, Uuid};
 
 /// Why a text cannot be the name of a segment or a space.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NameError {
     /// The name is empty.
     #[error("a name has at least one byte")]
@@ -74,6 +75,7 @@ impl FileError {
 
 /// Why the file that describes a registry, a segment or a space cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DescriptionError {
     /// The file cannot be read.
     #[error(transparent)]
@@ -98,9 +100,13 @@ pub enum DescriptionError {
     },
 }
 
-/// Why an operation on a registry failed.
+/// Why an operation on a registry failed, or on a note beside a segment.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RegistryError {
+    /// The name of a segment, or of a note beside it, is invalid.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// The file system refused an operation.
     #[error(transparent)]
     File(#[from] FileError),
@@ -113,6 +119,12 @@ pub enum RegistryError {
         /// The directory.
         path: PathBuf,
         /// Its owner.
+        owner: u32,
+    },
+    /// The segment belongs to another user, and only the owner may write notes beside it.
+    #[error("the segment belongs to user {owner}, who alone may keep notes beside it")]
+    NotOwner {
+        /// The owner.
         owner: u32,
     },
     /// Another process holds the registry's lock and does not release it.
@@ -156,8 +168,10 @@ pub enum RegistryError {
     Random(#[source] io::Error),
 }
 
-/// Why a segment could not be created. Nothing of it exists then.
+/// Why a segment could not be created, or a data file not imported under a name. Nothing of it
+/// exists then; a file that was to be imported is unchanged and has its old name.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CreateError {
     /// The name is invalid.
     #[error(transparent)]
@@ -241,31 +255,25 @@ pub enum CreateError {
     /// This process could not become the first participant of the segment that it created.
     #[error("the new segment's data could not be opened")]
     Join(#[from] Box<MapError>),
-}
-
-/// Why a data file could not be imported under a name. The file and its old name are then
-/// unchanged.
-#[derive(Debug, thiserror::Error)]
-pub enum ImportError {
-    /// The segment could not be created.
-    #[error(transparent)]
-    Create(#[from] CreateError),
-    /// The file is not a segment's data file, or is damaged.
+    /// The crate that lays out the contents wrote another header than the one it announced.
+    #[error("the segment was laid out as something else than it should be")]
+    LaidOut(#[source] OpenError),
+    /// The file to be imported is not a segment's data file, or is damaged.
     #[error("this is not the data of a segment that could be imported")]
-    Data(#[source] OpenError),
-    /// Another crate laid the segment out, and the information in its lost control file cannot be
-    /// reconstructed.
+    ImportData(#[source] OpenError),
+    /// Another crate laid out the file to be imported, and the information in its lost control file
+    /// cannot be reconstructed.
     #[error(
         "{} is laid out by another crate (it begins with {magic:?}), and cannot be used without its control file",
         path.display()
     )]
-    Contents {
+    ImportContents {
         /// The data file.
         path: PathBuf,
         /// The first bytes of the data.
         magic: String,
     },
-    /// The file does not record the address at which its pointers are valid.
+    /// The file to be imported does not record the address at which its pointers are valid.
     #[error("{} does not say at which address it lies: name the address", path.display())]
     NoBase {
         /// The data file.
@@ -281,7 +289,7 @@ pub enum ImportError {
         /// The address given.
         given: usize,
     },
-    /// A living process has the file mapped.
+    /// A living process has the file to be imported mapped.
     #[error("{} is in use", path.display())]
     InUse {
         /// The data file.
@@ -295,29 +303,15 @@ pub enum ImportError {
     },
     /// The registry has data of the same identity: the file is a copy.
     #[error("the registry has data of this identity already: {}", path.display())]
-    Exists {
+    SameIdentity {
         /// The existing data file.
         path: PathBuf,
     },
 }
 
-/// Why a segment that another crate lays out could not be created; `E` is that crate's error.
-/// Nothing of the segment exists then.
-#[derive(Debug, thiserror::Error)]
-pub enum CreateWithError<E> {
-    /// The segment could not be created.
-    #[error(transparent)]
-    Create(#[from] CreateError),
-    /// The other crate could not lay it out.
-    #[error("the segment's contents could not be laid out")]
-    LayOut(#[source] E),
-    /// The other crate wrote another header than the one announced.
-    #[error("the segment was laid out as something else than it should be")]
-    Header(#[source] OpenError),
-}
-
 /// Why a segment could not be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The name is invalid.
     #[error(transparent)]
@@ -372,8 +366,9 @@ pub enum OpenError {
     },
 }
 
-/// Why a segment could not be mapped into this process.
+/// Why a segment could not be mapped into this process, or could not grow.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MapError {
     /// The data or the control file is gone, or may not be opened with this access.
     #[error(transparent)]
@@ -406,6 +401,10 @@ pub enum MapError {
     /// The data cannot be mapped.
     #[error("the segment's data cannot be mapped")]
     Region(#[from] RegionError),
+    /// The segment has its maximum size, or there is not enough memory or disk space for it to
+    /// grow. It has the size that it had before.
+    #[error("the segment cannot grow")]
+    Grow(#[source] RegionError),
     /// This process cannot become a participant of the segment.
     #[error("the control file {} is not usable", path.display())]
     Control {
@@ -509,19 +508,10 @@ pub enum MapError {
     },
 }
 
-/// Why a segment could not grow. It has the size that it had before.
+/// Why a segment could not be cloned, or its contents not be replaced by a clone's. Nothing of a
+/// new clone exists then.
 #[derive(Debug, thiserror::Error)]
-pub enum GrowError {
-    /// The segment could not be mapped.
-    #[error(transparent)]
-    Map(#[from] MapError),
-    /// It has its maximum size, or there is not enough memory or disk space.
-    #[error("the segment cannot grow")]
-    Region(#[from] RegionError),
-}
-
-/// Why a segment could not be cloned. Nothing of the clone exists then.
-#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CloneError {
     /// The clone could not be created.
     #[error(transparent)]
@@ -545,11 +535,6 @@ pub enum CloneError {
         /// The original's name.
         name: String,
     },
-}
-
-/// Why a segment's contents could not be replaced by a clone's.
-#[derive(Debug, thiserror::Error)]
-pub enum RestoreError {
     /// The two are not a segment and its clone, or are one and the same.
     #[error(
         "segment {name:?} cannot have the content of {other:?}: a clone has the same address and greatest size"
@@ -563,35 +548,30 @@ pub enum RestoreError {
     /// The calling thread is in a section: it would wait for itself.
     #[error("the calling thread is in a section")]
     Nested,
-    /// The other segment needs recovery itself, or could not be locked against changes.
-    #[error(transparent)]
-    Clone(#[from] CloneError),
-    /// One of the two could not be mapped.
-    #[error(transparent)]
-    Map(#[from] MapError),
     /// A process is in the segment and does not leave.
     #[error(transparent)]
     Stalled(#[from] Stalled),
-    /// A control region has no free thread slot.
-    #[error(transparent)]
-    Slot(#[from] SlotError),
-    /// The segment could not grow to the other's length.
-    #[error(transparent)]
-    Grow(#[from] GrowError),
     /// The memory could not be reached.
     #[error(transparent)]
     Region(#[from] RegionError),
 }
 
-/// Why a segment could not be removed.
+/// Why a segment could not be removed, or renamed, which removes its old name.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RemoveError {
-    /// The name is invalid.
+    /// A name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
     /// There is no segment of that name.
     #[error("there is no segment {name:?}")]
     NotFound {
+        /// The name.
+        name: String,
+    },
+    /// The new name is taken.
+    #[error("there is a segment {name:?} already")]
+    Exists {
         /// The name.
         name: String,
     },
@@ -619,39 +599,7 @@ pub enum RemoveError {
     File(#[from] FileError),
 }
 
-/// Why a segment could not be renamed. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
-pub enum RenameError {
-    /// One of the names is invalid.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// There is no segment of that name.
-    #[error("there is no segment {name:?}")]
-    NotFound {
-        /// The name.
-        name: String,
-    },
-    /// The new name is taken.
-    #[error("there is a segment {name:?} already")]
-    Exists {
-        /// The name.
-        name: String,
-    },
-    /// A process has the segment mapped.
-    #[error("segment {name:?} is mapped by a living process")]
-    InUse {
-        /// The name.
-        name: String,
-    },
-    /// The registry cannot be used.
-    #[error(transparent)]
-    Registry(#[from] RegistryError),
-    /// The file system refused an operation.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
-impl RenameError {
+impl RemoveError {
     /// Whether the new name is taken.
     #[must_use]
     pub fn is_taken(&self) -> bool {
@@ -659,15 +607,48 @@ impl RenameError {
     }
 }
 
-/// Why segments could not be attached.
+/// Why segments could not be attached, or a section could not begin. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// The space, or a member of it, could not be opened.
+#[non_exhaustive]
+pub enum EnterError {
+    /// The calling thread is in a section already: it would wait for itself.
+    #[error("the calling thread is in a section already")]
+    Nested,
+    /// The holder of a segment's lock is alive and does not release it.
     #[error(transparent)]
-    Space(#[from] crate::SpaceOpenError),
-    /// One of the segments could not be mapped.
+    Stalled(#[from] Stalled),
+    /// A process died or panicked while changing the segment: accept it, rebuild it, or use a
+    /// clone.
+    #[error("segment {segment:?} is poisoned: a process died or panicked while changing it")]
+    Poisoned {
+        /// Its name.
+        segment: String,
+    },
+    /// A control region has no free thread slot; a forked child must attach for itself.
+    #[error(transparent)]
+    Slot(#[from] SlotError),
+    /// A segment's data file was truncated.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// A segment could not be mapped at its address; [`MapError::Busy`] if a thread of this process
+    /// is in a section of another segment there.
     #[error(transparent)]
     Map(#[from] MapError),
+    /// The space has changed, and its current members could not be attached.
+    #[error("the space has changed, and its current members could not be attached")]
+    Follow(#[source] Box<EnterError>),
+    /// The segment to recover is not attached for writing.
+    #[error("segment {name:?} is not attached for writing")]
+    NotWritable {
+        /// Its name.
+        name: String,
+    },
+    /// The segment's heap cannot be used.
+    #[error(transparent)]
+    Heap(#[from] HeapError),
+    /// The space, or a member of it, could not be opened.
+    #[error(transparent)]
+    Space(#[from] crate::SpaceError),
     /// A segment is named twice.
     #[error("segment {name:?} is attached twice")]
     Twice {
@@ -699,44 +680,4 @@ pub enum AttachError {
         /// Its name.
         name: String,
     },
-}
-
-/// Why a section could not begin. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
-pub enum EnterError {
-    /// The calling thread is in a section already: it would wait for itself.
-    #[error("the calling thread is in a section already")]
-    Nested,
-    /// The holder of a segment's lock is alive and does not release it.
-    #[error(transparent)]
-    Stalled(#[from] Stalled),
-    /// A process died or panicked while changing the segment: accept it, rebuild it, or use a
-    /// clone.
-    #[error("segment {segment:?} is poisoned: a process died or panicked while changing it")]
-    Poisoned {
-        /// Its name.
-        segment: String,
-    },
-    /// A control region has no free thread slot; a forked child must attach for itself.
-    #[error(transparent)]
-    Slot(#[from] SlotError),
-    /// A segment's data file was truncated.
-    #[error(transparent)]
-    Region(#[from] RegionError),
-    /// A segment could not be mapped at its address; [`MapError::Busy`] if a thread of this process
-    /// is in a section of another segment there.
-    #[error(transparent)]
-    Map(#[from] MapError),
-    /// The space has changed, and its current members could not be attached.
-    #[error("the space has changed, and its current members could not be attached")]
-    Follow(#[from] AttachError),
-    /// The segment to recover is not attached for writing.
-    #[error("segment {name:?} is not attached for writing")]
-    NotAttached {
-        /// Its name.
-        name: String,
-    },
-    /// The segment's heap cannot be used.
-    #[error(transparent)]
-    Heap(#[from] HeapError),
 }

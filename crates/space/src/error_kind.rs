@@ -3,9 +3,8 @@
 use mneme_sys::{Classified, ErrorKind};
 
 use crate::{
-    AttachError, CloneError, CreateError, DescriptionError, EnterError, FileError, GrowError,
-    HeapError, MapError, NameError, OpenError, RegistryError, RemoveError, RestoreError, RootError,
-    SpaceChangeError, SpaceCreateError, SpaceOpenError, SpaceRemoveError,
+    CloneError, CreateError, DescriptionError, EnterError, FileError, HeapError, MapError,
+    NameError, OpenError, RegistryError, RemoveError, SpaceError,
 };
 
 impl Classified for FileError {
@@ -24,39 +23,39 @@ mneme_sys::kinds! {
     DescriptionError as (File) {
         Format | Damaged => Damaged,
     }
-    RegistryError {
+    RegistryError as (Name) {
         Locked => Stalled,
         Random => Io,
+        NotOwner => Permission,
         File | Description | NotOurs | Lock | Window | Mend => Registry,
     }
     HeapError {
         Outside | NoSegment => Outside,
         AnotherSegment | Taken | NoHome => Internal,
         Refused | Full | Growth => NoMemory,
-        NoHeap | Damaged | NotMended => Damaged,
-        Size => Invalid,
+        NoHeap | Damaged | NotMended | RootDamaged => Damaged,
+        Size | NoBlock => Invalid,
         Seed => Io,
-    }
-    RootError as (Heap) {
-        Missing => NotFound,
-        Exists => Exists,
+        NoRoot => NotFound,
+        RootExists => Exists,
         Layout => Root,
         ReadOnly => ReadOnly,
-        NoBlock => Invalid,
-        Damaged => Damaged,
     }
-    CreateError as (Name, Registry, File, Heap, Open, Join) for (Data, Control) {
-        Exists => Exists,
-        Size | Kind => Invalid,
+    CreateError as (Name, Registry, File, Heap, Open, Join, LaidOut, ImportData)
+        for (Data, Control)
+    {
+        Exists | Named | SameIdentity => Exists,
+        Size | Kind | ImportContents | NoBase | OtherBase => Invalid,
         Base => Address,
         NoSlot => NoMemory,
         Backing => Backing,
+        InUse => Busy,
     }
     OpenError as (Name, Description, File) for (Header) {
         NotFound | DataGone => NotFound,
         Mismatch | Truncated => Damaged,
     }
-    MapError as (File, Open, Window, Region) for (Control, Liveness) {
+    MapError as (File, Open, Window, Region, Grow) for (Control, Liveness) {
         Occupied | Busy | OtherControl | OtherData => Busy,
         Forked => Forked,
         NotWritable => Permission,
@@ -64,12 +63,9 @@ mneme_sys::kinds! {
         NotClean => Poisoned,
         Door => Stalled,
     }
-    GrowError as (Map, Region) {}
-    CloneError as (Create, Map, Enter, Slot) {
+    CloneError as (Create, Map, Enter, Slot, Region) {
         NoGate => Damaged,
         Poisoned => Poisoned,
-    }
-    RestoreError as (Clone, Map, Slot, Grow, Region) {
         Unlike => Invalid,
         Stalled => Stalled,
         Nested => Inside,
@@ -77,38 +73,26 @@ mneme_sys::kinds! {
     RemoveError as (Name, Registry, File) {
         NotFound => NotFound,
         InUse => Busy,
-        NotALeftover => Exists,
+        Exists | NotALeftover => Exists,
     }
-    AttachError as (Space, Map) {
+    EnterError as (Slot, Region, Map, Follow, Heap, Space) {
+        Nested => Inside,
+        Stalled => Stalled,
+        Poisoned => Poisoned,
+        NotWritable | NotAttached => NotFound,
         Twice => Exists,
         Overlap => Overlap,
         Floating => Address,
         NoGate => Damaged,
-        NotAttached => NotFound,
     }
-    EnterError as (Slot, Region, Map, Follow, Heap) {
-        Nested => Inside,
-        Stalled => Stalled,
-        Poisoned => Poisoned,
-        NotAttached => NotFound,
-    }
-    SpaceCreateError as (Name, Original, Registry, File, Control, Region) {
-        Exists => Exists,
-    }
-    SpaceOpenError as (Name, Description, File, Control) for (Member) {
-        NotFound => NotFound,
+    SpaceError as (Name, Registry, File, Control, MakeControl, Region, Description) for (Member) {
+        Exists | Twice => Exists,
+        NotFound | NotMember => NotFound,
         Replaced | Stale => Stale,
-    }
-    SpaceChangeError as (Open, Lock, File) {
-        Twice => Exists,
-        NotMember => NotFound,
         Floating => Address,
         Overlap => Overlap,
         OtherRegistry | Contents => Invalid,
         Full => NoMemory,
-    }
-    SpaceRemoveError as (Name, Registry, File) {
-        NotFound => NotFound,
         InUse => Busy,
     }
 }

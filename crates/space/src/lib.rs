@@ -8,7 +8,9 @@
 //! # Use
 //!
 //! ```
-//! use mneme_space::{Access, Attachment, Registry, Schema, SegMap, SegString, Segment};
+//! use mneme_space::{
+//!     Access, Attachment, EnterError, Registry, Schema, SegMap, SegString, Segment,
+//! };
 //!
 //! // What the segment leads to: the type of its root, for whichever section it is seen in.
 //! struct Visits;
@@ -20,22 +22,21 @@
 //! let registry = Registry::open(&root)?;                       // or open_default()
 //! let made = registry.segment("visits").max_size(8 << 30).mode(0o660).create()?;
 //! let attached = Attachment::new([(&made, Access::ReadWrite)])?;
-//! let filled = attached.enter(|here| {
+//! attached.try_enter(|here| {
 //!     let heap = here.heap("visits")?;
 //!     let visits = here.create_root::<Visits>("visits", SegMap::new_in)?;
 //!     visits.insert(SegString::from_str_in("Ada", heap), 1);
-//!     Ok::<_, mneme_space::RootError>(())
-//! })?; // an error here: the section could not be entered
-//! filled?; // an error here: the closure returned it
+//!     Ok::<_, EnterError>(())
+//! })?;
 //! drop(attached);
 //!
 //! // Later, in another process with the permission: the same map, at the same address.
 //! let found = Segment::open(&registry, "visits")?;
 //! let attached = Attachment::new([(&found, Access::ReadOnly)])?;
-//! let of_ada = attached.read(|here| Ok::<_, mneme_space::RootError>(
-//!     here.root::<Visits>("visits")?.get("Ada").copied(),
-//! ))?;
-//! assert_eq!(of_ada?, Some(1));
+//! let of_ada = attached.try_read(|here| {
+//!     Ok::<_, EnterError>(here.root::<Visits>("visits")?.get("Ada").copied())
+//! })?;
+//! assert_eq!(of_ada, Some(1));
 //! # drop(attached);
 //! found.remove()?;
 //! # std::fs::remove_dir_all(&root)?;
@@ -140,27 +141,22 @@ pub use call::{CallError, Caller, Calls, Functions, MAX_MESSAGE, Residence};
 pub use clean::Finding;
 pub use contents::{Contents, ContentsInfo};
 pub use error::{
-    AttachError, CloneError, CreateError, CreateWithError, DescriptionError, EnterError, FileError,
-    GrowError, ImportError, MapError, NameError, OpenError, RegistryError, RemoveError,
-    RenameError, RestoreError,
+    CloneError, CreateError, DescriptionError, EnterError, FileError, MapError, NameError,
+    OpenError, RegistryError, RemoveError,
 };
 pub use hashmap::SegMap;
 pub use heap::{Heap, HeapError, HeapProblem, HeapReport, HeapStats, UntypedHeap};
-pub use local::{LocalError, LocalSegment};
+pub use local::LocalSegment;
 pub use map::Mapping;
 pub use name::Name;
 pub use ptr::{Ptr, PtrError};
 pub use registry::{Registry, RegistryOptions};
-pub use root::RootError;
 pub use section::Section;
-pub use segment::note::{NoteError, NoteHold};
+pub use segment::note::NoteHold;
 pub use segment::{
     Backing, Condition, Importable, Parts, Presence, Segment, SegmentBuilder, SegmentInfo,
 };
-pub use space::{
-    MAX_MEMBERS, MemberInfo, Space, SpaceBuilder, SpaceChangeError, SpaceCreateError, SpaceInfo,
-    SpaceOpenError, SpaceRemoveError,
-};
+pub use space::{MAX_MEMBERS, MemberInfo, Space, SpaceBuilder, SpaceError, SpaceInfo};
 pub use stored::{Schema, Shape, Stored};
 pub use string::SegString;
 pub use uuid::Uuid;

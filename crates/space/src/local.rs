@@ -6,31 +6,14 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use mneme_sys::{PagePolicy, Region, RegionError};
 
-use crate::Uuid;
 use crate::heap::{self, HeapError};
 use crate::process_mapping::{self, Grow, ProcessMapping};
 use crate::section::{self, Section};
-
-/// Why a [`LocalSegment`] could not be made or entered.
-#[derive(Debug, thiserror::Error)]
-pub enum LocalError {
-    /// There is not enough memory, or the sizes are impossible.
-    #[error(transparent)]
-    Region(#[from] RegionError),
-    /// The segment is too small for a heap, or the heap cannot be used.
-    #[error(transparent)]
-    Heap(#[from] HeapError),
-    /// The calling thread is in a section already.
-    #[error("the calling thread is in a section already")]
-    Nested,
-    /// A section that could change the contents panicked: they may be half changed.
-    #[error("a panic ended a section; the contents may be half changed")]
-    Poisoned,
-}
+use crate::{EnterError, Uuid};
 
 struct Growing(Arc<Region>);
 
@@ -48,7 +31,7 @@ impl Grow for Growing {
 /// registry.
 ///
 /// ```
-/// use mneme_space::{LocalSegment, Schema, SegVec};
+/// use mneme_space::{EnterError, LocalSegment, Schema, SegVec};
 ///
 /// struct Numbers;
 /// impl Schema for Numbers {
@@ -56,11 +39,13 @@ impl Grow for Growing {
 /// }
 ///
 /// let segment = LocalSegment::new("numbers", 64 << 20)?;
-/// segment.enter(|here| {
+/// segment.try_enter(|here| {
 ///     here.create_root::<Numbers>("numbers", |heap| SegVec::new_in(heap))?.extend([1, 2, 3]);
-///     Ok::<(), mneme_space::RootError>(())
-/// })??;
-/// let sum = segment.read(|here| here.root::<Numbers>("numbers").map(|root| root.iter().sum::<u64>()))??;
+///     Ok::<_, EnterError>(())
+/// })?;
+/// let sum = segment.try_read(|here| {
+///     Ok::<u64, EnterError>(here.root::<Numbers>("numbers")?.iter().sum())
+/// })?;
 /// assert_eq!(sum, 6);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -108,8 +93,8 @@ impl LocalSegment {
     /// Creates an empty segment that may grow to `max` bytes, rounded up to 2 MiB.
     ///
     /// # Errors
-    /// [`LocalError::Region`], [`LocalError::Heap`].
-    pub fn new(name: &str, max: usize) -> Result<Self, LocalError> {
+    /// [`EnterError::Region`], [`EnterError::Heap`].
+    pub fn new(name: &str, max: usize) -> Result<Self, EnterError> {
         let region = Arc::new(Region::private(1, max, PagePolicy::Small)?);
         let base = NonNull::new(region.base()).ok_or(RegionError::Size { len: 0, max })?;
         // SAFETY: a region of our own, aligned to 2 MiB, which nobody uses yet; it lives as long as
@@ -136,32 +121,57 @@ impl LocalSegment {
     /// Runs `f` in a section that may change the segment. Other threads wait.
     ///
     /// # Errors
-    /// [`LocalError::Nested`], [`LocalError::Poisoned`].
-    pub fn enter<R>(&self, f: impl for<'s> FnOnce(&mut Section<'s>) -> R) -> Result<R, LocalError> {
+    /// [`EnterError::Nested`], [`EnterError::Poisoned`].
+    pub fn enter<R>(&self, f: impl for<'s> FnOnce(&mut Section<'s>) -> R) -> Result<R, EnterError> {
         if process_mapping::inside() {
-            return Err(LocalError::Nested);
+            return Err(EnterError::Nested);
         }
-        let _held = self.lock.write().map_err(|_| LocalError::Poisoned)?;
+        let _held = self.lock.write().map_err(|_| self.poisoned())?;
         // SAFETY: the region lives and is mapped; the lock is held for writing.
         let result = unsafe { section::enter(std::slice::from_ref(&self.write), f) };
-        result.ok_or(LocalError::Nested)
+        result.ok_or(EnterError::Nested)
     }
 
     /// Runs `f` in a section that reads the segment. Other threads may read at the same time.
     ///
     /// # Errors
-    /// [`LocalError::Nested`], [`LocalError::Poisoned`].
-    pub fn read<R>(&self, f: impl for<'s> FnOnce(&mut Section<'s>) -> R) -> Result<R, LocalError> {
+    /// [`EnterError::Nested`], [`EnterError::Poisoned`].
+    pub fn read<R>(&self, f: impl for<'s> FnOnce(&mut Section<'s>) -> R) -> Result<R, EnterError> {
         if process_mapping::inside() {
-            return Err(LocalError::Nested);
+            return Err(EnterError::Nested);
         }
-        let _held = self
-            .lock
-            .read()
-            .map_err(|_: PoisonError<_>| LocalError::Poisoned)?;
+        let _held = self.lock.read().map_err(|_| self.poisoned())?;
         self.read.set_len(self.region.len());
         // SAFETY: as in `enter`; the lock is held for reading, and nothing is changed.
         let result = unsafe { section::enter(std::slice::from_ref(&self.read), f) };
-        result.ok_or(LocalError::Nested)
+        result.ok_or(EnterError::Nested)
+    }
+
+    /// [`enter`](Self::enter) for a closure that may fail: there is one result.
+    ///
+    /// # Errors
+    /// As `enter`, and as `f`.
+    pub fn try_enter<R, E: From<EnterError>>(
+        &self,
+        f: impl for<'s> FnOnce(&mut Section<'s>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        self.enter(f)?
+    }
+
+    /// [`read`](Self::read) for a closure that may fail: there is one result.
+    ///
+    /// # Errors
+    /// As `read`, and as `f`.
+    pub fn try_read<R, E: From<EnterError>>(
+        &self,
+        f: impl for<'s> FnOnce(&mut Section<'s>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        self.read(f)?
+    }
+
+    fn poisoned(&self) -> EnterError {
+        EnterError::Poisoned {
+            segment: self.write.name.to_string(),
+        }
     }
 }

@@ -18,6 +18,7 @@ use crate::stored::{Shape, Stored};
 
 /// Why a pointer was not followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PtrError {
     /// The pointer leads out of its segment, or is not aligned for its type: the segment is
     /// damaged, or a cast was wrong.

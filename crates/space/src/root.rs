@@ -14,68 +14,14 @@ use crate::process_mapping::ProcessMapping;
 use crate::section::Section;
 use crate::stored::{Schema, shape_of};
 
-/// Why a root could not be returned, created or removed.
-#[derive(Debug, thiserror::Error)]
-pub enum RootError {
-    /// The segment is not part of the section, or its heap cannot be used.
-    #[error(transparent)]
-    Heap(#[from] HeapError),
-    /// The segment has no root yet.
-    #[error("segment {segment:?} has no root yet")]
-    Missing {
-        /// The segment.
-        segment: Box<str>,
-    },
-    /// The segment has a root already.
-    #[error("segment {segment:?} has a root already")]
-    Exists {
-        /// The segment.
-        segment: Box<str>,
-    },
-    /// The root was created as another type, by another version of the program, or by another
-    /// compiler.
-    #[error(
-        "the root of segment {segment:?} has layout {found:#018x}, this program's type has {expected:#018x}: it was created as another type or by another build"
-    )]
-    Layout {
-        /// The segment.
-        segment: Box<str>,
-        /// The hash of the type that was asked for.
-        expected: u64,
-        /// The hash of the type as which it was created.
-        found: u64,
-    },
-    /// The section may only read the segment.
-    #[error("segment {segment:?} was entered for reading only")]
-    ReadOnly {
-        /// The segment.
-        segment: Box<str>,
-    },
-    /// The address that was to become a root without a type is not that of a block in the segment's
-    /// heap.
-    #[error("no block of segment {segment:?} lies at that address")]
-    NoBlock {
-        /// The segment.
-        segment: Box<str>,
-    },
-    /// The root's record names an impossible offset.
-    #[error("the root of segment {segment:?} is recorded at offset {at}, which is impossible")]
-    Damaged {
-        /// The segment.
-        segment: Box<str>,
-        /// The offset.
-        at: u64,
-    },
-}
-
 impl<'s> Section<'s> {
     /// The root of a segment, to read. Each thread computes the type's shape once, at the first
     /// call.
     ///
     /// # Errors
-    /// [`RootError::Missing`], [`RootError::Layout`], [`RootError::Damaged`], and as
+    /// [`HeapError::NoRoot`], [`HeapError::Layout`], [`HeapError::RootDamaged`], and as
     /// [`heap`](Self::heap).
-    pub fn root<S: Schema>(&self, segment: &str) -> Result<&S::Root<'s>, RootError> {
+    pub fn root<S: Schema>(&self, segment: &str) -> Result<&S::Root<'s>, HeapError> {
         let root = place::<S>(self.settle(segment)?)?;
         // SAFETY: by the record's hash this is a live value of this type, and it lies in the
         // segment, which is entered. Only `&mut Section` yields a `&mut` to it, and the lock keeps
@@ -86,8 +32,8 @@ impl<'s> Section<'s> {
     /// The root of a segment, to change.
     ///
     /// # Errors
-    /// [`RootError::ReadOnly`], and as [`root`](Self::root).
-    pub fn root_mut<S: Schema>(&mut self, segment: &str) -> Result<&mut S::Root<'s>, RootError> {
+    /// [`HeapError::ReadOnly`], and as [`root`](Self::root).
+    pub fn root_mut<S: Schema>(&mut self, segment: &str) -> Result<&mut S::Root<'s>, HeapError> {
         let present = writable(self.settle(segment)?)?;
         let mut root = place::<S>(present)?;
         // SAFETY: as in `root`; the lock is held exclusively, and no other reference exists while
@@ -98,17 +44,17 @@ impl<'s> Section<'s> {
     /// Creates the root of a segment that has none.
     ///
     /// # Errors
-    /// [`RootError::Exists`], [`RootError::ReadOnly`], [`HeapError::Refused`] if the segment is
+    /// [`HeapError::RootExists`], [`HeapError::ReadOnly`], [`HeapError::Refused`] if the segment is
     /// full, and as [`heap`](Self::heap). The value that `f` returned is then dropped.
     pub fn create_root<S: Schema>(
         &mut self,
         segment: &str,
         f: impl FnOnce(Heap<'s>) -> S::Root<'s>,
-    ) -> Result<&mut S::Root<'s>, RootError> {
+    ) -> Result<&mut S::Root<'s>, HeapError> {
         let heap = self.heap(segment)?;
         let present = writable(self.settle(segment)?)?;
         if present.root_record().is_some_and(|record| record.at != 0) {
-            return Err(RootError::Exists {
+            return Err(HeapError::RootExists {
                 segment: segment.into(),
             });
         }
@@ -136,9 +82,9 @@ impl<'s> Section<'s> {
         &mut self,
         segment: &str,
         f: impl FnOnce(Heap<'s>) -> S::Root<'s>,
-    ) -> Result<&mut S::Root<'s>, RootError> {
+    ) -> Result<&mut S::Root<'s>, HeapError> {
         match place::<S>(writable(self.settle(segment)?)?) {
-            Err(RootError::Missing { .. }) => self.create_root::<S>(segment, f),
+            Err(HeapError::NoRoot { .. }) => self.create_root::<S>(segment, f),
             Err(refused) => Err(refused),
             Ok(_) => self.root_mut::<S>(segment),
         }
@@ -148,7 +94,7 @@ impl<'s> Section<'s> {
     ///
     /// # Errors
     /// As [`root_mut`](Self::root_mut).
-    pub fn remove_root<S: Schema>(&mut self, segment: &str) -> Result<S::Root<'s>, RootError> {
+    pub fn remove_root<S: Schema>(&mut self, segment: &str) -> Result<S::Root<'s>, HeapError> {
         let present = writable(self.settle(segment)?)?;
         let root = place::<S>(present)?;
         present.set_root_record(RootRecord::default());
@@ -171,26 +117,26 @@ fn layout<T>() -> Layout {
     Layout::from_size_align(1, layout.align()).unwrap_or(Layout::new::<u8>())
 }
 
-fn writable(present: &ProcessMapping) -> Result<&ProcessMapping, RootError> {
+fn writable(present: &ProcessMapping) -> Result<&ProcessMapping, HeapError> {
     if present.exclusive {
         return Ok(present);
     }
-    Err(RootError::ReadOnly {
+    Err(HeapError::ReadOnly {
         segment: present.name.clone(),
     })
 }
 
 /// The root's address, if it was created with this schema.
-fn place<'s, S: Schema>(present: &ProcessMapping) -> Result<NonNull<S::Root<'s>>, RootError> {
+fn place<'s, S: Schema>(present: &ProcessMapping) -> Result<NonNull<S::Root<'s>>, HeapError> {
     present.has_heap()?;
     let segment = || present.name.clone();
     let record = present.root_record().unwrap_or_default();
     if record.at == 0 {
-        return Err(RootError::Missing { segment: segment() });
+        return Err(HeapError::NoRoot { segment: segment() });
     }
     let expected = shape_of::<S>();
     if record.layout != expected {
-        return Err(RootError::Layout {
+        return Err(HeapError::Layout {
             segment: segment(),
             expected,
             found: record.layout,
@@ -207,7 +153,7 @@ fn place<'s, S: Schema>(present: &ProcessMapping) -> Result<NonNull<S::Root<'s>>
         Some(root) if record.size == size as u64 && root.addr().get().is_multiple_of(align) => {
             Ok(root.cast())
         }
-        _ => Err(RootError::Damaged {
+        _ => Err(HeapError::RootDamaged {
             segment: segment(),
             at: record.at,
         }),

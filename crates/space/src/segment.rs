@@ -35,7 +35,7 @@ pub use parts::Parts;
 pub use presence::Presence;
 pub use restore::Condition;
 
-use crate::{ContentsInfo, FileError, GrowError, MapError, Name, OpenError, Registry, Uuid};
+use crate::{ContentsInfo, FileError, MapError, Name, OpenError, Registry, Uuid};
 
 /// A named segment of a registry. Cloning the handle creates no new segment
 /// ([`clone_as`](Segment::clone_as) does). `Send + Sync`.
@@ -240,14 +240,14 @@ impl Segment {
     /// Returns the new size.
     ///
     /// # Errors
-    /// [`GrowError::Region`] beyond the maximum size, or if memory or disk space is not available;
+    /// [`MapError::Grow`] beyond the maximum size, or if memory or disk space is not available;
     /// [`MapError::Contents`] if another crate manages the segment's growth.
-    pub fn grow(&self, bytes: usize) -> Result<usize, GrowError> {
+    pub fn grow(&self, bytes: usize) -> Result<usize, MapError> {
         self.without_contents()?;
         let meta = self.meta();
         let write = Access::ReadWrite;
-        data::examine(meta).map_err(MapError::from)?;
-        let file = data::open(&meta.data, write).map_err(MapError::from)?;
+        data::examine(meta)?;
+        let file = data::open(&meta.data, write)?;
         let region = data::map_floating(file, write, meta.max_size, meta.pages)?;
         grow_region(&region, bytes)
     }
@@ -260,11 +260,11 @@ fn is_missing(path: &Path) -> bool {
 
 /// Grows the file and then records the new length in its header, so a length in a header is always
 /// backed by the file.
-pub(crate) fn grow_region(region: &mneme_sys::Region, bytes: usize) -> Result<usize, GrowError> {
-    region.refresh()?;
-    region.grow(bytes)?;
+pub(crate) fn grow_region(region: &mneme_sys::Region, bytes: usize) -> Result<usize, MapError> {
+    region.refresh().map_err(MapError::Grow)?;
+    region.grow(bytes).map_err(MapError::Grow)?;
     mneme_sys::fault!("space.grow.reserved");
-    RegionHeader::set_committed(region, region.len() as u64)?;
+    RegionHeader::set_committed(region, region.len() as u64).map_err(MapError::Grow)?;
     mneme_sys::fault!("space.grow.recorded");
     Ok(region.len())
 }

@@ -35,13 +35,13 @@ use std::sync::Arc;
 use mneme_sys::Access;
 
 pub use builder::SpaceBuilder;
-pub use error::{SpaceChangeError, SpaceCreateError, SpaceOpenError, SpaceRemoveError};
+pub use error::SpaceError;
 pub(crate) use mend::{control_damage, mend_control};
 use meta::{LAST_VERSION, MemberEntry, SpaceMeta};
 use version::VersionWord;
 
 use crate::{
-    AttachError, Attachment, DescriptionError, FileError, Name, OpenError, Registry, RegistryError,
+    Attachment, DescriptionError, EnterError, FileError, Name, OpenError, Registry, RegistryError,
     Segment, Uuid,
 };
 
@@ -112,8 +112,8 @@ impl Space {
     /// Opens the space of that name. Checks its description, but not its members.
     ///
     /// # Errors
-    /// [`SpaceOpenError::NotFound`]; the description cannot be read, or is damaged.
-    pub fn open(registry: &Registry, name: &str) -> Result<Self, SpaceOpenError> {
+    /// [`SpaceError::NotFound`]; the description cannot be read, or is damaged.
+    pub fn open(registry: &Registry, name: &str) -> Result<Self, SpaceError> {
         let name = Name::new(name)?;
         let meta = read(registry, &name)?;
         Ok(Self::new(registry.clone(), name, meta.uuid))
@@ -156,10 +156,10 @@ impl Space {
     }
 
     /// The space's current description.
-    fn meta(&self) -> Result<SpaceMeta, SpaceOpenError> {
+    fn meta(&self) -> Result<SpaceMeta, SpaceError> {
         let meta = read(self.registry(), self.name())?;
         if meta.uuid != self.uuid() {
-            return Err(SpaceOpenError::Replaced {
+            return Err(SpaceError::Replaced {
                 name: self.name().to_string(),
                 expected: self.uuid(),
                 found: meta.uuid,
@@ -171,8 +171,8 @@ impl Space {
     /// The space's properties at this moment.
     ///
     /// # Errors
-    /// As [`open`](Self::open); [`SpaceOpenError::Replaced`].
-    pub fn info(&self) -> Result<SpaceInfo, SpaceOpenError> {
+    /// As [`open`](Self::open); [`SpaceError::Replaced`].
+    pub fn info(&self) -> Result<SpaceInfo, SpaceError> {
         let meta = self.meta()?;
         Ok(SpaceInfo {
             version: meta.version,
@@ -192,15 +192,15 @@ impl Space {
     ///
     /// # Errors
     /// As [`info`](Self::info).
-    pub fn members(&self) -> Result<Vec<MemberInfo>, SpaceOpenError> {
+    pub fn members(&self) -> Result<Vec<MemberInfo>, SpaceError> {
         Ok(self.meta()?.infos())
     }
 
     /// Maps the version word, and makes this process a participant of the space if it has the
     /// permission.
-    pub(crate) fn version_word(&self) -> Result<VersionWord, SpaceOpenError> {
+    pub(crate) fn version_word(&self) -> Result<VersionWord, SpaceError> {
         let opened = VersionWord::open(&self.control(), self.uuid());
-        opened.map_err(SpaceOpenError::Control)
+        opened.map_err(SpaceError::Control)
     }
 
     /// The members and their version. Each member's segment was found, and is the one that was
@@ -208,7 +208,7 @@ impl Space {
     pub(crate) fn read_members(
         &self,
         word: &VersionWord,
-    ) -> Result<(u64, Vec<Member>), SpaceOpenError> {
+    ) -> Result<(u64, Vec<Member>), SpaceError> {
         // Read before the description, so that the word is no newer than it.
         let seen = word.load();
         let meta = self.meta()?;
@@ -226,14 +226,14 @@ impl Space {
         Ok((version, members))
     }
 
-    fn member(&self, entry: &MemberEntry) -> Result<Member, SpaceOpenError> {
+    fn member(&self, entry: &MemberEntry) -> Result<Member, SpaceError> {
         let described = Segment::described(self.registry(), &entry.name);
-        let segment = described.map_err(|source| SpaceOpenError::Member {
+        let segment = described.map_err(|source| SpaceError::Member {
             name: entry.name.clone(),
             source: Box::new(source),
         })?;
         if segment.uuid() != entry.uuid {
-            return Err(SpaceOpenError::Stale {
+            return Err(SpaceError::Stale {
                 name: entry.name.clone(),
                 expected: entry.uuid,
                 found: segment.uuid(),
@@ -250,9 +250,9 @@ impl Space {
     /// section began.
     ///
     /// # Errors
-    /// [`AttachError::Space`] if the space or a member cannot be opened; otherwise as
+    /// [`EnterError::Space`] if the space or a member cannot be opened; otherwise as
     /// [`Attachment::new`].
-    pub fn attach(&self) -> Result<Attachment, AttachError> {
+    pub fn attach(&self) -> Result<Attachment, EnterError> {
         Attachment::following(self, Access::ReadWrite)
     }
 
@@ -260,18 +260,18 @@ impl Space {
     ///
     /// # Errors
     /// As [`attach`](Self::attach).
-    pub fn attach_read_only(&self) -> Result<Attachment, AttachError> {
+    pub fn attach_read_only(&self) -> Result<Attachment, EnterError> {
         Attachment::following(self, Access::ReadOnly)
     }
 }
 
 /// The description of the space that has this name at this moment.
-fn read(registry: &Registry, name: &Name) -> Result<SpaceMeta, SpaceOpenError> {
+fn read(registry: &Registry, name: &Name) -> Result<SpaceMeta, SpaceError> {
     let directory = registry.space_directory(name);
     SpaceMeta::read(&directory).map_err(|error| match error {
         // There is no space of that name, unless the directory exists.
         DescriptionError::File(_) if matches!(directory.try_exists(), Ok(false)) => {
-            SpaceOpenError::NotFound {
+            SpaceError::NotFound {
                 name: name.to_string(),
                 registry: registry.root().to_owned(),
             }

@@ -5,8 +5,8 @@
 
 use allocator_api2::alloc::{Allocator, Layout};
 use mneme_space::{
-    Heap, HeapError, LocalError, LocalSegment, Ptr, PtrError, RootError, Schema, Section, SegBox,
-    SegVec, Shape, Stored,
+    EnterError, Heap, HeapError, LocalSegment, Ptr, PtrError, Schema, Section, SegBox, SegVec,
+    Shape, Stored,
 };
 
 type Fallible = Result<(), Box<dyn std::error::Error>>;
@@ -194,7 +194,7 @@ fn a_reading_section_changes_nothing() -> Fallible {
         assert!(matches!(heap.place(1_u8), Err(HeapError::Refused)));
         assert!(matches!(
             here.root_mut::<Test>("a"),
-            Err(RootError::ReadOnly { .. })
+            Err(HeapError::ReadOnly { .. })
         ));
         let list = here.root::<Test>("a")?.list.ok_or("no list")?;
         assert!(matches!(list.get_mut(here), Err(PtrError::ReadOnly)));
@@ -236,7 +236,7 @@ fn a_root_is_returned_only_as_its_own_type() -> Fallible {
     let segment = new();
     let refused = segment.read(|here| here.root::<Before>("a").map(|_| ()))?;
     match refused {
-        Err(RootError::Layout {
+        Err(HeapError::Layout {
             expected, found, ..
         }) => {
             assert_eq!(
@@ -365,12 +365,12 @@ fn missing_taken_nested_and_panicking_uses_are_typed_errors() -> Fallible {
     segment.enter(|here| -> Fallible {
         assert!(matches!(
             here.root::<Test>("a"),
-            Err(RootError::Missing { .. })
+            Err(HeapError::NoRoot { .. })
         ));
         assert!(matches!(here.heap("b"), Err(HeapError::NoSegment { .. })));
         let taken = here.beside("a", |_, _| ());
         assert!(matches!(taken, Err(HeapError::Taken { .. })));
-        assert!(matches!(segment.enter(|_| ()), Err(LocalError::Nested)));
+        assert!(matches!(segment.enter(|_| ()), Err(EnterError::Nested)));
         Ok(())
     })??;
     let again = new().enter(|here| {
@@ -379,13 +379,16 @@ fn missing_taken_nested_and_panicking_uses_are_typed_errors() -> Fallible {
             list: None,
             tree: Tree::Leaf,
         });
-        matches!(exists, Err(RootError::Exists { .. }))
+        matches!(exists, Err(HeapError::RootExists { .. }))
     });
     assert!(again?);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         segment.enter(|_| panic!("on purpose"))
     }));
     assert!(panicked.is_err());
-    assert!(matches!(segment.enter(|_| ()), Err(LocalError::Poisoned)));
+    assert!(matches!(
+        segment.enter(|_| ()),
+        Err(EnterError::Poisoned { .. })
+    ));
     Ok(())
 }

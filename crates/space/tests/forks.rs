@@ -15,8 +15,7 @@ use common::toy::Toy;
 use common::visitor::{self, here, stand};
 use common::{Scene, region};
 use mneme_space::{
-    AttachError, Attachment, Backing, EnterError, GrowError, HeapError, MapError, Mapping,
-    RootError, Schema, SegVec, Segment,
+    Attachment, Backing, EnterError, HeapError, MapError, Mapping, Schema, SegVec, Segment,
 };
 use mneme_sync::{Participants, SlotError};
 use mneme_sys::{Access, FRAME};
@@ -111,11 +110,11 @@ fn everything_is_refused(at: &Attachment, mapping: &Mapping, floating: &Mapping)
     assert!(is_forked(unsafe { at.accept("s") }));
     assert!(is_forked(at.segments()));
     let changed = [at.add(segment, Access::ReadOnly), at.remove(segment)];
-    let is_refusal = |e: &AttachError| matches!(e, AttachError::Map(MapError::Forked));
+    let is_refusal = |e: &EnterError| matches!(e, EnterError::Map(MapError::Forked));
     assert!(changed.iter().all(|c| c.as_ref().is_err_and(is_refusal)));
     for access in [Access::ReadOnly, Access::ReadWrite] {
         let refused = Attachment::new([(segment, access)]).unwrap_err();
-        assert!(matches!(refused, AttachError::Map(MapError::Forked)));
+        assert!(matches!(refused, EnterError::Map(MapError::Forked)));
         assert!(matches!(segment.map(access), Err(MapError::Forked)));
     }
     assert!(format!("{at:?} {mapping:?}").contains("\"s\""));
@@ -123,7 +122,7 @@ fn everything_is_refused(at: &Attachment, mapping: &Mapping, floating: &Mapping)
         let len = mapping.len();
         assert_eq!(mapping.refresh().unwrap(), len);
         let refused = mapping.grow(3 * FRAME).unwrap_err();
-        assert!(matches!(refused, GrowError::Map(MapError::Forked)));
+        assert!(matches!(refused, MapError::Forked));
         assert_eq!(participants(mapping).slot().unwrap_err(), SlotError::Forked);
         assert_eq!(attended(mapping), (0, 0));
     }
@@ -168,7 +167,7 @@ fn role() {
             let segment = Segment::open(&registry, "s").unwrap();
             Child::runs(|| {
                 let refused = Attachment::new([(&segment, Access::ReadOnly)]).unwrap_err();
-                assert!(matches!(refused, AttachError::Map(MapError::Forked)));
+                assert!(matches!(refused, EnterError::Map(MapError::Forked)));
                 let scene = Scene {
                     registry: registry.clone(),
                     root: std::path::PathBuf::new(),
@@ -255,9 +254,9 @@ fn a_child_forked_in_a_section_leaves_it_without_ending_its_parents() {
                     assert!(pointer.get(here).is_err());
                     assert!(pointer.get_mut(here).is_err());
                     let refused = here.root::<Numbers>("s").map(|_| ()).unwrap_err();
-                    assert!(matches!(refused, RootError::Heap(HeapError::Outside)));
+                    assert!(matches!(refused, HeapError::Outside));
                     let refused = here.root_mut::<Numbers>("s").map(|_| ()).unwrap_err();
-                    assert!(matches!(refused, RootError::Heap(HeapError::Outside)));
+                    assert!(matches!(refused, HeapError::Outside));
                     assert_eq!(here.segments().count(), 1);
                     if panics {
                         resume_unwind(Box::new(()));

@@ -12,9 +12,9 @@ use std::path::Path;
 
 use common::Scene;
 use mneme_space::{
-    Attachment, CreateError, DescriptionError, EnterError, FileError, GrowError, MapError,
-    OpenError, Registry, RegistryError, RegistryOptions, RemoveError, Schema, SegVec, Segment,
-    Space, SpaceChangeError, SpaceCreateError, SpaceOpenError,
+    Attachment, CreateError, DescriptionError, EnterError, FileError, MapError, OpenError,
+    Registry, RegistryError, RegistryOptions, RemoveError, Schema, SegVec, Segment, Space,
+    SpaceError,
 };
 use mneme_sys::{Access, FRAME, Liveness, OfdLiveness, RegionError};
 use mneme_testkit::{Mount, NOBODY, runs_as_nobody};
@@ -48,12 +48,12 @@ fn a_lack_of_memory_is_an_error_of_creation_growth_and_cloning_and_never_a_signa
     let mapping = segment.map(Access::ReadWrite).unwrap();
     let full = mapping.grow(16 << 20).unwrap_err();
     assert!(
-        matches!(full, GrowError::Region(RegionError::NoSpace { .. })),
+        matches!(full, MapError::Grow(RegionError::NoSpace { .. })),
         "{full}"
     );
     let full = segment.grow(16 << 20).unwrap_err();
     assert!(
-        matches!(full, GrowError::Region(RegionError::NoSpace { .. })),
+        matches!(full, MapError::Grow(RegionError::NoSpace { .. })),
         "{full}"
     );
     // The committed size is unchanged, and what fits can be allocated.
@@ -80,10 +80,7 @@ fn a_space_without_free_space_for_its_files_does_not_exist() {
             return;
         };
         let refused = scene.registry.space("w").create().unwrap_err();
-        let is_out_of_space = matches!(
-            refused,
-            SpaceCreateError::File(_) | SpaceCreateError::Control(_)
-        );
+        let is_out_of_space = matches!(refused, SpaceError::File(_) | SpaceError::MakeControl(_));
         assert!(is_out_of_space, "{size}: {refused}");
         assert!(scene.files("registry/making").is_empty(), "{size}");
         assert_eq!(scene.files("registry/spaces").len(), 4, "{size}");
@@ -147,10 +144,7 @@ fn huge_pages_come_from_the_pool_and_are_returned_to_it() {
             RegionError::NoSpace { .. } | RegionError::NoMemory { .. }
         )
     };
-    assert!(
-        matches!(&full, GrowError::Region(e) if no_memory(e)),
-        "{full}"
-    );
+    assert!(matches!(&full, MapError::Grow(e) if no_memory(e)), "{full}");
     taken(size / FRAME);
     let copy = segment.clone_as("t").unwrap();
     taken(2 * size / FRAME);
@@ -290,7 +284,7 @@ fn nobody() {
         readable.info().unwrap().data.to_str().unwrap(),
     );
     match readable.grow(2 * FRAME).unwrap_err() {
-        GrowError::Map(MapError::Open(OpenError::File(e))) => denied(&e, ""),
+        MapError::Open(OpenError::File(e)) => denied(&e, ""),
         other => panic!("{other}"),
     }
     open("common").unwrap().map(Access::ReadWrite).unwrap();
@@ -299,25 +293,25 @@ fn nobody() {
         other => panic!("{other}"),
     }
     match Space::open(&registry, "unseen").unwrap_err() {
-        SpaceOpenError::Description(DescriptionError::File(e)) => denied(&e, "spaces/unseen/meta"),
+        SpaceError::Description(DescriptionError::File(e)) => denied(&e, "spaces/unseen/meta"),
         other => panic!("{other}"),
     }
     let seen = Space::open(&registry, "seen").unwrap();
     drop(seen.attach().unwrap());
     match seen.remove_segment("common").unwrap_err() {
-        SpaceChangeError::Lock(RegistryError::Lock { path, .. }) => {
+        SpaceError::Registry(RegistryError::Lock { path, .. }) => {
             assert!(path.ends_with("spaces/seen/lock"));
         }
         other => panic!("{other}"),
     }
     match seen.clone_as("mine").unwrap_err() {
-        SpaceCreateError::Registry(_) => {}
+        SpaceError::Registry(_) => {}
         other => panic!("{other}"),
     }
     let changed = Space::open(&registry, "changed").unwrap();
     changed.add(&readable, Access::ReadOnly).unwrap();
     match changed.set_mode(0o644).unwrap_err() {
-        SpaceChangeError::File(e) => denied(&e, "spaces/changed/control"),
+        SpaceError::File(e) => denied(&e, "spaces/changed/control"),
         other => panic!("{other}"),
     }
     // A user who may not write the control file may read the space but cannot participate.

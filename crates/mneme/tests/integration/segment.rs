@@ -168,7 +168,7 @@ fn a_segment_of_another_crate_is_listed_with_its_kind() {
         let header = RegionHeader::new(toy.magic, toy.format, toy.layout_hash, &parts.data)?;
         let uuid = parts.uuid.to_bytes();
         let written = RegionHeader { uuid, ..header }.write(&parts.data);
-        written.map_err(std::io::Error::other)
+        Ok::<_, Box<dyn std::error::Error>>(written?)
     };
     let opened = mneme_space::Registry::open(&registry.root).unwrap();
     let made = opened.segment("toys").create_with(&toy, 4096, lay_out);

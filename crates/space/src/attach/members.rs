@@ -12,7 +12,7 @@ use crate::process_mapping::{Grow, ProcessMapping};
 use crate::segment::control::SEGMENT_GATE;
 use crate::segment::{durable, grow_region};
 use crate::space::version::VersionWord;
-use crate::{AttachError, Segment};
+use crate::{EnterError, Segment};
 
 /// Segments with the access to each, in the form in which sections use them. Never changed; a new
 /// list replaces it.
@@ -53,18 +53,18 @@ impl Members {
         map: &ProcessMap,
         version: Option<MembersVersion>,
         segments: &[(Segment, Access)],
-    ) -> Result<Self, AttachError> {
+    ) -> Result<Self, EnterError> {
         let mut places = Vec::with_capacity(segments.len());
         for (segment, access) in segments {
             segment.without_contents()?;
             if segment.base().is_none() {
-                return Err(AttachError::Floating {
+                return Err(EnterError::Floating {
                     name: segment.name().to_string(),
                 });
             }
             let placed = map.admit(segment, *access)?;
             let gate = placed.participants().fenced_gate(SEGMENT_GATE);
-            let gate = gate.ok_or(AttachError::NoGate)?;
+            let gate = gate.ok_or(EnterError::NoGate)?;
             places.push(AttachedSegment {
                 placed,
                 gate,
@@ -76,13 +76,13 @@ impl Members {
         places.sort_by_key(|place| place.segment().uuid());
         let same = |pair: &&[AttachedSegment]| pair[0].segment().uuid() == pair[1].segment().uuid();
         if let Some(pair) = places.windows(2).find(same) {
-            return Err(AttachError::Twice {
+            return Err(EnterError::Twice {
                 name: pair[0].segment().name().to_string(),
             });
         }
         let placed = places.iter().map(|place| Arc::clone(&place.placed));
         let set = SegmentSet::new(placed.collect())
-            .map_err(|[one, other]| AttachError::Overlap { one, other })?;
+            .map_err(|[one, other]| EnterError::Overlap { one, other })?;
         let present = |alone: bool| places.iter().map(|place| place.present(alone)).collect();
         Ok(Self {
             version,

@@ -5,10 +5,11 @@ use std::time::Duration;
 use mneme_sync::SlotError;
 use mneme_sys::{HeaderError, RegionError};
 
-use crate::{AttachError, FileError, MapError, SpaceChangeError, SpaceOpenError};
+use crate::{EnterError, FileError, MapError, SpaceError};
 
 /// Why a call returned no reply, or a process could not become a resident.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CallError {
     /// The space has no resident.
     #[error("no process resides in the space")]
@@ -64,15 +65,12 @@ pub enum CallError {
         /// The maximum.
         max: usize,
     },
-    /// The space cannot be opened.
+    /// The space cannot be opened, or the mailbox cannot be created.
     #[error(transparent)]
-    Space(#[from] SpaceOpenError),
+    Space(#[from] SpaceError),
     /// The space cannot be attached.
     #[error(transparent)]
-    Attach(#[from] AttachError),
-    /// The mailbox cannot be created.
-    #[error(transparent)]
-    Make(#[from] SpaceChangeError),
+    Attach(#[from] EnterError),
     /// This process cannot become a participant of the space.
     #[error(transparent)]
     Map(#[from] MapError),

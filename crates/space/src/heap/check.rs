@@ -35,6 +35,7 @@ impl HeapReport {
 
 /// A contradiction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HeapProblem {
     /// The header's sizes are impossible.
     #[error("the heap's header says {pages} pages of {max} allowed, where {mapped} are mapped")]

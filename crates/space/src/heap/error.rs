@@ -1,7 +1,9 @@
-//! Why a heap operation fails.
+//! Why an operation on a heap, or on the root in it, fails.
 
-/// Why a heap could not be obtained, created, or enlarged.
+/// Why a heap could not be obtained, created, or enlarged, or its root not be returned, created or
+/// removed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HeapError {
     /// The calling thread is not in a section with this segment.
     #[error("the calling thread has not entered the segment")]
@@ -80,4 +82,50 @@ pub enum HeapError {
     /// The kernel provides no random seed for maps.
     #[error("no random seed for the heap's maps")]
     Seed(#[source] std::io::Error),
+    /// The segment has no root yet.
+    #[error("segment {segment:?} has no root yet")]
+    NoRoot {
+        /// The segment.
+        segment: Box<str>,
+    },
+    /// The segment has a root already.
+    #[error("segment {segment:?} has a root already")]
+    RootExists {
+        /// The segment.
+        segment: Box<str>,
+    },
+    /// The root was created as another type, by another version of the program, or by another
+    /// compiler.
+    #[error(
+        "the root of segment {segment:?} has layout {found:#018x}, this program's type has {expected:#018x}: it was created as another type or by another build"
+    )]
+    Layout {
+        /// The segment.
+        segment: Box<str>,
+        /// The hash of the type that was asked for.
+        expected: u64,
+        /// The hash of the type as which it was created.
+        found: u64,
+    },
+    /// The section may only read the segment.
+    #[error("segment {segment:?} was entered for reading only")]
+    ReadOnly {
+        /// The segment.
+        segment: Box<str>,
+    },
+    /// The address that was to become a root without a type is not that of a block in the segment's
+    /// heap.
+    #[error("no block of segment {segment:?} lies at that address")]
+    NoBlock {
+        /// The segment.
+        segment: Box<str>,
+    },
+    /// The root's record names an impossible offset.
+    #[error("the root of segment {segment:?} is recorded at offset {at}, which is impossible")]
+    RootDamaged {
+        /// The segment.
+        segment: Box<str>,
+        /// The offset.
+        at: u64,
+    },
 }

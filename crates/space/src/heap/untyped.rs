@@ -10,7 +10,6 @@ use allocator_api2::alloc::Allocator;
 
 use super::check::in_block;
 use super::{Heap, HeapError, PAGE, RootRecord, classes, slabs};
-use crate::RootError;
 use crate::heap::layout::PageUse;
 use crate::heap::raw::RawHeap;
 use crate::process_mapping::{self, ProcessMapping};
@@ -97,14 +96,14 @@ impl UntypedHeap {
     /// The root; `None` if there is none.
     ///
     /// # Errors
-    /// [`RootError::Layout`] if it was created with a type, [`RootError::Damaged`], and as
+    /// [`HeapError::Layout`] if it was created with a type, [`HeapError::RootDamaged`], and as
     /// [`Heap::stats`].
-    pub fn root(self) -> Result<Option<NonNull<u8>>, RootError> {
+    pub fn root(self) -> Result<Option<NonNull<u8>>, HeapError> {
         let record = self.record()?;
         if record.at == 0 {
             return Ok(None);
         }
-        let damaged = || RootError::Damaged {
+        let damaged = || HeapError::RootDamaged {
             segment: self.name(),
             at: record.at,
         };
@@ -120,19 +119,19 @@ impl UntypedHeap {
     /// Makes a block the root, or removes the root. The previous root is not freed.
     ///
     /// # Errors
-    /// [`RootError::Layout`] if there is a root with a type, [`RootError::ReadOnly`],
-    /// [`RootError::NoBlock`], and as [`Heap::stats`].
-    pub fn set_root(self, block: Option<NonNull<u8>>) -> Result<(), RootError> {
+    /// [`HeapError::Layout`] if there is a root with a type, [`HeapError::ReadOnly`],
+    /// [`HeapError::NoBlock`], and as [`Heap::stats`].
+    pub fn set_root(self, block: Option<NonNull<u8>>) -> Result<(), HeapError> {
         self.record()?;
         let segment = || self.name();
         if !self.is_writable() {
-            return Err(RootError::ReadOnly { segment: segment() });
+            return Err(HeapError::ReadOnly { segment: segment() });
         }
         let record = match block {
             None => RootRecord::default(),
             Some(block) => {
                 let size = self.usable(block);
-                let size = size.ok_or_else(|| RootError::NoBlock { segment: segment() })?;
+                let size = size.ok_or_else(|| HeapError::NoBlock { segment: segment() })?;
                 RootRecord {
                     at: (block.addr().get() - self.0.base.addr().get()) as u64,
                     layout: UNTYPED,
@@ -145,14 +144,14 @@ impl UntypedHeap {
     }
 
     /// The root's record, if the root is untyped or there is none.
-    fn record(self) -> Result<RootRecord, RootError> {
+    fn record(self) -> Result<RootRecord, HeapError> {
         let record = self.present(|present| {
             present.has_heap()?;
             Ok::<_, HeapError>(present.root_record().unwrap_or_default())
         });
         let record = record.ok_or(HeapError::Outside)??;
         if record.at != 0 && record.layout != UNTYPED {
-            return Err(RootError::Layout {
+            return Err(HeapError::Layout {
                 segment: self.name(),
                 expected: UNTYPED,
                 found: record.layout,

@@ -13,7 +13,7 @@ use super::{Map, ProcessMap};
 use crate::segment::control::open_way;
 use crate::segment::presence::{Presence, Way};
 use crate::segment::{data, grow_region};
-use crate::{GrowError, MapError, Segment};
+use crate::{MapError, Segment};
 
 /// A segment that this process has mapped, shared by all its users in the process. When the last
 /// user drops it, the addresses are released.
@@ -227,9 +227,9 @@ impl Mapping {
     ///
     /// # Errors
     /// As [`Segment::grow`]; the segment is mapped for reading only; [`MapError::Forked`].
-    pub fn grow(&self, bytes: usize) -> Result<usize, GrowError> {
+    pub fn grow(&self, bytes: usize) -> Result<usize, MapError> {
         if self.0.map.is_forked() {
-            return Err(MapError::Forked.into());
+            return Err(MapError::Forked);
         }
         grow_region(&self.0.region, bytes)
     }

@@ -21,8 +21,7 @@ use super::{Backing, Segment, presence};
 use crate::making::named_beside;
 use crate::registry::files::{entries, gone};
 use crate::{
-    CreateError, DescriptionError, FileError, ImportError, Name, OpenError, Registry,
-    RegistryError, Uuid, heap,
+    CreateError, DescriptionError, FileError, Name, OpenError, Registry, RegistryError, Uuid, heap,
 };
 
 /// The suffix of a data file of this registry during its import.
@@ -98,29 +97,29 @@ impl Registry {
     /// it, that registry's segment has lost its data afterwards.
     ///
     /// # Errors
-    /// [`ImportError::Contents`]: another crate laid it out; [`ImportError::NoBase`],
-    /// [`ImportError::OtherBase`]; [`ImportError::InUse`]; [`ImportError::Named`],
-    /// [`ImportError::Exists`]; [`ImportError::Data`] if it is damaged; otherwise as
+    /// [`CreateError::ImportContents`]: another crate laid it out; [`CreateError::NoBase`],
+    /// [`CreateError::OtherBase`]; [`CreateError::InUse`]; [`CreateError::Named`],
+    /// [`CreateError::SameIdentity`]; [`CreateError::ImportData`] if it is damaged; otherwise as
     /// [`SegmentBuilder::create`](crate::SegmentBuilder::create).
     pub fn import_segment(
         &self,
         data: &Path,
         name: &str,
         base: Option<usize>,
-    ) -> Result<Segment, ImportError> {
-        let name = Name::of_new(name).map_err(CreateError::from)?;
-        let data = fs::canonicalize(data).map_err(|e| created(FileError::at("find", data)(e)))?;
+    ) -> Result<Segment, CreateError> {
+        let name = Name::of_new(name)?;
+        let data = fs::canonicalize(data).map_err(FileError::at("find", data))?;
         let header = examine(&data)?;
         let base = base_of(&data, &header, base)?;
-        let used = presence::is_anybody_in(&data).map_err(CreateError::from)?;
+        let used = presence::is_anybody_in(&data)?;
         if used {
-            return Err(ImportError::InUse { path: data });
+            return Err(CreateError::InUse { path: data });
         }
-        let named = named_beside(self, Path::new("")).map_err(created)?;
+        let named = named_beside(self, Path::new(""))?;
         if data.file_name().is_some_and(|name| named.contains(name)) {
-            return Err(ImportError::Named { path: data });
+            return Err(CreateError::Named { path: data });
         }
-        let found = fs::metadata(&data).map_err(|e| created(FileError::at("examine", &data)(e)))?;
+        let found = fs::metadata(&data).map_err(FileError::at("examine", &data))?;
         let plan = SegmentPlan {
             registry: self,
             name,
@@ -146,8 +145,7 @@ impl Registry {
         });
         let from = aside.as_deref().unwrap_or(&data);
         if let Some(aside) = &aside {
-            files::rename_new(&data, aside)
-                .map_err(|e| created(FileError::at("rename", &data)(e)))?;
+            files::rename_new(&data, aside).map_err(FileError::at("rename", &data))?;
         }
         let named = self.give_name(plan, Uuid::from_bytes(header.uuid), from, &to);
         if let (Some(aside), Err(_)) = (&aside, &named) {
@@ -165,10 +163,10 @@ impl Registry {
         uuid: Uuid,
         from: &Path,
         to: &Path,
-    ) -> Result<Segment, ImportError> {
+    ) -> Result<Segment, CreateError> {
         if to.exists() {
             let path = to.to_owned();
-            return Err(ImportError::Exists { path });
+            return Err(CreateError::SameIdentity { path });
         }
         let begun = plan.describe(uuid)?;
         // The description takes over the header's values, which may be wrong in a damaged file.
@@ -177,37 +175,33 @@ impl Registry {
                 path: from.to_owned(),
                 why: why.to_owned(),
             };
-            return Err(ImportError::Data(OpenError::Description(damaged)));
+            return Err(CreateError::ImportData(OpenError::Description(damaged)));
         }
-        fs::hard_link(from, to).map_err(|e| created(FileError::at("link", to)(e)))?;
+        fs::hard_link(from, to).map_err(FileError::at("link", to))?;
         mneme_sys::fault!("space.import.linked");
-        let file = data::open(to, Access::ReadWrite).map_err(ImportError::Data)?;
-        data::examine_file(&file, &begun.meta).map_err(ImportError::Data)?;
+        let file = data::open(to, Access::ReadWrite).map_err(CreateError::ImportData)?;
+        data::examine_file(&file, &begun.meta).map_err(CreateError::ImportData)?;
         begun.link(&file)?;
         drop(make_control(&begun.control(), uuid)?);
         let segment = plan.publish(begun)?;
         mneme_sys::fault!("space.import.named");
-        gone(from, fs::remove_file(from)).map_err(created)?;
+        gone(from, fs::remove_file(from))?;
         Ok(segment)
     }
 }
 
-fn created(error: FileError) -> ImportError {
-    CreateError::from(error).into()
-}
-
 /// The header of a file that could be a segment with this crate's layout.
-fn examine(path: &Path) -> Result<RegionHeader, ImportError> {
+fn examine(path: &Path) -> Result<RegionHeader, CreateError> {
     use std::os::unix::fs::FileExt;
 
-    let file = data::open(path, Access::ReadOnly).map_err(ImportError::Data)?;
+    let file = data::open(path, Access::ReadOnly).map_err(CreateError::ImportData)?;
     let refused = |source| OpenError::Header {
         path: path.to_owned(),
         source,
     };
     let mut bytes = [0; HEADER_LEN];
     file.read_exact_at(&mut bytes, 0)
-        .map_err(|e| ImportError::Data(FileError::at("read", path)(e).into()))?;
+        .map_err(|e| CreateError::ImportData(FileError::at("read", path)(e).into()))?;
     let header = RegionHeader::from_bytes(&bytes);
     let (magic, format, layout) = (data::MAGIC, data::FORMAT, data::LAYOUT_HASH);
     match header.validate(magic, format, layout) {
@@ -215,12 +209,12 @@ fn examine(path: &Path) -> Result<RegionHeader, ImportError> {
         // Data that another crate lays out begin with another magic number, in a file named by this
         // crate.
         Err(_) if header.magic != magic && has_name_of_data(path) => {
-            return Err(ImportError::Contents {
+            return Err(CreateError::ImportContents {
                 path: path.to_owned(),
                 magic: header.magic.escape_ascii().to_string(),
             });
         }
-        Err(damage) => return Err(ImportError::Data(refused(damage))),
+        Err(damage) => return Err(CreateError::ImportData(refused(damage))),
     }
     Ok(header)
 }
@@ -235,16 +229,16 @@ fn base_of(
     path: &Path,
     header: &RegionHeader,
     given: Option<usize>,
-) -> Result<Option<usize>, ImportError> {
+) -> Result<Option<usize>, CreateError> {
     let noted = usize::try_from(header.client[word::BASE]).unwrap_or(usize::MAX);
     let path = || path.to_owned();
     let base = match (noted, given) {
         (0, None) if heap::begins_in(&path()).unwrap_or(true) => {
-            return Err(ImportError::NoBase { path: path() });
+            return Err(CreateError::NoBase { path: path() });
         }
         (0, given) => given,
         (noted, Some(given)) if noted != given => {
-            return Err(ImportError::OtherBase {
+            return Err(CreateError::OtherBase {
                 path: path(),
                 found: noted,
                 given,
@@ -253,20 +247,20 @@ fn base_of(
         (noted, _) => Some(noted),
     };
     if let Some(base) = base.filter(|base| !meta::is_possible_base(*base, header.max_len)) {
-        return Err(ImportError::Create(CreateError::Base {
+        return Err(CreateError::Base {
             base,
             max: usize::try_from(header.max_len).unwrap_or(usize::MAX),
             why: "it is not a multiple of 1 GiB in user space",
-        }));
+        });
     }
     Ok(base)
 }
 
 /// The backing of an existing file.
-fn backing_of(data: &Path) -> Result<Backing, ImportError> {
-    let kind = files::fs_kind(data).map_err(|e| created(FileError::at("examine", data)(e)))?;
+fn backing_of(data: &Path) -> Result<Backing, CreateError> {
+    let kind = files::fs_kind(data).map_err(FileError::at("examine", data))?;
     let directory = data.parent().unwrap_or(Path::new("/")).to_owned();
-    let file = fs::File::open(data).map_err(|e| created(FileError::at("open", data)(e)))?;
+    let file = fs::File::open(data).map_err(FileError::at("open", data))?;
     Ok(match kind {
         FsKind::Memory => Backing::Shared,
         FsKind::HugePages { .. } => Backing::Huge,

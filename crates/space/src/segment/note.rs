@@ -13,26 +13,6 @@ use crate::registry::json;
 use crate::registry::lock::Lock;
 use crate::{FileError, Name, NameError, Registry, RegistryError};
 
-/// Why a note could not be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum NoteError {
-    /// The segment's name, or the note's, is invalid.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// The file system refused an operation; there may be no such segment.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The segment belongs to another user, and only the owner may write notes.
-    #[error("the segment belongs to user {owner}, who alone may keep notes beside it")]
-    NotOwner {
-        /// The owner.
-        owner: u32,
-    },
-    /// Whether another process holds the note cannot be determined.
-    #[error(transparent)]
-    Hold(#[from] RegistryError),
-}
-
 /// The exclusive right to a note, among all processes; the kernel releases it when the process
 /// dies. Processes that do not ask for it can still read or write the note.
 ///
@@ -45,13 +25,13 @@ pub struct NoteHold {
 
 /// The reason why the file system refused an operation on a note at `path`; says so if the segment
 /// belongs to another user.
-fn not_owned(path: &Path, refused: FileError) -> NoteError {
+fn not_owned(path: &Path, refused: FileError) -> RegistryError {
     let owner = path.parent().and_then(|of| fs::metadata(of).ok());
     match owner.map(|found| found.uid()) {
         Some(owner)
             if refused.source.kind() == ErrorKind::PermissionDenied && owner != files::user() =>
         {
-            NoteError::NotOwner { owner }
+            RegistryError::NotOwner { owner }
         }
         _ => refused.into(),
     }
@@ -89,7 +69,7 @@ impl Registry {
     /// # Errors
     /// The note cannot be read, perhaps because the segment belongs to another user, or is not a
     /// text of at most 1 MiB. A link or a pipe in its place is an error.
-    pub fn note(&self, segment: &str, note: &str) -> Result<Option<String>, NoteError> {
+    pub fn note(&self, segment: &str, note: &str) -> Result<Option<String>, RegistryError> {
         let path = self.note_path(segment, note)?;
         let mut text = String::new();
         let read = files::open_plain(&path, File::options().read(true))
@@ -109,7 +89,12 @@ impl Registry {
     ///
     /// # Errors
     /// There is no such segment, or it belongs to another user.
-    pub fn set_note(&self, segment: &str, note: &str, text: Option<&str>) -> Result<(), NoteError> {
+    pub fn set_note(
+        &self,
+        segment: &str,
+        note: &str,
+        text: Option<&str>,
+    ) -> Result<(), RegistryError> {
         let path = self.note_path(segment, note)?;
         let Some(text) = text else {
             return match fs::remove_file(&path) {
@@ -135,7 +120,7 @@ impl Registry {
     ///
     /// # Errors
     /// There is no such segment, or it belongs to another user.
-    pub fn hold_note(&self, segment: &str, note: &str) -> Result<Option<NoteHold>, NoteError> {
+    pub fn hold_note(&self, segment: &str, note: &str) -> Result<Option<NoteHold>, RegistryError> {
         let path = self.note_path(segment, note)?.with_extension("lock");
         let mut options = File::options();
         // A user who may write the file may hold it.

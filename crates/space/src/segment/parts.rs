@@ -24,7 +24,7 @@ use super::presence::{Presence, Way};
 use super::writers::{self, Writing};
 use super::{Segment, SegmentBuilder, data, durable};
 use crate::registry::json;
-use crate::{Contents, ContentsInfo, CreateError, CreateWithError, FileError, MapError, Uuid};
+use crate::{Contents, ContentsInfo, CreateError, FileError, MapError, Uuid};
 
 /// The two regions of a segment that another crate lays out, and the record that shows others that
 /// it is in use.
@@ -67,24 +67,24 @@ impl SegmentBuilder<'_> {
     /// `lay_out` and later users reserve it; the control file's is allocated at once.
     ///
     /// # Errors
-    /// As [`create`](Self::create); [`CreateWithError::LayOut`] if `lay_out` fails;
-    /// [`CreateWithError::Header`] if it wrote another header than announced; [`CreateError::Base`]
-    /// if an address was requested. Nothing of the segment exists then.
-    pub fn create_with<E>(
+    /// As [`create`](Self::create); as `lay_out`; [`CreateError::LaidOut`] if it wrote another
+    /// header than announced; [`CreateError::Base`] if an address was requested. Nothing of the
+    /// segment exists then.
+    pub fn create_with<E: From<CreateError>>(
         self,
         contents: &Contents,
         control_bytes: usize,
         lay_out: impl FnOnce(Parts) -> Result<(), E>,
-    ) -> Result<Segment, CreateWithError<E>> {
+    ) -> Result<Segment, E> {
         let (plan, size) = self.plan(Some(contents.into()))?;
         let (begun, file) = plan.begin()?;
         let parts = begun.parts(&file, size, control_bytes)?;
         mneme_sys::fault!("space.contents.parts");
-        lay_out(parts).map_err(CreateWithError::LayOut)?;
+        lay_out(parts)?;
         mneme_sys::fault!("space.contents.laid-out");
         let meta = &begun.meta;
-        data::examine_file(&file, meta).map_err(CreateWithError::Header)?;
-        begun.write_through(&file)?;
+        data::examine_file(&file, meta).map_err(CreateError::LaidOut)?;
+        begun.write_through(&file).map_err(CreateError::from)?;
         mneme_sys::fault!("space.contents.durable");
         Ok(plan.publish(begun)?)
     }

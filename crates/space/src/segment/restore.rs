@@ -11,7 +11,7 @@ use super::durable;
 use super::{Segment, grow_region};
 use crate::attach::{Changing, TIMEOUT};
 use crate::map::Participation;
-use crate::{CloneError, MapError, RestoreError, process_mapping};
+use crate::{CloneError, MapError, process_mapping};
 
 /// Whether a segment can be entered at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Segment {
     /// # Errors
     /// This process cannot become a participant of the segment; a part of it is damaged or gone;
     /// [`MapError::Contents`] if another crate lays it out, with its own locks.
-    pub fn condition(&self) -> Result<Condition, RestoreError> {
+    pub fn condition(&self) -> Result<Condition, CloneError> {
         self.without_contents()?;
         let control = control::open_control(&self.control(), self.uuid())?;
         let slot = control::slot(&control)?;
@@ -54,7 +54,7 @@ impl Segment {
     }
 
     /// The condition of a segment that nobody is inside.
-    fn judge(&self) -> Result<Condition, RestoreError> {
+    fn judge(&self) -> Result<Condition, CloneError> {
         let header = data::examine(self.meta()).map_err(MapError::from)?;
         // The header says that it is being changed, but no process is inside: the process that
         // changed it died.
@@ -71,12 +71,13 @@ impl Segment {
     /// the time to compare the two and to copy the differences.
     ///
     /// # Errors
-    /// [`RestoreError::Unlike`] if the two do not have the same address and maximum size;
-    /// [`RestoreError::Clone`] if the other is itself poisoned, or being changed;
-    /// [`RestoreError::Stalled`] if somebody is inside and does not leave. If this fails half-way,
+    /// [`CloneError::Unlike`] if the two do not have the same address and maximum size;
+    /// [`CloneError::Poisoned`] or [`CloneError::Enter`] if the other is itself poisoned, or being
+    /// changed;
+    /// [`CloneError::Stalled`] if somebody is inside and does not leave. If this fails half-way,
     /// or the process dies, this segment is poisoned.
-    pub fn restore_from(&self, other: &Segment) -> Result<(), RestoreError> {
-        self.restore_from_if(other, || Ok::<_, RestoreError>(()))
+    pub fn restore_from(&self, other: &Segment) -> Result<(), CloneError> {
+        self.restore_from_if(other, || Ok::<_, CloneError>(()))
     }
 
     /// As [`restore_from`](Self::restore_from), if `may` allows it. `may` runs while nobody is in
@@ -85,27 +86,27 @@ impl Segment {
     /// # Errors
     /// As for [`restore_from`](Self::restore_from); an error that `may` returns is passed on, with
     /// nothing changed.
-    pub fn restore_from_if<E: From<RestoreError> + From<CloneError>>(
+    pub fn restore_from_if<E: From<CloneError>>(
         &self,
         other: &Segment,
         may: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        self.without_contents().map_err(RestoreError::from)?;
-        other.without_contents().map_err(RestoreError::from)?;
+        self.without_contents().map_err(CloneError::from)?;
+        other.without_contents().map_err(CloneError::from)?;
         let (this, that) = (self.meta(), other.meta());
         let alike = (this.base, this.max_size) == (that.base, that.max_size);
         if !alike || this.uuid == that.uuid {
-            let unlike = RestoreError::Unlike {
+            let unlike = CloneError::Unlike {
                 name: self.name().to_string(),
                 other: other.name().to_string(),
             };
             return Err(unlike.into());
         }
         if process_mapping::inside() {
-            return Err(RestoreError::Nested.into());
+            return Err(CloneError::Nested.into());
         }
-        let own = Participation::begin(self).map_err(RestoreError::from)?;
-        let others = Participation::begin(other).map_err(RestoreError::from)?;
+        let own = Participation::begin(self).map_err(CloneError::from)?;
+        let others = Participation::begin(other).map_err(CloneError::from)?;
         let (own, others) = (own.participants(), others.participants());
         let restore = || {
             may()?;
@@ -128,7 +129,7 @@ impl Segment {
 
     /// Overwrites the content with that of `other`, while nobody is in this segment and nobody
     /// changes the other.
-    fn overwrite(&self, other: &Segment) -> Result<(), RestoreError> {
+    fn overwrite(&self, other: &Segment) -> Result<(), CloneError> {
         let (from, to) = (
             mapped(other, Access::ReadOnly)?,
             mapped(self, Access::ReadWrite)?,
@@ -157,16 +158,16 @@ impl Segment {
 }
 
 /// Runs `f` while no process is in the segment, which is consistent afterwards.
-fn while_nobody_is_in<E: From<RestoreError>>(
+fn while_nobody_is_in<E: From<CloneError>>(
     control: &Participants,
     f: impl FnOnce() -> Result<(), E>,
 ) -> Result<(), E> {
-    let slot = control::slot(control).map_err(RestoreError::from)?;
+    let slot = control::slot(control).map_err(CloneError::from)?;
     let gate = control.fenced_gate(SEGMENT_GATE);
-    let gate = gate.ok_or(RestoreError::Clone(CloneError::NoGate))?;
+    let gate = gate.ok_or(CloneError::NoGate)?;
     let alone = gate
         .sole_within(&slot, TIMEOUT)
-        .map_err(RestoreError::from)?
+        .map_err(CloneError::from)?
         .into_inner();
     f()?;
     alone.repaired();
@@ -174,7 +175,7 @@ fn while_nobody_is_in<E: From<RestoreError>>(
 }
 
 /// All of a segment's data, mapped at any free address.
-fn mapped(segment: &Segment, access: Access) -> Result<Region, RestoreError> {
+fn mapped(segment: &Segment, access: Access) -> Result<Region, CloneError> {
     let meta = segment.meta();
     data::examine(meta).map_err(MapError::from)?;
     let file = data::open(&meta.data, access).map_err(MapError::from)?;
@@ -183,7 +184,7 @@ fn mapped(segment: &Segment, access: Access) -> Result<Region, RestoreError> {
 
 /// Makes the content equal, followed by zeros, including the header's words for the heap and its
 /// types.
-fn copy(from: &Region, to: &Region) -> Result<(), RestoreError> {
+fn copy(from: &Region, to: &Region) -> Result<(), CloneError> {
     if to.len() < from.len() {
         grow_region(to, from.len())?;
     }

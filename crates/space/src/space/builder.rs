@@ -8,7 +8,7 @@ use crate::making::{Making, PublishedDirectory};
 use crate::registry::json;
 use crate::registry::lock::Lock;
 use crate::segment::control::make_control;
-use crate::{FileError, Name, Registry, RegistryError, SpaceCreateError, Uuid};
+use crate::{FileError, Name, Registry, RegistryError, SpaceError, Uuid};
 
 /// The options for a new space. Created by [`Registry::space`].
 #[derive(Debug, Clone)]
@@ -52,8 +52,8 @@ impl SpaceBuilder<'_> {
     /// participants.
     ///
     /// # Errors
-    /// [`SpaceCreateError::Exists`] if the name is taken; other causes have one variant each.
-    pub fn create(self) -> Result<Space, SpaceCreateError> {
+    /// [`SpaceError::Exists`] if the name is taken; other causes have one variant each.
+    pub fn create(self) -> Result<Space, SpaceError> {
         build(self.registry, &self.name, self.mode, &[], None)
     }
 }
@@ -63,8 +63,8 @@ impl Space {
     /// permissions. The segments are the same, not clones.
     ///
     /// # Errors
-    /// As for creation; [`SpaceCreateError::Original`].
-    pub fn clone_as(&self, name: &str) -> Result<Space, SpaceCreateError> {
+    /// As for creation; this space cannot be read.
+    pub fn clone_as(&self, name: &str) -> Result<Space, SpaceError> {
         let meta = self.meta()?;
         let mode = self.mode()?;
         build(self.registry(), name, mode, &meta.members, Some(meta.uuid))
@@ -78,9 +78,9 @@ fn build(
     mode: u32,
     members: &[MemberEntry],
     cloned_from: Option<Uuid>,
-) -> Result<Space, SpaceCreateError> {
+) -> Result<Space, SpaceError> {
     let name = Name::new(name)?;
-    let exists = || SpaceCreateError::Exists {
+    let exists = || SpaceError::Exists {
         name: name.to_string(),
     };
     let to = registry.space_directory(&name);
@@ -100,7 +100,7 @@ fn build(
     json::write(&here.join("meta"), &meta, permissions::meta(mode))?;
     mneme_sys::fault!("space.space-create.described");
     let control: Participants = make_control(&here.join("control"), uuid)
-        .map_err(|source| SpaceCreateError::Control(Box::new(source)))?;
+        .map_err(|source| SpaceError::MakeControl(Box::new(source)))?;
     version::raise(&control, meta.version)?;
     // The participants are the processes that attach it.
     drop(control);

@@ -7,29 +7,29 @@ use super::{MAX_MEMBERS, Space, permissions};
 use crate::registry::json;
 use crate::registry::lock::Lock;
 use crate::segment::meta::SegmentMeta;
-use crate::{FileError, Segment, SpaceChangeError};
+use crate::{FileError, Segment, SpaceError};
 
 impl Space {
     /// Makes a segment a member, with the access that attachments get. Attached processes get it
     /// when they next enter.
     ///
     /// # Errors
-    /// [`SpaceChangeError::Twice`], [`Floating`](SpaceChangeError::Floating),
-    /// [`Contents`](SpaceChangeError::Contents), [`Overlap`](SpaceChangeError::Overlap) with a
-    /// member, [`OtherRegistry`](SpaceChangeError::OtherRegistry),
-    /// [`Full`](SpaceChangeError::Full); [`SpaceOpenError::Stale`](crate::SpaceOpenError::Stale) if
+    /// [`SpaceError::Twice`], [`Floating`](SpaceError::Floating),
+    /// [`Contents`](SpaceError::Contents), [`Overlap`](SpaceError::Overlap) with a member,
+    /// [`OtherRegistry`](SpaceError::OtherRegistry), [`Full`](SpaceError::Full);
+    /// [`Stale`](SpaceError::Stale) if
     /// the segment has been removed or replaced since it was opened.
-    pub fn add(&self, segment: &Segment, access: Access) -> Result<(), SpaceChangeError> {
+    pub fn add(&self, segment: &Segment, access: Access) -> Result<(), SpaceError> {
         let name = segment.name().to_string();
         if segment.registry().uuid() != self.registry().uuid() {
-            return Err(SpaceChangeError::OtherRegistry { name });
+            return Err(SpaceError::OtherRegistry { name });
         }
         if let Some(kind) = segment.contents() {
             let kind = kind.to_owned();
-            return Err(SpaceChangeError::Contents { name, kind });
+            return Err(SpaceError::Contents { name, kind });
         }
         let Some(addresses) = segment.meta().addresses() else {
-            return Err(SpaceChangeError::Floating { name });
+            return Err(SpaceError::Floating { name });
         };
         let new = MemberEntry {
             name: name.clone(),
@@ -40,10 +40,10 @@ impl Space {
             self.member(&new)?;
             let same = |member: &MemberEntry| member.name == new.name || member.uuid == new.uuid;
             if meta.members.iter().any(same) {
-                return Err(SpaceChangeError::Twice { name });
+                return Err(SpaceError::Twice { name });
             }
             if meta.members.len() >= MAX_MEMBERS {
-                return Err(SpaceChangeError::Full { max: MAX_MEMBERS });
+                return Err(SpaceError::Full { max: MAX_MEMBERS });
             }
             let overlapping = meta.members.iter().find(|member| {
                 let taken = self.segment_meta(member).and_then(|meta| meta.addresses());
@@ -51,7 +51,7 @@ impl Space {
                     .is_some_and(|taken| taken.start < addresses.end && addresses.start < taken.end)
             });
             if let Some(member) = overlapping {
-                return Err(SpaceChangeError::Overlap {
+                return Err(SpaceError::Overlap {
                     name,
                     with: member.name.clone(),
                 });
@@ -72,8 +72,8 @@ impl Space {
     /// Removes a segment from the space, even if it is stale; the segment itself is kept.
     ///
     /// # Errors
-    /// [`SpaceChangeError::NotMember`]; the space cannot be changed.
-    pub fn remove_segment(&self, name: &str) -> Result<(), SpaceChangeError> {
+    /// [`SpaceError::NotMember`]; the space cannot be changed.
+    pub fn remove_segment(&self, name: &str) -> Result<(), SpaceError> {
         self.change(|meta| {
             let at = position(meta, name)?;
             meta.members.remove(at);
@@ -85,7 +85,7 @@ impl Space {
     ///
     /// # Errors
     /// As [`remove_segment`](Self::remove_segment).
-    pub fn set_access(&self, name: &str, access: Access) -> Result<(), SpaceChangeError> {
+    pub fn set_access(&self, name: &str, access: Access) -> Result<(), SpaceError> {
         self.change(|meta| {
             let at = position(meta, name)?;
             meta.members[at].access = access;
@@ -99,7 +99,7 @@ impl Space {
     /// # Errors
     /// The files belong to another user. If the process dies half-way, some files keep their old
     /// permissions; calling this again completes the change.
-    pub fn set_mode(&self, mode: u32) -> Result<(), SpaceChangeError> {
+    pub fn set_mode(&self, mode: u32) -> Result<(), SpaceError> {
         let mode = mode & 0o777;
         let (meta, _locked) = self.lock()?;
         permissions::apply(&self.directory(), mode, || self.replace(meta, mode))
@@ -108,8 +108,8 @@ impl Space {
     /// Changes the description with `f`, under the space's lock.
     fn change(
         &self,
-        f: impl FnOnce(&mut SpaceMeta) -> Result<(), SpaceChangeError>,
-    ) -> Result<(), SpaceChangeError> {
+        f: impl FnOnce(&mut SpaceMeta) -> Result<(), SpaceError>,
+    ) -> Result<(), SpaceError> {
         let (mut meta, _locked) = self.lock()?;
         f(&mut meta)?;
         let mode = self.mode()?;
@@ -117,7 +117,7 @@ impl Space {
     }
 
     /// Prevents others from changing or removing the space; returns its description.
-    fn lock(&self) -> Result<(SpaceMeta, Lock), SpaceChangeError> {
+    fn lock(&self) -> Result<(SpaceMeta, Lock), SpaceError> {
         let path = self.directory().join("lock");
         // Checked first so that a removed space is reported as such: its lock file is gone with its
         // directory.
@@ -130,7 +130,7 @@ impl Space {
         let locked = Lock::take(&path).or_else(|refused| {
             // If the space was removed meanwhile, this reports it.
             self.meta()?;
-            Err(SpaceChangeError::from(refused))
+            Err(SpaceError::from(refused))
         })?;
         mneme_sys::fault!("space.space-change.locked");
         // The space may have been changed or removed while this waited.
@@ -138,7 +138,7 @@ impl Space {
     }
 
     /// Prevents others from changing the space, to work on its files other than the description.
-    pub(crate) fn lock_members(&self) -> Result<Lock, SpaceChangeError> {
+    pub(crate) fn lock_members(&self) -> Result<Lock, SpaceError> {
         Ok(self.lock()?.1)
     }
 
@@ -148,7 +148,7 @@ impl Space {
     }
 
     /// Replaces the description by its next version. The space must be locked.
-    fn replace(&self, mut meta: SpaceMeta, mode: u32) -> Result<(), SpaceChangeError> {
+    fn replace(&self, mut meta: SpaceMeta, mode: u32) -> Result<(), SpaceError> {
         let word = self.version_word()?;
         // Also greater than the word, which is ahead if the description was restored from a backup.
         let last = match word.load() {
@@ -168,9 +168,9 @@ impl Space {
     }
 }
 
-fn position(meta: &SpaceMeta, name: &str) -> Result<usize, SpaceChangeError> {
+fn position(meta: &SpaceMeta, name: &str) -> Result<usize, SpaceError> {
     let found = meta.members.iter().position(|member| member.name == name);
-    found.ok_or_else(|| SpaceChangeError::NotMember {
+    found.ok_or_else(|| SpaceError::NotMember {
         name: name.to_owned(),
     })
 }

@@ -1,4 +1,4 @@
-//! The errors of spaces: one enum for each family of operations.
+//! The error of spaces.
 
 use std::path::PathBuf;
 
@@ -6,9 +6,11 @@ use crate::{
     CreateError, DescriptionError, FileError, MapError, NameError, OpenError, RegistryError, Uuid,
 };
 
-/// Why a space could not be created. Nothing of it exists then.
+/// Why a space could not be created, opened, changed or removed. It is unchanged, unless stated
+/// otherwise.
 #[derive(Debug, thiserror::Error)]
-pub enum SpaceCreateError {
+#[non_exhaustive]
+pub enum SpaceError {
     /// The name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -18,29 +20,6 @@ pub enum SpaceCreateError {
         /// The name.
         name: String,
     },
-    /// The space to be cloned could not be read.
-    #[error(transparent)]
-    Original(#[from] SpaceOpenError),
-    /// The registry cannot be used.
-    #[error(transparent)]
-    Registry(#[from] RegistryError),
-    /// The file system refused an operation.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The control region could not be created.
-    #[error("the space's control file could not be created")]
-    Control(#[source] Box<CreateError>),
-    /// The control region could not be mapped.
-    #[error("the space's control file could not be written")]
-    Region(#[from] mneme_sys::RegionError),
-}
-
-/// Why a space, or its members, could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum SpaceOpenError {
-    /// The name is invalid.
-    #[error(transparent)]
-    Name(#[from] NameError),
     /// There is no space of that name.
     #[error("there is no space {name:?} in {}", registry.display())]
     NotFound {
@@ -59,15 +38,31 @@ pub enum SpaceOpenError {
         /// The identity of the space that has the name now.
         found: Uuid,
     },
+    /// A process is attached to the space that was to be removed.
+    #[error("space {name:?} is attached by a living process")]
+    InUse {
+        /// The name.
+        name: String,
+    },
     /// The space's description cannot be used.
     #[error("the space's description is not usable")]
     Description(#[from] DescriptionError),
-    /// The file system refused an operation.
+    /// The registry cannot be used, or the space's lock could not be taken.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The file system refused an operation. Some permissions may be changed and others not;
+    /// setting them again completes the change. If the name is gone, cleaning removes the rest.
     #[error(transparent)]
     File(#[from] FileError),
     /// The space's control file cannot be used.
     #[error("the space's control file is not usable")]
     Control(#[source] MapError),
+    /// The control file of a new space could not be created.
+    #[error("the space's control file could not be created")]
+    MakeControl(#[source] Box<CreateError>),
+    /// The control file of a new space could not be mapped.
+    #[error("the space's control file could not be written")]
+    Region(#[from] mneme_sys::RegionError),
     /// A member's segment was removed, and another one was created under its name.
     #[error(
         "the member {name:?} was added as segment {expected}, and segment {found} has that name now; \
@@ -90,14 +85,6 @@ pub enum SpaceOpenError {
         #[source]
         source: Box<OpenError>,
     },
-}
-
-/// Why a space could not be changed. It is unchanged, unless stated otherwise.
-#[derive(Debug, thiserror::Error)]
-pub enum SpaceChangeError {
-    /// The space, or the segment to be added, cannot be opened.
-    #[error(transparent)]
-    Open(#[from] SpaceOpenError),
     /// The segment, or one of the same name, is already a member.
     #[error("segment {name:?} is a member already")]
     Twice {
@@ -145,37 +132,4 @@ pub enum SpaceChangeError {
         /// The maximum.
         max: usize,
     },
-    /// The space's lock could not be taken.
-    #[error(transparent)]
-    Lock(#[from] RegistryError),
-    /// The file system refused an operation. Some permissions may be changed and others not;
-    /// setting them again completes the change.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
-/// Why a space could not be removed.
-#[derive(Debug, thiserror::Error)]
-pub enum SpaceRemoveError {
-    /// The name is invalid.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// There is no space of that name.
-    #[error("there is no space {name:?}")]
-    NotFound {
-        /// The name.
-        name: String,
-    },
-    /// A process is attached to it.
-    #[error("space {name:?} is attached by a living process")]
-    InUse {
-        /// The name.
-        name: String,
-    },
-    /// The space's lock could not be taken.
-    #[error(transparent)]
-    Registry(#[from] RegistryError),
-    /// The file system refused an operation. If the name is gone, cleaning removes the rest.
-    #[error(transparent)]
-    File(#[from] FileError),
 }

@@ -1,6 +1,6 @@
 //! Removing a space: its name goes first, then what is left. Its segments stay.
 
-use super::{Space, SpaceRemoveError};
+use super::{Space, SpaceError};
 use crate::making::{take_apart, unname};
 use crate::registry::lock::Lock;
 use crate::segment::control::in_use;
@@ -12,14 +12,14 @@ impl Registry {
     /// A process that attaches it at the same moment notices when it next enters.
     ///
     /// # Errors
-    /// [`SpaceRemoveError::InUse`] while a living process has it attached, including this one. A
+    /// [`SpaceError::InUse`] while a living process has it attached, including this one. A
     /// process that has no permission to be a participant does not prevent the removal; it notices
     /// it later.
-    pub fn remove_space(&self, name: &str) -> Result<(), SpaceRemoveError> {
+    pub fn remove_space(&self, name: &str) -> Result<(), SpaceError> {
         let name = Name::new(name)?;
         let directory = self.space_directory(&name);
         if in_use(&directory.join("control"))? {
-            return Err(SpaceRemoveError::InUse {
+            return Err(SpaceError::InUse {
                 name: name.to_string(),
             });
         }
@@ -33,8 +33,9 @@ impl Registry {
         let aside = Uuid::random().map_err(RegistryError::Random)?;
         match unname(self, &directory, aside)? {
             Some(dying) => Ok(take_apart(self, &dying)?),
-            None => Err(SpaceRemoveError::NotFound {
+            None => Err(SpaceError::NotFound {
                 name: name.to_string(),
+                registry: self.root().to_owned(),
             }),
         }
     }
@@ -45,7 +46,7 @@ impl Space {
     ///
     /// # Errors
     /// As for that function.
-    pub fn remove(self) -> Result<(), SpaceRemoveError> {
+    pub fn remove(self) -> Result<(), SpaceError> {
         self.registry().remove_space(self.name().as_str())
     }
 }

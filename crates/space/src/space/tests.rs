@@ -105,7 +105,7 @@ fn observers_notice_when_their_version_is_out_of_date() {
     let (first, attached) = (look(), space.version_word().unwrap());
     assert_eq!((first.load(), first.participants().is_none()), (1, true));
     let refused = scene.1.remove_space("w").unwrap_err();
-    assert!(matches!(refused, SpaceRemoveError::InUse { .. }));
+    assert!(matches!(refused, SpaceError::InUse { .. }));
     version::raise(attached.participants().unwrap(), RETIRED - 1).unwrap();
     drop(attached);
     scene.1.clean().unwrap();
@@ -115,5 +115,5 @@ fn observers_notice_when_their_version_is_out_of_date() {
     scene.1.remove_space("w").unwrap();
     assert_eq!(second.load(), RETIRED);
     let gone = space.info().unwrap_err();
-    assert!(matches!(gone, SpaceOpenError::NotFound { .. }), "{gone}");
+    assert!(matches!(gone, SpaceError::NotFound { .. }), "{gone}");
 }

@@ -3,9 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mneme_space::{
-    Access, Backing, Contents, CreateWithError, MapError, Parts, Presence, Segment, Uuid,
-};
+use mneme_space::{Access, Backing, Contents, MapError, Parts, Presence, Segment, Uuid};
 use mneme_sync::{ControlOptions, Participants};
 use mneme_sys::{FRAME, HEADER_LEN, Region, RegionHeader};
 
@@ -47,8 +45,11 @@ pub fn header(uuid: Uuid, data: &Region) -> RegionHeader {
     }
 }
 
+/// Why a toy was not made.
+pub type Refused = Box<dyn std::error::Error + Send + Sync>;
+
 impl Toy {
-    pub fn lay_out(parts: Parts) -> Result<Toy, std::io::Error> {
+    pub fn lay_out(parts: Parts) -> Result<Toy, Refused> {
         let options = ControlOptions::new(parts.uuid.to_bytes());
         let participants = Participants::create(parts.control, options, parts.liveness).unwrap();
         let word: &AtomicU64 = parts.data.at(WORD).unwrap();
@@ -61,10 +62,7 @@ impl Toy {
         })
     }
 
-    pub fn create(
-        scene: &Scene,
-        backing: Backing,
-    ) -> Result<Segment, CreateWithError<std::io::Error>> {
+    pub fn create(scene: &Scene, backing: Backing) -> Result<Segment, Refused> {
         scene
             .registry
             .segment("toy")

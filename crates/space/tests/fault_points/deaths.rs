@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::common::toy::Toy;
 use crate::common::{Scene, is_of_sections, region};
 use mneme_space::{
-    Backing, Condition, OpenError, Registry, RemoveError, Segment, Space, SpaceRemoveError,
+    Backing, Condition, OpenError, Registry, RemoveError, Segment, Space, SpaceError,
 };
 use mneme_sys::fault::{self, Action};
 use mneme_sys::{Access, FRAME};
@@ -333,7 +333,7 @@ fn perform_on_space_again(operation: Operation, registry: &Registry, context: &s
     match operation {
         Operation::CreateSpace | Operation::RemoveSpace => {
             match registry.remove_space("w") {
-                Ok(()) | Err(SpaceRemoveError::NotFound { .. }) => {}
+                Ok(()) | Err(SpaceError::NotFound { .. }) => {}
                 Err(other) => panic!("{context}: {other}"),
             }
             let _ = registry.space("w").create().unwrap();

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use crate::common::Scene;
 use crate::common::visitor::{self, here, stand};
-use mneme_space::{
-    AttachError, Attachment, EnterError, HeapError, Registry, Schema, SegVec, Segment,
-};
+use mneme_space::{Attachment, EnterError, HeapError, Registry, Schema, SegVec, Segment};
 use mneme_sys::Access;
 use mneme_testkit::{Process, wait_until};
 
@@ -347,13 +345,13 @@ fn impossible_attachments_are_refused() {
     let both = [(&a, Access::ReadWrite), (&a, Access::ReadOnly)];
     assert!(matches!(
         Attachment::new(both),
-        Err(AttachError::Twice { .. })
+        Err(EnterError::Twice { .. })
     ));
     let refused = Attachment::new([(&floating, Access::ReadOnly)]);
-    assert!(matches!(refused, Err(AttachError::Floating { .. })));
+    assert!(matches!(refused, Err(EnterError::Floating { .. })));
     let clone = a.clone_as("copy").unwrap();
     let refused = Attachment::new([(&a, Access::ReadOnly), (&clone, Access::ReadOnly)]);
-    assert!(matches!(refused, Err(AttachError::Overlap { .. })));
+    assert!(matches!(refused, Err(EnterError::Overlap { .. })));
 
     let at = Attachment::new([(&b, Access::ReadWrite), (&a, Access::ReadOnly)]).unwrap();
     let other = Attachment::new([(&b, Access::ReadOnly)]).unwrap();
@@ -367,7 +365,7 @@ fn impossible_attachments_are_refused() {
     .unwrap();
     let refused = at.rebuild("s").unwrap_err();
     assert!(
-        matches!(refused, EnterError::NotAttached { .. }),
+        matches!(refused, EnterError::NotWritable { .. }),
         "{refused}"
     );
     // A process that may only read is not allowed to write.

@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::Scene;
-use mneme_space::{AttachError, Attachment, EnterError, Schema, Segment, Space, SpaceOpenError};
+use mneme_space::{Attachment, EnterError, Schema, Segment, Space, SpaceError};
 use mneme_sys::Access::{self, ReadOnly, ReadWrite};
 
 struct Number;
@@ -107,8 +107,10 @@ fn a_change_that_cannot_be_followed_is_reported_until_it_is_repaired() {
     b.remove().unwrap();
     for _ in 0..2 {
         let refused = at.enter(|_| ()).unwrap_err();
-        let EnterError::Follow(AttachError::Space(SpaceOpenError::Member { name, .. })) = &refused
-        else {
+        let EnterError::Follow(reason) = &refused else {
+            panic!("{refused}");
+        };
+        let EnterError::Space(SpaceError::Member { name, .. }) = &**reason else {
             panic!("{refused:?}");
         };
         assert_eq!(name.as_str(), "b");
@@ -121,7 +123,7 @@ fn a_change_that_cannot_be_followed_is_reported_until_it_is_repaired() {
     assert!(space.add(&clone, ReadOnly).is_err());
     assert!(matches!(
         at.add(&clone, ReadOnly),
-        Err(AttachError::Overlap { .. })
+        Err(EnterError::Overlap { .. })
     ));
     space.remove_segment("a").unwrap();
     space.add(&clone, ReadOnly).unwrap();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::common::toy::Toy;
 use crate::common::{Scene, region};
 use mneme_space::{
-    Access, Attachment, Backing, Condition, ImportError, Registry, RegistryOptions, Schema, SegVec,
+    Access, Attachment, Backing, Condition, CreateError, Registry, RegistryOptions, Schema, SegVec,
     Segment,
 };
 
@@ -103,26 +103,26 @@ fn a_refused_import_changes_nothing() {
     };
     assert!(matches!(
         refused(&scene.registry, "t", None),
-        ImportError::InUse { .. }
+        CreateError::InUse { .. }
     ));
     drop(at);
     // The registry names it already.
     assert!(matches!(
         refused(&scene.registry, "t", None),
-        ImportError::Named { .. }
+        CreateError::Named { .. }
     ));
     assert_eq!(numbers(&segment), [7]);
 
     let registry = anew(&scene);
     let wrong = refused(&registry, "t", Some(1 << 40));
-    assert!(matches!(wrong, ImportError::OtherBase { .. }));
+    assert!(matches!(wrong, CreateError::OtherBase { .. }));
     let _ = registry.segment("t").create().unwrap();
     let taken = refused(&registry, "t", None);
     assert!(taken.to_string().contains("already"), "{taken}");
     let nothing = scene.root.join("nothing");
     std::fs::write(&nothing, [0; 8192]).unwrap();
     let damaged = registry.import_segment(&nothing, "u", None).unwrap_err();
-    assert!(matches!(damaged, ImportError::Data(_)), "{damaged}");
+    assert!(matches!(damaged, CreateError::ImportData(_)), "{damaged}");
     assert_eq!(registry.check().unwrap(), []);
 }
 
@@ -141,7 +141,10 @@ fn an_impossible_greatest_size_is_refused_and_nothing_changed() {
         let registry = anew(&scene);
         for _ in 0..2 {
             let refused = registry.import_segment(&data, "s", None).unwrap_err();
-            assert!(matches!(refused, ImportError::Data(_)), "{size}: {refused}");
+            assert!(
+                matches!(refused, CreateError::ImportData(_)),
+                "{size}: {refused}"
+            );
         }
         assert!(data.exists(), "{size}");
         assert_eq!(registry.segments().unwrap(), [], "{size}");
@@ -213,7 +216,10 @@ fn contents_of_another_crate_need_their_control_file() {
     drop(Toy::create(&scene, Backing::Shared).unwrap());
     let data = scene.open("toy").info().unwrap().data;
     let refused = anew(&scene).import_segment(&data, "s", None).unwrap_err();
-    assert!(matches!(refused, ImportError::Contents { .. }), "{refused}");
+    assert!(
+        matches!(refused, CreateError::ImportContents { .. }),
+        "{refused}"
+    );
     assert!(data.exists());
 }
 

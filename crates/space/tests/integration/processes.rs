@@ -8,8 +8,7 @@ use mneme_testkit::Process;
 use crate::common::visitor::{self, here, stand};
 use crate::common::{Scene, region};
 use mneme_space::{
-    AttachError, Attachment, CloneError, CreateError, EnterError, MapError, Registry, RemoveError,
-    Segment,
+    Attachment, CloneError, CreateError, EnterError, MapError, Registry, RemoveError, Segment,
 };
 use mneme_sys::{Access, FRAME};
 
@@ -173,7 +172,7 @@ fn nobody_enters_beside_another_through_another_control_file() {
     let attach = |name: &str| Attachment::new([(&scene.open(name), Access::ReadWrite)]).map(|_| ());
     let beside = attach("s.bak");
     assert!(
-        matches!(beside, Err(AttachError::Map(MapError::OtherControl { .. }))),
+        matches!(beside, Err(EnterError::Map(MapError::OtherControl { .. }))),
         "{beside:?}"
     );
     assert!(scene.open("s.bak").clone_as("torn").is_err());

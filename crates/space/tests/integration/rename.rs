@@ -1,9 +1,7 @@
 //! A user with the permission can rename a segment that no process uses.
 
 use crate::common::Scene;
-use mneme_space::{
-    Access, CloneError, CreateError, NameError, OpenError, RemoveError, RenameError, Segment,
-};
+use mneme_space::{Access, CloneError, CreateError, NameError, OpenError, RemoveError, Segment};
 
 #[test]
 fn a_renamed_segment_is_found_only_under_its_new_name() {
@@ -13,7 +11,7 @@ fn a_renamed_segment_is_found_only_under_its_new_name() {
     registry.segment("taken").create().unwrap();
     let mapping = made.map(Access::ReadWrite).unwrap();
     let used = registry.rename_segment("old", "new").unwrap_err();
-    assert!(matches!(used, RenameError::InUse { .. }), "{used}");
+    assert!(matches!(used, RemoveError::InUse { .. }), "{used}");
     drop(mapping);
     let taken = registry.rename_segment("old", "taken").unwrap_err();
     assert!(taken.is_taken(), "{taken}");
@@ -24,7 +22,7 @@ fn a_renamed_segment_is_found_only_under_its_new_name() {
     assert_eq!(found.uuid(), made.uuid());
     drop(found.map(Access::ReadWrite).unwrap());
     let gone = registry.rename_segment("old", "new").unwrap_err();
-    assert!(matches!(gone, RenameError::NotFound { .. }), "{gone}");
+    assert!(matches!(gone, RemoveError::NotFound { .. }), "{gone}");
     assert!(registry.rename_segment("new", "../new").is_err());
     assert!(scene.findings().is_empty());
 }
@@ -42,7 +40,7 @@ fn a_program_cannot_give_a_segment_a_reserved_name() {
             other => panic!("{other:?}"),
         }
         match registry.rename_segment("mine", name) {
-            Err(RenameError::Name(refused)) if is_reserved(&refused) => {}
+            Err(RemoveError::Name(refused)) if is_reserved(&refused) => {}
             other => panic!("{other:?}"),
         }
         match made.clone_as(name) {

@@ -1,9 +1,7 @@
 //! Recovery from a clone: the whole content is restored, or the segment stays poisoned.
 
 use crate::common::Scene;
-use mneme_space::{
-    Attachment, CloneError, Condition, EnterError, RestoreError, Schema, SegVec, Segment,
-};
+use mneme_space::{Attachment, CloneError, Condition, EnterError, Schema, SegVec, Segment};
 use mneme_sys::{Access, FRAME};
 
 struct Numbers;
@@ -99,19 +97,16 @@ fn a_segment_that_is_no_clone_or_is_poisoned_is_refused() {
         segment.restore_from(&other).unwrap_err(),
         segment.restore_from(&segment).unwrap_err(),
     ] {
-        assert!(matches!(refused, RestoreError::Unlike { .. }), "{refused}");
+        assert!(matches!(refused, CloneError::Unlike { .. }), "{refused}");
     }
     let at = attach(&segment);
     let refused = at.read(|_| segment.restore_from(&clone).unwrap_err());
-    assert!(matches!(refused.unwrap(), RestoreError::Nested));
+    assert!(matches!(refused.unwrap(), CloneError::Nested));
     drop(at);
     let at = attach(&clone);
     poison(&at, "t");
     let refused = segment.restore_from(&clone).unwrap_err();
-    assert!(
-        matches!(refused, RestoreError::Clone(CloneError::Poisoned { .. })),
-        "{refused}"
-    );
+    assert!(matches!(refused, CloneError::Poisoned { .. }), "{refused}");
     assert_eq!(segment.condition().unwrap(), Condition::Whole);
 }
 
@@ -132,7 +127,7 @@ fn the_process_inside_is_named() {
             other.join().unwrap().unwrap_err()
         })
     });
-    assert!(matches!(refused.unwrap(), RestoreError::Stalled(stalled) if stalled.pid == pid));
+    assert!(matches!(refused.unwrap(), CloneError::Stalled(stalled) if stalled.pid == pid));
     assert_eq!(segment.condition().unwrap(), Condition::Whole);
 }
 
@@ -150,7 +145,7 @@ fn a_process_that_restores_or_clones_is_one_participant() {
     };
     let alone = || {
         assert_eq!([taking_part(&segment), taking_part(&clone)], [1, 1]);
-        Ok::<_, RestoreError>(())
+        Ok::<_, CloneError>(())
     };
     segment.restore_from_if(&clone, alone).unwrap();
     clone.restore_from_if(&segment, alone).unwrap();

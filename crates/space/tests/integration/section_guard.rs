@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use crate::common::Scene;
-use mneme_space::{Attachment, EnterError, RootError, Schema, SectionGuard, UntypedHeap};
+use mneme_space::{Attachment, EnterError, HeapError, Schema, SectionGuard, UntypedHeap};
 use mneme_sys::Access;
 
 struct Number;
@@ -117,7 +117,7 @@ fn blocks_and_roots_without_types_last_and_others_are_refused() {
     assert!(matches!(
         // SAFETY: as above.
         heap.set_root(Some(unsafe { grown.add(16) })),
-        Err(RootError::NoBlock { .. })
+        Err(HeapError::NoBlock { .. })
     ));
     heap.set_root(Some(grown)).unwrap();
     let twice = block(heap, 24);
@@ -135,7 +135,7 @@ fn blocks_and_roots_without_types_last_and_others_are_refused() {
     assert!(!unsafe { heap.free(grown) });
     assert!(matches!(
         heap.set_root(None),
-        Err(RootError::ReadOnly { .. })
+        Err(HeapError::ReadOnly { .. })
     ));
     drop(held);
     at.read(|here| assert!(here.heap("s").unwrap().check().unwrap().is_whole()))
@@ -154,7 +154,7 @@ fn roots_with_and_without_types_are_kept_apart() {
     drop(held);
     at.read(|here| {
         let asked = here.root::<Number>("untyped").map(|_| ());
-        assert!(matches!(asked, Err(RootError::Layout { .. })));
+        assert!(matches!(asked, Err(HeapError::Layout { .. })));
     })
     .unwrap();
 
@@ -162,9 +162,9 @@ fn roots_with_and_without_types_are_kept_apart() {
     at.enter(|here| *here.create_root::<Number>("typed", |_| 7).unwrap())
         .unwrap();
     let held = inside(&at, Access::ReadWrite).unwrap();
-    assert!(matches!(heap(&held).root(), Err(RootError::Layout { .. })));
+    assert!(matches!(heap(&held).root(), Err(HeapError::Layout { .. })));
     assert!(matches!(
         heap(&held).set_root(None),
-        Err(RootError::Layout { .. })
+        Err(HeapError::Layout { .. })
     ));
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{Scene, region};
 use mneme_space::{
-    Backing, CloneError, CreateError, GrowError, MapError, Mapping, NameError, OpenError, Registry,
+    Backing, CloneError, CreateError, MapError, Mapping, NameError, OpenError, Registry,
     RemoveError, Segment,
 };
 use mneme_sys::{Access, FRAME, RegionError, Window, WindowError};
@@ -170,7 +170,7 @@ fn growth_is_followed_by_others_and_recorded() {
     let beyond = segment.grow(GIB + 1).unwrap_err();
     assert!(matches!(
         beyond,
-        GrowError::Region(RegionError::BeyondMax { .. })
+        MapError::Grow(RegionError::BeyondMax { .. })
     ));
     assert_eq!(segment.grow(1).unwrap(), 5 * FRAME, "it never shrinks");
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::common::Scene;
 use crate::common::visitor::{here, stand};
 use mneme_space::{
-    Attachment, EnterError, HeapError, Ptr, Registry, RootError, Schema, Section, SegBox, SegMap,
-    SegString, SegVec, Segment, Stored,
+    Attachment, EnterError, HeapError, Ptr, Registry, Schema, Section, SegBox, SegMap, SegString,
+    SegVec, Segment, Stored,
 };
 use mneme_sys::Access;
 use mneme_testkit::Process;
@@ -91,7 +91,7 @@ fn work<'s>(
     here: &mut Section<'s>,
     worker: u64,
     between: impl FnOnce(),
-) -> Result<(u64, u64), RootError> {
+) -> Result<(u64, u64), HeapError> {
     let heap = here.heap("s")?;
     let root = here.root_mut::<Shared>("s")?;
     let section = root.done.get(&worker).copied().unwrap_or(0) + 1;
@@ -256,7 +256,7 @@ fn role() {
                         acknowledged.write_all_at(&word, 0).unwrap();
                     }
                     // Until the parent has created it again.
-                    Ok(Err(RootError::Missing { .. })) | Err(EnterError::Poisoned { .. }) => {
+                    Ok(Err(HeapError::NoRoot { .. })) | Err(EnterError::Poisoned { .. }) => {
                         std::thread::sleep(Duration::from_millis(1));
                     }
                     other => panic!("{other:?}"),

@@ -7,8 +7,7 @@ use std::sync::Barrier;
 
 use crate::common::Scene;
 use mneme_space::{
-    AttachError, DescriptionError, Name, NameError, OpenError, Schema, Segment, Space,
-    SpaceChangeError, SpaceCreateError, SpaceOpenError, SpaceRemoveError,
+    DescriptionError, EnterError, Name, NameError, OpenError, Schema, Segment, Space, SpaceError,
 };
 use mneme_sys::Access::{self, ReadOnly, ReadWrite};
 
@@ -63,21 +62,15 @@ fn a_space_is_created_filled_attached_cloned_and_removed() {
 
     found.remove().unwrap();
     let gone = space.info().unwrap_err();
-    assert!(matches!(gone, SpaceOpenError::NotFound { .. }), "{gone}");
+    assert!(matches!(gone, SpaceError::NotFound { .. }), "{gone}");
     let gone = space.add(&a, ReadOnly).unwrap_err();
-    assert!(matches!(
-        gone,
-        SpaceChangeError::Open(SpaceOpenError::NotFound { .. })
-    ));
+    assert!(matches!(gone, SpaceError::NotFound { .. }));
     let gone = scene.registry.remove_space("w").unwrap_err();
-    assert!(matches!(gone, SpaceRemoveError::NotFound { .. }), "{gone}");
+    assert!(matches!(gone, SpaceError::NotFound { .. }), "{gone}");
     // Another space of the same name is a different one.
     let _ = scene.registry.space("w").create().unwrap();
     let refused = space.info().unwrap_err();
-    assert!(
-        matches!(refused, SpaceOpenError::Replaced { .. }),
-        "{refused}"
-    );
+    assert!(matches!(refused, SpaceError::Replaced { .. }), "{refused}");
     assert_eq!(scene.findings(), Vec::<String>::new());
 }
 
@@ -90,51 +83,39 @@ fn an_invalid_member_is_refused_and_changes_nothing() {
     let before = space.info().unwrap();
 
     let twice = space.add(&a, ReadWrite).unwrap_err();
-    assert!(matches!(twice, SpaceChangeError::Twice { .. }), "{twice}");
+    assert!(matches!(twice, SpaceError::Twice { .. }), "{twice}");
     let floating = scene.registry.segment("f").floating().create().unwrap();
     let refused = space.add(&floating, ReadOnly).unwrap_err();
-    assert!(
-        matches!(refused, SpaceChangeError::Floating { .. }),
-        "{refused}"
-    );
+    assert!(matches!(refused, SpaceError::Floating { .. }), "{refused}");
     let clone = a.clone_as("c").unwrap();
     let refused = space.add(&clone, ReadOnly).unwrap_err();
     assert!(
-        matches!(&refused, SpaceChangeError::Overlap { name, with } if name == "c" && with == "a"),
+        matches!(&refused, SpaceError::Overlap { name, with } if name == "c" && with == "a"),
         "{refused}"
     );
     let other = Scene::new();
     let far = other.create("a");
     let refused = space.add(&far, ReadOnly).unwrap_err();
     assert!(
-        matches!(refused, SpaceChangeError::OtherRegistry { .. }),
+        matches!(refused, SpaceError::OtherRegistry { .. }),
         "{refused}"
     );
     let gone = scene.create("gone");
     scene.registry.remove_segment("gone").unwrap();
     match space.add(&gone, ReadOnly).unwrap_err() {
-        SpaceChangeError::Open(SpaceOpenError::Member { source, .. }) => {
+        SpaceError::Member { source, .. } => {
             assert!(matches!(*source, OpenError::NotFound { .. }), "{source}");
         }
         other => panic!("{other}"),
     }
     let _ = scene.create("gone");
     let refused = space.add(&gone, ReadOnly).unwrap_err();
-    assert!(
-        matches!(
-            refused,
-            SpaceChangeError::Open(SpaceOpenError::Stale { .. })
-        ),
-        "{refused}"
-    );
+    assert!(matches!(refused, SpaceError::Stale { .. }), "{refused}");
     for refused in [
         space.remove_segment("c").unwrap_err(),
         space.set_access("../a", ReadOnly).unwrap_err(),
     ] {
-        assert!(
-            matches!(refused, SpaceChangeError::NotMember { .. }),
-            "{refused}"
-        );
+        assert!(matches!(refused, SpaceError::NotMember { .. }), "{refused}");
     }
     assert_eq!(space.info().unwrap(), before);
 }
@@ -154,7 +135,7 @@ fn segments_that_would_overlap_when_they_grow_cannot_be_members_of_one_space() {
     space.add(&beyond, ReadOnly).unwrap();
     let refused = space.add(&long, ReadOnly).unwrap_err();
     assert!(
-        matches!(&refused, SpaceChangeError::Overlap { with, .. } if with == "within"),
+        matches!(&refused, SpaceError::Overlap { with, .. } if with == "within"),
         "{refused}"
     );
     space.remove_segment("within").unwrap();
@@ -168,18 +149,18 @@ fn a_new_segment_of_a_members_name_is_not_mistaken_for_the_member() {
     space.add(&scene.create("s"), ReadWrite).unwrap();
     scene.registry.remove_segment("s").unwrap();
     match space.attach().unwrap_err() {
-        AttachError::Space(SpaceOpenError::Member { name, .. }) => assert_eq!(name, "s"),
+        EnterError::Space(SpaceError::Member { name, .. }) => assert_eq!(name, "s"),
         other => panic!("{other}"),
     }
     assert!(scene.findings()[0].contains("does not exist"));
     let anew = scene.create("s");
     match space.attach().unwrap_err() {
-        AttachError::Space(SpaceOpenError::Stale { found, .. }) => assert_eq!(found, anew.uuid()),
+        EnterError::Space(SpaceError::Stale { found, .. }) => assert_eq!(found, anew.uuid()),
         other => panic!("{other}"),
     }
     assert!(scene.findings()[0].contains("another segment now"));
     let twice = space.add(&anew, ReadWrite).unwrap_err();
-    assert!(matches!(twice, SpaceChangeError::Twice { .. }), "{twice}");
+    assert!(matches!(twice, SpaceError::Twice { .. }), "{twice}");
     space.remove_segment("s").unwrap();
     space.add(&anew, ReadWrite).unwrap();
     space.attach().unwrap();
@@ -201,7 +182,7 @@ fn one_of_two_creators_of_a_space_succeeds_and_both_of_two_changers_do() {
                         together.wait();
                         let made = match scene.registry.space(&name).create() {
                             Ok(_) => true,
-                            Err(SpaceCreateError::Exists { .. }) => false,
+                            Err(SpaceError::Exists { .. }) => false,
                             Err(other) => panic!("{other}"),
                         };
                         scene.space(&name).add(segment, ReadOnly).unwrap();
@@ -223,17 +204,17 @@ fn a_name_leads_only_to_a_space() {
     let scene = Scene::new();
     for bad in ["", ".", "..", "../segments/s", "a/b", "a\0b", "\n"] {
         let refused = scene.registry.space(bad).create().unwrap_err();
-        assert!(matches!(refused, SpaceCreateError::Name(_)), "{refused}");
+        assert!(matches!(refused, SpaceError::Name(_)), "{refused}");
         let refused = Space::open(&scene.registry, bad).unwrap_err();
-        assert!(matches!(refused, SpaceOpenError::Name(_)), "{refused}");
+        assert!(matches!(refused, SpaceError::Name(_)), "{refused}");
         let refused = scene.registry.remove_space(bad).unwrap_err();
-        assert!(matches!(refused, SpaceRemoveError::Name(_)), "{refused}");
+        assert!(matches!(refused, SpaceError::Name(_)), "{refused}");
     }
     let long = "n".repeat(201);
     let refused = scene.registry.space(&long).create().unwrap_err();
     assert!(matches!(
         refused,
-        SpaceCreateError::Name(NameError::TooLong { .. })
+        SpaceError::Name(NameError::TooLong { .. })
     ));
     // Segments and spaces have separate names.
     let _ = scene.create("same");
@@ -253,7 +234,7 @@ fn a_damaged_description_is_refused_with_a_reason_or_still_valid() {
         assert!(
             matches!(
                 refusal(),
-                SpaceOpenError::Description(DescriptionError::Damaged { .. })
+                SpaceError::Description(DescriptionError::Damaged { .. })
             ),
             "{len}"
         );

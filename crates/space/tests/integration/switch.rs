@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::Scene;
-use mneme_space::{AttachError, Attachment, EnterError, MapError, Schema, SegVec, Segment};
+use mneme_space::{Attachment, EnterError, MapError, Schema, SegVec, Segment};
 use mneme_sys::Access;
 
 /// Entries, each of which is the mark of a writer.
@@ -198,7 +198,7 @@ fn segments_come_and_go_while_the_attachment_is_in_use() {
     mark(&at, "own", 2);
     assert_eq!(names(&at), ["common", "own"]);
     let again = at.add(&own, Access::ReadOnly);
-    assert!(matches!(again, Err(AttachError::Twice { .. })));
+    assert!(matches!(again, Err(EnterError::Twice { .. })));
     assert_eq!(names(&at), ["common", "own"]);
 
     // A section keeps the members that it began with, whatever happens to the attachment meanwhile.
@@ -221,7 +221,7 @@ fn segments_come_and_go_while_the_attachment_is_in_use() {
     });
     assert!(matches!(
         at.remove(&own),
-        Err(AttachError::NotAttached { .. })
+        Err(EnterError::NotAttached { .. })
     ));
 
     // Changed and used by many threads at once.

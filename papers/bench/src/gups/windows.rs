@@ -4,7 +4,7 @@ use crate::reside::{self, TIMEOUT, UPDATE};
 use mneme_bench::error::{BenchError, file_failed};
 use mneme_bench::processes::Helper;
 use mneme_bench::scratch::{Scratch, space};
-use mneme_space::{Attachment, Caller, Calls, EnterError, RootError, Schema, SegVec, Segment};
+use mneme_space::{Attachment, Caller, Calls, EnterError, Schema, SegVec, Segment};
 use mneme_sys::{Access, View};
 use std::fs::File;
 use std::path::PathBuf;
@@ -82,16 +82,16 @@ impl Segments {
             let name = format!("{name}-{number}");
             let segment = scratch.segment_at(&name, bytes + BESIDES, at)?;
             let attached = Attachment::new([(&segment, Access::ReadWrite)]).map_err(space)?;
-            let filled = attached.enter(|here| {
+            let filled = attached.try_enter(|here| {
                 let filled = |heap| {
                     let mut filled = SegVec::with_capacity_in(words, heap);
                     filled.resize(words, 0);
                     filled
                 };
                 let words = here.create_root::<Words>(&name, filled)?;
-                Ok::<_, RootError>(words.as_ptr().addr())
+                Ok::<_, EnterError>(words.as_ptr().addr())
             });
-            let first = filled.map_err(space)?.map_err(space)?;
+            let first = filled.map_err(space)?;
             let offset = first - segment.base().unwrap_or(first);
             Ok((segment, offset as u64))
         };

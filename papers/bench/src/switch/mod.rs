@@ -24,7 +24,7 @@ use mneme_bench::report::Report;
 use mneme_bench::rounds::{self, Job, Span};
 use mneme_bench::scratch::{Scratch, space};
 use mneme_bench::table::{Table, three};
-use mneme_space::{Attachment, MAX_MESSAGE, RootError, Schema, SegVec, Segment};
+use mneme_space::{Attachment, EnterError, MAX_MESSAGE, Schema, SegVec, Segment};
 use mneme_sys::{Access, PagePolicy, Region};
 use serde_json::json;
 use std::fs::File;
@@ -298,12 +298,12 @@ fn by_payload(scale: &Scale, ledger: &mut Ledger) -> Result<(), BenchError> {
         let (mut mine, mut sent, mut seen) = (vec![0; payload], vec![0; payload], vec![0; payload]);
         let mut socket = Socket::new(Arc::clone(&data))?;
         let enter = || {
-            let copied = attached.read(|here| {
+            let copied = attached.try_read(|here| {
                 mine.copy_from_slice(&here.root::<Bytes>(NAME)?[..payload]);
-                Ok::<_, RootError>(())
+                Ok::<_, EnterError>(())
             });
             black_box(&mut mine);
-            copied.map_err(space)?.map_err(space)
+            copied.map_err(space)
         };
         let mut jobs = vec![
             job(ENTER, case.clone(), span, enter),

@@ -11,8 +11,8 @@ use clap::Args;
 use mneme_genomics::load::{self, Summary};
 use mneme_genomics::{Alignments, LoadError, Store};
 use mneme_space::{
-    Attachment, Backing, CreateError, EnterError, Heap, OpenError, Registry, RegistryError,
-    RemoveError, RootError, Section, Segment,
+    Attachment, Backing, CreateError, EnterError, Heap, HeapError, OpenError, Registry,
+    RegistryError, RemoveError, Section, Segment,
 };
 use mneme_sys::{Access, Clock, SystemClock};
 use std::error::Error;
@@ -156,7 +156,7 @@ impl Visit {
         work: impl for<'s> FnOnce(
             &mut Section<'s>,
             &str,
-        ) -> Result<Result<(), Box<dyn Error>>, RootError>,
+        ) -> Result<Result<(), Box<dyn Error>>, HeapError>,
     ) -> Result<(), Failure> {
         let seconds = |from: u64, to: u64| (to - from) as f64 / 1e9;
         let begin = SystemClock.now_ns();
@@ -219,9 +219,9 @@ impl Visit {
     }
 
     /// There is no store of this program's in the segment.
-    fn foreign(&self, error: RootError) -> Failure {
+    fn foreign(&self, error: HeapError) -> Failure {
         let advice = match error {
-            RootError::Missing { .. } | RootError::Layout { .. } => {
+            HeapError::NoRoot { .. } | HeapError::Layout { .. } => {
                 "if nobody needs what it holds, load with --replace"
             }
             _ => "",
