@@ -6,6 +6,7 @@ use mneme_sys::{HeaderError, RegionError};
 
 /// Why an arena could not be created.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CreateError {
     /// The options contradict each other.
     #[error("{0}")]
@@ -42,6 +43,7 @@ pub enum CreateError {
 
 /// Why an arena could not be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// It is not an arena's region, has another version or layout (both are named), or has a
     /// damaged header, or its creator died during its creation.
@@ -84,6 +86,7 @@ pub enum OpenError {
 
 /// Why a claim failed. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ClaimError {
     /// There are not that many free frames, or only within the reserve.
     #[error(
@@ -130,6 +133,7 @@ pub enum ClaimError {
 
 /// What is wrong with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InvalidClaim {
     /// It asks for no frames.
     #[error("a claim of no frames")]
@@ -162,6 +166,7 @@ pub enum InvalidClaim {
 
 /// Why an extent could not be adopted. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AdoptError {
     /// There is no such extent: it was never claimed, was released, or was freed because its
     /// claimer was found dead.
@@ -183,6 +188,7 @@ pub enum AdoptError {
 
 /// Why an extent could not be released. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReleaseError {
     /// It does not lie among the arena's frames.
     #[error("the {extent} is not within this arena's frames {first} to {last}")]
@@ -244,6 +250,7 @@ pub enum GrowError {
 /// Why an arena could not be repaired after a death, or could not be checked. Trying again
 /// continues.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RepairError {
     /// Another participant holds the arena's lock and does not release it.
     #[error(transparent)]

@@ -6,6 +6,7 @@ use crate::Position;
 
 /// Why a journal, or a base file, cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum JournalError {
     /// The medium failed; nothing durable is affected.
     #[error("cannot {what} {file}")]
@@ -115,6 +116,7 @@ pub struct FileDamage {
 
 /// What is wrong with a file.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Flaw {
     /// The header is invalid.
     #[error("the header's checksum does not match")]

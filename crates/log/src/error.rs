@@ -55,6 +55,7 @@ impl std::fmt::Debug for Corrupt {
 
 /// Why a read failed. A key that is absent is not an error.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ReadError {
     /// This thread cannot become a participant (too many threads, or a forked child).
     #[error(transparent)]
@@ -88,6 +89,7 @@ pub enum ReadError {
 
 /// Why a write failed. Nothing of it is visible, and everything stored before is untouched.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum WriteError {
     /// The store is full: live records, index, heads and the compaction reserve fill its capacity.
     #[error(
@@ -194,6 +196,7 @@ pub struct BatchError {
 
 /// Why a store could not grow. It is as large as before.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum GrowError {
     /// The store was created with a smaller maximum.
     #[error(
@@ -231,6 +234,7 @@ pub enum GrowError {
 
 /// Why a store could not be opened.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The capacity is below the minimum.
     #[error("a capacity of {0} bytes is too small; the minimum is {min} (64 MiB)", min = crate::region::layout::MIN_CAPACITY)]

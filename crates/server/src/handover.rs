@@ -69,6 +69,7 @@ const MESSAGE: usize = 16 << 10;
 
 /// Why a server was not taken over. It continues to serve.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HandoverError {
     /// No process serves the segment, or its server cannot be taken over.
     #[error("no server of this segment can be taken over ({}: {source})", path.display())]

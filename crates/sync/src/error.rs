@@ -7,6 +7,7 @@ use std::time::Duration;
 
 /// Why a control region could not be created.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CreateError {
     /// The options contradict each other or the format.
     #[error("{0}")]
@@ -35,6 +36,7 @@ pub enum CreateError {
 
 /// Why a control region could not be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// It is not a control region, has another format, or is damaged.
     #[error("not a usable control region")]
@@ -74,6 +76,7 @@ pub enum OpenError {
 
 /// Why this process could not become a participant.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AttachError {
     /// Living processes hold all entries.
     #[error("{max} processes are attached, as many as the region was created for")]
@@ -104,6 +107,7 @@ pub enum AttachError {
 
 /// Why it cannot be determined whether a lease is free.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LeaseError {
     /// There is no lease of that number.
     #[error("there is no lease {0}: a control region has {max}", max = crate::LEASES)]
@@ -118,6 +122,7 @@ pub enum LeaseError {
 
 /// Why the calling thread has no slot, or cannot use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SlotError {
     /// All slots are taken, by living threads or by dead ones that nobody has reaped.
     #[error("all {max} thread slots are taken; reap, or create the region for more threads")]
@@ -232,6 +237,7 @@ impl std::fmt::Display for Holding {
 /// Why dead threads could not be reaped. Nothing is lost: the next reap continues where this one
 /// ended.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReapError<E> {
     /// The caller's repair failed.
     #[error("the repair of thread slot {slot} failed")]

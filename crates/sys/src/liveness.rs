@@ -17,6 +17,7 @@ pub use scripted::{ScriptedLiveness, ScriptedProcess};
 
 /// Why an index could not be claimed or examined.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LivenessError {
     /// The index is held: by another process, by another opening in this process, or by this
     /// opening itself.

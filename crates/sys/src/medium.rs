@@ -136,6 +136,7 @@ pub trait Medium: Send + Sync + fmt::Debug {
 
 /// Why an operation on a medium failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MediumError {
     /// A range ends beyond the medium.
     #[error("{bytes} bytes at offset {at} lie beyond the {len} bytes of the medium")]

@@ -439,6 +439,7 @@ fn join(path: &Path, uuid: [u8; 16], data: &File) -> Result<SharedControl, JoinE
 
 /// Why the control region of the processes that have a file open cannot be joined.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum JoinError {
     /// It cannot be opened; it may be another container's.
     #[error("its control region cannot be opened in /dev/shm")]

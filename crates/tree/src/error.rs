@@ -27,6 +27,7 @@ pub enum CacheError {
 
 /// Why an operation on a store failed. Unless the variant says otherwise, nothing changed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// A key is longer than [`MAX_KEY`](crate::MAX_KEY).
     #[error("a key of {len} bytes exceeds the limit of {max}")]

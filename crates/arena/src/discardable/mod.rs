@@ -48,6 +48,7 @@ pub enum LendingError {
 
 /// Why a record could not be put. The cache's previous value of the key is removed even so.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PutError {
     /// It does not fit in a frame.
     #[error("a key and a value of {bytes} bytes; at most {most} fit in a frame")]

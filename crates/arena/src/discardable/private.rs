@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 /// Why a private cache could not be created.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PrivateError {
     /// The number of bytes or records is too small or too large for an arena.
     #[error(transparent)]

@@ -107,6 +107,7 @@ impl Drop for Closing<'_> {
 
 /// Why a change feed cannot be drained.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum FeedError {
     /// The store was created without one.
     #[error("this store has no change feed; it gets one when it is created")]

@@ -31,6 +31,7 @@ impl std::fmt::Debug for ServerRole {
 
 /// Why an opening does not serve its store.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum RoleError {
     /// Another opening does, perhaps of this process.
     #[error("the store is being served by {}; stop that server, or be a client of it", named(*pid))]

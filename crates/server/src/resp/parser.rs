@@ -50,6 +50,7 @@ const FOREIGN: [&[u8]; 2] = [b"\x16\x03", b"PRI "];
 /// Why a request cannot be parsed. The text is Redis', and is sent after `-ERR `. The connection is
 /// then closed, because it is unknown where the next command begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProtocolError {
     /// The number of arguments is not a number, or too large.
     #[error("Protocol error: invalid multibulk length")]

@@ -11,6 +11,7 @@ use mneme_shared::ServeError as SegmentError;
 
 /// Why a server did not start. A failed start leaves nothing behind.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// Another process already listens at the address.
     #[error("{address} is in use by another server; stop it, or choose another port")]

@@ -38,6 +38,7 @@ pub struct DataMemory {
 
 /// Why a server failed, or did not end as it should.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ServeError {
     /// A thread's event queue failed.
     #[error("an I/O thread failed: {0}")]

@@ -7,6 +7,7 @@ use super::{Refused, Setting};
 
 /// Why a configuration file was refused.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigFileError {
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
@@ -79,6 +80,7 @@ fn in_words(name: &str, reason: &Refused) -> String {
 
 /// Why a configuration file was not written.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RewriteError {
     /// The server was started without a file.
     #[error("The server is running without a config file")]

@@ -71,6 +71,7 @@ pub struct Value {
 
 /// Why a value was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refused {
     /// Not a flag.
     #[error("argument must be 'yes' or 'no'")]

@@ -2,6 +2,7 @@
 
 /// Why a text is not a number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SizeError {
     /// Not a whole number, or followed by something other than a unit.
     #[error("a size is a whole number of bytes, or one with a unit, such as 512mb or 4gb")]

@@ -21,6 +21,7 @@ const READERS: u32 = 0o044;
 
 /// Why a directory cannot be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DirectoryError {
     /// Another process, or another opening in this one, holds it.
     #[error("{} is in use by another process", path.display())]

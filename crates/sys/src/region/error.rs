@@ -4,6 +4,7 @@ use std::io;
 
 /// What went wrong with a region. Nothing changed, unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RegionError {
     /// The sizes are impossible: zero, or more than the address space can hold.
     #[error("a region of {len} bytes growing to {max} is impossible")]

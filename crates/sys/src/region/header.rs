@@ -60,6 +60,7 @@ const _: () = assert!(std::mem::offset_of!(RegionHeader, checksum) == CHECKSUM_W
 
 /// Why a region's header was refused.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HeaderError {
     /// There is no header, it is that of another kind of region, or its writer died before it was
     /// complete.

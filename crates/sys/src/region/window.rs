@@ -16,6 +16,7 @@ use super::{Access, FRAME, PagePolicy, Region, RegionError, Reserve, backing, si
 
 /// Why a window could not be reserved. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum WindowError {
     /// The bounds are not multiples of 2 MiB, or empty, or beyond user space.
     #[error("a window of {len:#x} bytes at {base:#x} is impossible")]
