@@ -65,7 +65,3 @@ pub use store::DurableStore;
 pub use mneme_journal::JournalStats;
 pub use mneme_log::LogStore;
 pub use mneme_shared::{Opening, Registry, Served};
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/guides/durable-memory.md")]
-struct Guide;

@@ -28,6 +28,50 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # What survives power loss
+//! With the feature `durable` (on by default) the same store is kept in a directory, too:
+//!
+//! ```
+//! # #[cfg(feature = "durable")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use mneme::LogStore;
+//! use mneme::durable::DurableOptions;
+//!
+//! # let dir = std::env::temp_dir().join(format!("mneme-doc-durable-{}", std::process::id()));
+//! # let _ = std::fs::remove_dir_all(&dir);
+//! let open = || DurableOptions::new(&dir).open_private(LogStore::builder().capacity(64 << 20));
+//! let store = open()?;
+//! store.put(b"user:1", b"Ada")?;
+//! store.sync()?; // From here on it survives a power loss.
+//! drop(store);
+//! assert_eq!(open()?.get(b"user:1")?.as_deref(), Some(&b"Ada"[..]));
+//! # std::fs::remove_dir_all(&dir)?;
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "durable"))]
+//! # fn main() {}
+//! ```
+//!
+//! With the feature `tree` (on by default) there is a store for what need not fit into memory:
+//! ordered, with snapshots and versions, in one file.
+//!
+//! ```
+//! # #[cfg(feature = "tree")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use mneme::tree::Store;
+//!
+//! # let path = std::env::temp_dir().join(format!("mneme-doc-tree-{}", std::process::id()));
+//! let store = Store::builder().open(&path)?;
+//! store.put(b"user:1", b"Ada")?; // durable on return
+//! drop(store);
+//! assert_eq!(Store::builder().open(&path)?.get(b"user:1")?, Some(b"Ada".to_vec()));
+//! # std::fs::remove_file(&path)?;
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "tree"))]
+//! # fn main() {}
+//! ```
+//!
 //! # The server beside the program
 //! With the feature `server` (on by default) a program can serve its own store to Redis clients:
 //!
@@ -72,6 +116,8 @@ pub use mneme_shared::{
     Access, AttachError, Backing, CreateError, Registry, SharedStore, StoreOptions,
 };
 
+pub use mneme_sys::{Classified, ErrorKind, with_causes};
+
 /// Attaches a store for reading that a server serves or another program has made; its name is
 /// `default` unless another was chosen. Lookups then run in this process, without a socket, while
 /// the server serves its clients.
@@ -100,6 +146,14 @@ pub fn attach(name: &str) -> Result<SharedStore, AttachError> {
 pub fn attach_writable(name: &str) -> Result<SharedStore, AttachError> {
     SharedStore::attach_writable(&Registry::open_default()?, name)
 }
+
+/// A log store that survives power loss.
+#[cfg(feature = "durable")]
+pub use mneme_durable as durable;
+
+/// A durable, ordered, versioned store in one file.
+#[cfg(feature = "tree")]
+pub use mneme_tree as tree;
 
 /// The Redis-compatible server, for programs that use a store themselves and also serve it to
 /// clients.
@@ -131,6 +185,16 @@ pub struct Readme;
 #[doc = include_str!("../../../docs/embedding.md")]
 #[cfg(doctest)]
 pub struct Embedding;
+
+/// The examples of the guide to stores in memory that survive power loss.
+#[doc = include_str!("../../../docs/guides/durable-memory.md")]
+#[cfg(all(doctest, feature = "durable"))]
+pub struct DurableMemory;
+
+/// The examples of the guide to durable stores in a file.
+#[doc = include_str!("../../../docs/guides/durable-store.md")]
+#[cfg(all(doctest, feature = "tree"))]
+pub struct DurableFile;
 
 /// The example of the guide to job queues.
 #[doc = include_str!("../../../docs/guides/job-queue.md")]

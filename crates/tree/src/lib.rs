@@ -129,8 +129,3 @@ pub use stats::Stats;
 pub use store::Store;
 pub use transaction::Transaction;
 pub use tree::{Tree, TreeStats};
-
-/// The examples of the guide.
-#[doc = include_str!("../../../docs/guides/durable-store.md")]
-#[cfg(doctest)]
-pub struct Guide;
