@@ -72,7 +72,8 @@ fn directory(workspace: &Workspace) -> PathBuf {
     workspace.root.join("xtask/public-api")
 }
 
-fn listing(workspace: &Workspace, name: &str) -> PathBuf {
+/// The file that lists the public interface of the package of that name.
+pub fn listing(workspace: &Workspace, name: &str) -> PathBuf {
     directory(workspace).join(format!("{name}.txt"))
 }
 

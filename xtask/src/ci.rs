@@ -2,6 +2,7 @@
 
 use crate::api;
 use crate::check_c;
+use crate::errors;
 use crate::files;
 use crate::layering;
 use crate::package;
@@ -33,6 +34,7 @@ const STEPS: &[Step] = &[
     ("fmt", fmt),
     ("layering", |workspace| layering::run(workspace, false)),
     ("prose", |workspace| prose::run(workspace, None)),
+    ("errors", errors::check),
     ("clippy", clippy),
     ("features", features),
     ("test", test),
@@ -135,10 +137,14 @@ fn redis(workspace: &Workspace) -> Outcome {
     redis_suite::check(workspace, missing)
 }
 
-/// The store alone, for programs that embed it and serve nothing.
+/// The store for programs that embed it and serve nothing: alone, and with the durable ones.
 fn features(workspace: &Workspace) -> Outcome {
-    let mut command = cargo(workspace, &["clippy", "-p", "mneme", "--lib"]);
-    run(command.args(["--no-default-features", "--", "-D", "warnings"]))
+    for features in ["", "durable,tree"] {
+        let mut command = cargo(workspace, &["clippy", "-p", "mneme", "--lib"]);
+        command.args(["--no-default-features", "--features", features]);
+        run(command.args(["--", "-D", "warnings"]))?;
+    }
+    Ok(())
 }
 
 /// All tests, to the end.

@@ -8,6 +8,7 @@
 //! - [`files`], [`built`]: the workspace's files, and what cargo has built, to be run or copied.
 //! - [`ci`], [`ladder`]: the two commands.
 //! - [`api`]: the public interface of each published crate, compared with the listing of it.
+//! - [`errors`]: the page about every public error, compared with the sources.
 //! - [`book`], [`links`]: the documents as a book, and what they link to.
 //! - [`package`]: the published crates, packed and built from what was packed.
 //! - [`go_ycsb`]: another's load on our server and on Redis.
@@ -27,6 +28,7 @@ pub mod check_c;
 pub mod ci;
 pub mod container;
 pub mod deb;
+pub mod errors;
 pub mod files;
 pub mod go_ycsb;
 pub mod guest;

@@ -4,8 +4,8 @@ use clap::Parser;
 use std::process::ExitCode;
 use xtask::workspace::Workspace;
 use xtask::{
-    api, book, check_c, ci, container, deb, go_ycsb, install_c, kernel, ladder, layering, lines,
-    numa, package, power_cut, prose, python,
+    api, book, check_c, ci, container, deb, errors, go_ycsb, install_c, kernel, ladder, layering,
+    lines, numa, package, power_cut, prose, python,
 };
 
 /// The developer's errands.
@@ -56,6 +56,12 @@ enum Errand {
     /// The public interface of each published crate, as listed
     Api {
         /// List it anew
+        #[arg(long)]
+        write: bool,
+    },
+    /// docs/errors.md lists the public errors as the sources have them
+    Errors {
+        /// Write it anew
         #[arg(long)]
         write: bool,
     },
@@ -113,6 +119,8 @@ fn main() -> ExitCode {
             Errand::CheckC(options) => check_c::run_all(workspace, options),
             Errand::Api { write: false } => api::check(workspace),
             Errand::Api { write: true } => api::write(workspace),
+            Errand::Errors { write: false } => errors::check(workspace),
+            Errand::Errors { write: true } => errors::write(workspace),
             Errand::Package { verify: false } => package::check(workspace),
             Errand::Package { verify: true } => package::verify(workspace),
             Errand::Book { check: false } => book::build(workspace),

@@ -8,50 +8,53 @@ use crate::{HeaderError, LivenessError, RegionError, WindowError};
 /// The kind of an error, by what the program that gets it can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// An argument is impossible.
+    /// An argument is impossible. The call must be changed.
     Invalid,
-    /// The name is not allowed.
+    /// The name is not allowed. Another one is needed.
     Name,
-    /// It does not exist.
+    /// It does not exist. It can be created, or the name or the registry is another.
     NotFound,
-    /// It already exists.
+    /// It already exists. It can be opened, or another name used.
     Exists,
-    /// The address is not available.
+    /// The address is not available. Another one, or none, must be asked for.
     Address,
-    /// Two segments claim the same addresses.
+    /// Two segments claim the same addresses. They can be attached one after the other.
     Overlap,
     /// There is no memory, or no free space in a file system, a segment or the registry's window.
+    /// Once there is, the call can be made again.
     NoMemory,
-    /// Permissions forbid it.
+    /// Permissions forbid it. The owner can change them, or do it.
     Permission,
-    /// It was opened for reading only.
+    /// It was opened for reading only. It must be opened for writing.
     ReadOnly,
-    /// In use by a living process or thread.
+    /// In use by a living process or thread. When that has left, the call can be made again.
     Busy,
     /// The holder of a lock is alive and does not release it, or died and has not been cleaned up
     /// after yet. Trying again may succeed.
     Stalled,
-    /// A process died while it changed the data, or the machine went down.
+    /// A process died while it changed the data, or the machine went down. The data must be
+    /// recovered first, from a copy or by emptying it.
     Poisoned,
-    /// The thread is not inside the segment.
+    /// The thread is not inside the segment. The call belongs into a section of it.
     Outside,
-    /// The thread is already inside a section.
+    /// The thread is already inside a section. The call belongs outside of it.
     Inside,
-    /// The root has another type.
+    /// The root has another type. The program that created it can read it.
     Root,
-    /// It was removed, or created again under its name.
+    /// It was removed, or created again under its name. It must be opened again.
     Stale,
-    /// A forked child may not use what its parent attached.
+    /// A forked child may not use what its parent attached. It must `exec`, and attach for itself.
     Forked,
-    /// Damaged, or of another version.
+    /// Damaged, or of another version. The program of that version can open it; damage needs a
+    /// backup.
     Damaged,
-    /// The registry cannot be opened or used.
+    /// The registry cannot be opened or used. The text says which file is in the way.
     Registry,
-    /// This machine does not have that kind of memory.
+    /// This machine does not have that kind of memory. Another backing can be asked for.
     Backing,
-    /// Another failure of the operating system.
+    /// Another failure of the operating system. The text says which.
     Io,
-    /// A bug in Mneme.
+    /// A bug in Mneme, which should be reported.
     Internal,
 }
 
