@@ -84,7 +84,7 @@ impl SegmentBuilder<'_> {
         mneme_sys::fault!("space.contents.laid-out");
         let meta = &begun.meta;
         data::examine_file(&file, meta).map_err(CreateError::LaidOut)?;
-        begun.write_through(&file).map_err(CreateError::from)?;
+        begun.write_through(&file)?;
         mneme_sys::fault!("space.contents.durable");
         Ok(plan.publish(begun)?)
     }
