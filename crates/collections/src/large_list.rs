@@ -15,11 +15,13 @@ use mneme_log::{Anchor, MAX_VALUE};
 
 use crate::LIST;
 use crate::collection_type::{Finish, LargeEdit};
-use crate::counted_tree::{CountedTree, Decide, ElementShape, PlaceChange, PlaceEdit, Seek};
+use crate::counted_tree::{
+    CountedTree, Decide, ElementShape, NewElements, PlaceChange, PlaceEdit, Seek,
+};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
 use crate::list_edit::ListEdit;
-use crate::listpack::{Element, Encoded};
+use crate::listpack::Element;
 use crate::packed_list::{End, MIDDLE, PackedList, no_position, position_of};
 use crate::records::StoreRecords;
 
@@ -33,7 +35,11 @@ const AT_ONCE: usize = 1 << 20;
 const AROUND: u64 = 8;
 
 /// A position and its item. Branches have positions alone: an item may be long.
-const SHAPE: ElementShape = ElementShape { stride: 2, key: 1 };
+const SHAPE: ElementShape = ElementShape {
+    stride: 2,
+    key: 1,
+    has_positions: true,
+};
 
 /// The list that a collection is, within a transaction.
 pub struct LargeList<'r> {
@@ -78,12 +84,9 @@ fn compare(at: i64) -> impl FnMut(&[Element<'_>]) -> Result<Ordering, Damage> {
     move |element| Ok(position_in(element)?.cmp(&at))
 }
 
-/// The entries of an item at a position.
-fn entries(at: i64, item: &[u8]) -> Vec<u8> {
-    let mut entries = Vec::new();
-    Encoded::of_integer(at).append_to(&mut entries);
-    Encoded::of(item).append_to(&mut entries);
-    entries
+/// An item at a position.
+fn placed_at(at: i64, item: &[u8]) -> Result<NewElements, Damage> {
+    NewElements::at(at, 1, std::iter::once(item))
 }
 
 /// Before anything is stored: a transaction may go on after an error.
@@ -137,12 +140,11 @@ impl<'r> LargeList<'r> {
         image: &[u8],
     ) -> Result<(), CollectionError> {
         let list = PackedList::read(image)?;
-        let mut elements = Vec::new();
-        for (number, item) in list.items().enumerate() {
-            let at = list.first().checked_add(number as u64);
-            let at = signed(at.ok_or(no_position())?);
-            elements.push((at, at.to_string(), item?.to_vec()));
-        }
+        let items = list.items().map(|item| Ok(item?.to_vec()));
+        let items: Vec<Vec<u8>> = items.collect::<Result<_, Damage>>()?;
+        let behind = list.first().checked_add(items.len() as u64);
+        behind.ok_or(no_position())?;
+        let first = signed(list.first());
         let mut large = LargeList {
             anchor: Anchor::new(LIST),
             records,
@@ -150,13 +152,13 @@ impl<'r> LargeList<'r> {
             is_changed: true,
             says: true,
         };
-        let each = elements.iter();
-        large
-            .tree()
-            .build(each.map(|(_, at, item)| [at.as_bytes(), &item[..]]))?;
-        large.anchor.count = elements.len() as u64;
-        for (at, _, item) in &elements {
-            large.say(*at, Some(item));
+        let all = NewElements::at(first, 1, items.iter().map(Vec::as_slice));
+        let mut all = Some(PlaceChange::Append(all?));
+        let mut append = |_: Option<&[Element<'_>]>| Ok(all.take().unwrap_or(PlaceChange::Remove));
+        large.edit(Seek::Last, &mut append)?;
+        large.anchor.count = items.len() as u64;
+        for (item, at) in items.iter().zip(first..) {
+            large.say(at, Some(item));
         }
         large.finish().map(drop)
     }
@@ -309,7 +311,7 @@ impl<'r> LargeList<'r> {
     }
 
     fn insert_at(&mut self, at: i64, item: &[u8]) -> Result<(), CollectionError> {
-        let mut insert = |_: Option<&[Element<'_>]>| Ok(PlaceChange::Insert(entries(at, item), 1));
+        let mut insert = |_: Option<&[Element<'_>]>| Ok(PlaceChange::Insert(placed_at(at, item)?));
         self.edit(Seek::By(&mut compare(at)), &mut insert)?;
         self.anchor.count = self.anchor.count.saturating_add(1);
         self.say(at, Some(item));
@@ -367,16 +369,13 @@ impl<'r> LargeList<'r> {
                 // Before anything is stored.
                 let all = step.checked_mul(left);
                 (all.and_then(|all| first.checked_add(all))).ok_or(no_position())?;
-                let placed = run.iter().enumerate();
-                let placed =
-                    placed.map(|(number, item)| entries(first + step * number as i64, item));
+                let (items, distance) = (run.iter().copied(), step.unsigned_abs());
                 Ok(match end {
                     End::Front => {
-                        PlaceChange::Insert(placed.rev().collect::<Vec<_>>().concat(), run.len())
+                        let lowest = first + step * (run.len() as i64 - 1);
+                        PlaceChange::Insert(NewElements::at(lowest, distance, items.rev())?)
                     }
-                    End::Back => {
-                        PlaceChange::Append(placed.collect::<Vec<_>>().concat(), run.len())
-                    }
+                    End::Back => PlaceChange::Append(NewElements::at(first, distance, items)?),
                 })
             };
             let seek = match end {
@@ -433,7 +432,7 @@ impl<'r> LargeList<'r> {
         let mut at = 0;
         let mut replace = |found: Option<&[Element<'_>]>| {
             at = position_in(found.unwrap_or_default())?;
-            Ok(PlaceChange::Replace(entries(at, item)))
+            Ok(PlaceChange::Replace(placed_at(at, item)?))
         };
         self.edit(Seek::At(index as u64), &mut replace)?;
         self.say(at, Some(item));
@@ -730,6 +729,20 @@ mod tests {
         ]
     }
 
+    /// Of a list of short items, each of which is there several times, some way apart.
+    fn change_within() -> impl Strategy<Value = Change> {
+        let item = || (0..300u16).prop_map(|number| number.to_string().into_bytes());
+        prop_oneof![
+            2 => (end(), item()).prop_map(|(end, item)| Change::Push(end, item)),
+            2 => (end(), vec(item(), 0..400)).prop_map(|(end, i)| Change::PushMany(end, i)),
+            2 => (end(), 0..200usize).prop_map(|(end, count)| Change::Pop(end, count)),
+            4 => (any::<prop::sample::Index>(), item()).prop_map(|(at, item)| Change::Set(at, item)),
+            8 => (item(), any::<bool>(), item()).prop_map(|(p, b, item)| Change::Insert(p, b, item)),
+            20 => (end(), 0..20usize, item()).prop_map(|(end, n, item)| Change::Remove(end, n, item)),
+            1 => (0..100usize, 500..2000usize).prop_map(|(start, end)| Change::Trim(start, end)),
+        ]
+    }
+
     fn make(change: &Change, list: &mut LargeList<'_>, model: &mut VecDeque<Vec<u8>>) {
         match change {
             Change::Push(end, item) => {
@@ -796,60 +809,78 @@ mod tests {
         }
     }
 
+    /// Makes these changes of a list of these items.
+    fn lives(first: Vec<Vec<u8>>, changes: &[Change]) -> Result<(), TestCaseError> {
+        let mut packed = ListEdit::new();
+        first
+            .iter()
+            .for_each(|item| packed.push(End::Back, item).unwrap());
+        let (mut store, mut model) = (Model::default(), VecDeque::from(first));
+        LargeList::build(&mut store, 1, &packed.into_image()).unwrap();
+        for change in changes {
+            if store.anchor.is_none() {
+                break;
+            }
+            let mut list = LargeList::open(&mut store, 1).unwrap();
+            make(change, &mut list, &mut model);
+            prop_assert_eq!(list.len(), model.len() as u64);
+            list.check().unwrap();
+            prop_assert_eq!(list.finish().unwrap(), !model.is_empty());
+        }
+        prop_assert_eq!(store.anchor.is_none(), model.is_empty());
+        prop_assert_eq!(store.inner.is_empty(), model.is_empty());
+        // What was said is the list, in the order of the positions.
+        prop_assert!(store.said.values().eq(&model));
+        if model.is_empty() {
+            return Ok(());
+        }
+        let said = store.said.clone();
+        let mut list = LargeList::open(&mut store, 1).unwrap();
+        prop_assert!(list.range(0..model.len()).unwrap().iter().eq(&model));
+        let (mut scanned, mut cursor) = (Vec::new(), 0);
+        loop {
+            let (elements, next) = list.scan(cursor, 7).unwrap();
+            scanned.extend(elements);
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        prop_assert!(scanned.iter().map(|(at, item)| (at, item)).eq(&said));
+        for (index, item) in model.iter().enumerate().step_by(11) {
+            let found = list.get(index).unwrap();
+            prop_assert_eq!(found.as_ref(), Some(item));
+        }
+        // In whatever order they are replayed, and twice.
+        let mut copy = Model::default();
+        for (element, item) in said.iter().rev().chain(&said) {
+            let mut list = LargeList::replay(&mut copy, 1).unwrap();
+            list.replay_item(element, Some(item)).unwrap();
+            list.finish().unwrap();
+        }
+        let mut list = LargeList::open(&mut copy, 1).unwrap();
+        list.check().unwrap();
+        prop_assert!(list.range(0..model.len()).unwrap().iter().eq(&model));
+        Ok(())
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn a_large_list_holds_what_a_deque_holds(
             first in vec(item(), 1..120), changes in vec(change(), 1..120),
         ) {
-            let mut packed = ListEdit::new();
-            first.iter().for_each(|item| packed.push(End::Back, item).unwrap());
-            let (mut store, mut model) = (Model::default(), VecDeque::from(first));
-            LargeList::build(&mut store, 1, &packed.into_image()).unwrap();
-            for change in &changes {
-                if store.anchor.is_none() {
-                    break;
-                }
-                let mut list = LargeList::open(&mut store, 1).unwrap();
-                make(change, &mut list, &mut model);
-                prop_assert_eq!(list.len(), model.len() as u64);
-                list.check().unwrap();
-                prop_assert_eq!(list.finish().unwrap(), !model.is_empty());
-            }
-            prop_assert_eq!(store.anchor.is_none(), model.is_empty());
-            prop_assert_eq!(store.inner.is_empty(), model.is_empty());
-            // What was said is the list, in the order of the positions.
-            prop_assert!(store.said.values().eq(&model));
-            if model.is_empty() {
-                return Ok(());
-            }
-            let said = store.said.clone();
-            let mut list = LargeList::open(&mut store, 1).unwrap();
-            prop_assert!(list.range(0..model.len()).unwrap().iter().eq(&model));
-            let (mut scanned, mut cursor) = (Vec::new(), 0);
-            loop {
-                let (elements, next) = list.scan(cursor, 7).unwrap();
-                scanned.extend(elements);
-                cursor = next;
-                if cursor == 0 {
-                    break;
-                }
-            }
-            prop_assert!(scanned.iter().map(|(at, item)| (at, item)).eq(&said));
-            for (index, item) in model.iter().enumerate().step_by(11) {
-                let found = list.get(index).unwrap();
-                prop_assert_eq!(found.as_ref(), Some(item));
-            }
-            // In whatever order they are replayed, and twice.
-            let mut copy = Model::default();
-            for (element, item) in said.iter().rev().chain(&said) {
-                let mut list = LargeList::replay(&mut copy, 1).unwrap();
-                list.replay_item(element, Some(item)).unwrap();
-                list.finish().unwrap();
-            }
-            let mut list = LargeList::open(&mut copy, 1).unwrap();
-            list.check().unwrap();
-            prop_assert!(list.range(0..model.len()).unwrap().iter().eq(&model));
+            lives(first, &changes)?;
+        }
+
+        /// Positions have gaps where items were removed in the middle, and are close together
+        /// where others were inserted.
+        #[test]
+        fn a_list_with_gaps_holds_what_a_deque_holds(
+            first in 1..1500u32, changes in vec(change_within(), 1..60),
+        ) {
+            let first = (0..first).map(|number| (number % 300).to_string().into_bytes());
+            lives(first.collect(), &changes)?;
         }
     }
 
@@ -947,7 +978,7 @@ mod tests {
             let mut list = LargeList::open(&mut store, 1).unwrap();
             list.push_many(End::Back, &items).unwrap();
             list.finish().unwrap();
-            let empty = CountedTree::empty_leaf();
+            let empty = CountedTree::empty_leaf(SHAPE);
             for image in store.inner.values_mut() {
                 if image[0] != BRANCH {
                     image.clone_from(&empty);
@@ -958,5 +989,61 @@ mod tests {
             assert!(list.push(end, b"item").is_err());
             assert!(store.inner == records && store.said == said);
         }
+    }
+
+    #[test]
+    fn the_positions_of_a_leaf_take_few_bytes() {
+        let mut store = short();
+        let items: Vec<_> = (0..20_000u32).map(|i| format!("item{i:06}")).collect();
+        let mut list = LargeList::open(&mut store, 1).unwrap();
+        for item in &items {
+            list.push(End::Back, item.as_bytes()).unwrap();
+        }
+        list.finish().unwrap();
+        // An item's own bytes, and its length twice.
+        let bytes: usize = store.inner.values().map(Vec::len).sum();
+        assert!(bytes < 20_000 * 25 / 2, "{bytes}");
+        // Without every other item each has a run of its own at most.
+        let mut list = LargeList::open(&mut store, 1).unwrap();
+        for item in items.iter().step_by(2) {
+            assert_eq!(list.remove(End::Front, 1, item.as_bytes()).unwrap(), 1);
+        }
+        list.check().unwrap();
+        list.finish().unwrap();
+        let bytes: usize = store.inner.values().map(Vec::len).sum();
+        assert!(bytes < 10_000 * 16, "{bytes}");
+    }
+
+    #[test]
+    fn forged_positions_are_damage() {
+        let mut store = short();
+        let mut list = LargeList::open(&mut store, 1).unwrap();
+        for number in 0..2_000u32 {
+            list.push(End::Back, format!("item{number}").as_bytes())
+                .unwrap();
+        }
+        list.finish().unwrap();
+        let leaves = store.inner.iter().filter(|(_, image)| image[0] != BRANCH);
+        let leaf = *leaves.map(|(number, _)| number).nth(3).unwrap();
+        let sound = store.inner[&leaf].clone();
+        // One run: the first position and how many there are, in two bytes each, and the step.
+        assert!(sound[1] == 1 && sound[3] < 0x80 && sound[5] < 0x80 && sound[6] == 8);
+        for (at, bits, is_read) in [
+            (0, 6, false),   // another form
+            (1, 3, false),   // two runs
+            (3, 0x40, true), // another first position
+            (4, 1, false),   // another number of them
+            (6, 1, true),    // another step
+            (6, 8, false),   // no step
+            (7, 1, false),   // another length
+        ] {
+            let image = store.inner.get_mut(&leaf).unwrap();
+            image[at] ^= bits;
+            let mut list = LargeList::open(&mut store, 1).unwrap();
+            assert!(list.check().is_err(), "{at}");
+            assert_eq!(list.range(0..2_000).is_ok(), is_read, "{at}");
+            store.inner.insert(leaf, sound.clone());
+        }
+        LargeList::open(&mut store, 1).unwrap().check().unwrap();
     }
 }

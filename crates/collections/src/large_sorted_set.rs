@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::SORTED_SET;
 use crate::collection_type::{Finish, LargeEdit};
-use crate::counted_tree::{ElementShape, PlaceChange, PlaceEdit, Seek, entries_of};
+use crate::counted_tree::{ElementShape, NewElements, PlaceChange, PlaceEdit, Seek};
 use crate::error::{CollectionError, Damage, EditError};
 use crate::leaves::Leaves;
 use crate::listpack::Element;
@@ -21,7 +21,11 @@ use crate::score::{ScoreText, score_in};
 use crate::sorted_range::SortedRange;
 
 /// A member and its score.
-const SHAPE: ElementShape = ElementShape { stride: 2, key: 2 };
+const SHAPE: ElementShape = ElementShape {
+    stride: 2,
+    key: 2,
+    has_positions: false,
+};
 
 /// The sorted set that a collection is, within a transaction.
 pub struct LargeSortedSet<'r> {
@@ -254,7 +258,8 @@ impl<'r> LargeSortedSet<'r> {
         }
         let text = ScoreText::of(score);
         let insert = &mut |_: Option<&[Element<'_>]>| {
-            Ok(PlaceChange::Insert(entries_of(&[member, text.bytes()]), 1))
+            let element = NewElements::one(&[member, text.bytes()]);
+            Ok(PlaceChange::Insert(element))
         };
         let mut by = |element: &[Element<'_>]| scored(element)?.order(score, member);
         let seek = Seek::By(&mut by);

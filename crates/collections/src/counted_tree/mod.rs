@@ -9,6 +9,7 @@
 //! bytes.
 
 mod node;
+mod positions;
 #[cfg(test)]
 mod tests;
 
@@ -18,10 +19,10 @@ use std::ops::Range;
 use mneme_log::{BRANCH_HEAD, OrderTree, TREE_NUMBERS, numbers_of};
 
 use self::node::{
-    BEGIN, Branch, CHILD, Child, CountedLeaf, CountedNode, ElementParts, FORM, MAX_STRIDE,
-    branch_of, damage, leaf_of, parts, too_many,
+    BEGIN, Branch, CHILD, Child, CountedLeaf, CountedNode, ElementParts, Elements, MAX_STRIDE,
+    branch_of, damage, entries_of, leaf_of, parts, too_many,
 };
-pub(crate) use self::node::{Compare, ElementShape, Seek, entries_of};
+pub(crate) use self::node::{Compare, ElementShape, NewElements, Seek};
 use crate::error::{CollectionError, Damage};
 use crate::listpack::{self, EMPTY, Element, Listpack};
 use crate::records::StoreRecords;
@@ -61,14 +62,14 @@ struct Piece {
 
 /// What is to become of an element, or of the end behind all of them.
 pub(crate) enum PlaceChange {
-    /// It has other entries, which lie there in the order.
-    Replace(Vec<u8>),
+    /// This one comes in its place, which it lies at in the order.
+    Replace(NewElements),
     /// It is removed: one that was looked for by comparison has to be `Equal`.
     Remove,
-    /// So many elements of these entries come before it.
-    Insert(Vec<u8>, usize),
-    /// So many elements of these entries come behind it.
-    Append(Vec<u8>, usize),
+    /// These come before it.
+    Insert(NewElements),
+    /// These come behind it.
+    Append(NewElements),
 }
 
 /// Says what is to become of an element.
@@ -136,6 +137,7 @@ impl<'i> CountedTree<'i> {
         shape: ElementShape,
     ) -> CountedTree<'i> {
         debug_assert!((1..=MAX_STRIDE).contains(&shape.stride) && shape.key <= shape.stride);
+        debug_assert!(!shape.has_positions || (shape.key, shape.stride) == (1, 2));
         CountedTree {
             records,
             id,
@@ -191,8 +193,10 @@ impl<'i> CountedTree<'i> {
 
     /// The image of a leaf without elements, which no sound tree has.
     #[cfg(test)]
-    pub fn empty_leaf() -> Vec<u8> {
-        leaf_of(&[], 0)
+    pub fn empty_leaf(shape: ElementShape) -> Vec<u8> {
+        leaf_of(&[], shape)
+            .map(|(image, _)| image)
+            .unwrap_or_default()
     }
 
     /// The entries of the element at this position.
@@ -221,7 +225,11 @@ impl<'i> CountedTree<'i> {
         let mut root = self.tree.root;
         let edited = match root {
             0 => {
-                let leaf = edit_leaf(&leaf_of(&[], 0), self.shape, edits, (true, true))?;
+                let (empty, _) = leaf_of(&[], self.shape)?;
+                let leaf = edit_leaf(&empty, self.shape, edits, (true, true))?;
+                if leaf.len == 0 {
+                    return Ok(());
+                }
                 root = self.new_number();
                 self.store_leaf(root, &EditedLeaf { before: 0, ..leaf })?
             }
@@ -265,44 +273,37 @@ impl<'i> CountedTree<'i> {
         Ok(())
     }
 
-    /// Makes an empty tree of these elements, in their order.
+    /// Makes an empty tree of these elements, which have no positions, in their order.
     pub fn build<'e, const N: usize>(
         &mut self,
         elements: impl IntoIterator<Item = [&'e [u8]; N]>,
     ) -> Result<(), CollectionError> {
-        debug_assert!(self.tree.root == 0 && N == self.shape.stride);
+        debug_assert!(self.tree.root == 0 && N == self.shape.stride && !self.shape.has_positions);
         let mut level: Vec<Piece> = Vec::new();
-        let (mut leaf, mut count) = (Vec::new(), 0);
-        let mut key = Vec::new();
+        let (mut leaf, mut key) = (NewElements::default(), Vec::new());
         for element in elements {
             let entries = entries_of(&element);
-            if count > 0 && FORM + EMPTY.len() + leaf.len() + entries.len() > JOINED {
+            if leaf.len() > 0 && self.shape.head() + leaf.bytes() + entries.len() > JOINED {
                 let key = std::mem::take(&mut key);
-                level.push(self.new_leaf(&leaf, count, key)?);
-                leaf.clear();
-                count = 0;
+                level.push(self.new_leaf(leaf.elements(), key)?);
+                leaf = NewElements::default();
             }
-            if count == 0 {
+            if leaf.len() == 0 {
                 key = entries_of(&element[..self.shape.key]);
             }
-            leaf.extend_from_slice(&entries);
-            count += 1;
+            leaf.push(&entries);
         }
-        if count > 0 {
-            level.push(self.new_leaf(&leaf, count, key)?);
+        if leaf.len() > 0 {
+            level.push(self.new_leaf(leaf.elements(), key)?);
         }
         self.tree.root = self.above(level)?;
         Ok(())
     }
 
-    fn new_leaf(
-        &mut self,
-        entries: &[u8],
-        count: usize,
-        key: Vec<u8>,
-    ) -> Result<Piece, CollectionError> {
+    fn new_leaf(&mut self, elements: Elements<'_>, key: Vec<u8>) -> Result<Piece, CollectionError> {
+        let (image, count) = leaf_of(&[elements], self.shape)?;
         Ok(Piece {
-            number: self.store_new(&leaf_of(&[entries], count * self.shape.stride))?,
+            number: self.store_new(&image)?,
             count: count as u64,
             key,
         })
@@ -593,27 +594,25 @@ impl<'i> CountedTree<'i> {
         image: &[u8],
         place: Place,
     ) -> Result<Vec<Piece>, CollectionError> {
-        let (leaf, shape) = (CountedLeaf::read(image, self.shape)?, self.shape);
+        let leaf = CountedLeaf::read(image, self.shape)?;
         // What comes at an end is followed by more there: the other leaves stay full.
         let lens = match place {
             Place::Within => vec![leaf.middle(), leaf.len() - leaf.middle()],
             at_end => {
-                let sizes = leaf.sizes();
-                let limit = SPLIT - FORM - EMPTY.len();
-                runs(sizes, limit, 1, at_end == Place::First)
+                let limit = SPLIT - self.shape.head();
+                runs(leaf.sizes().into_iter(), limit, 1, at_end == Place::First)
             }
         };
         let (mut pieces, mut begin) = (Vec::with_capacity(lens.len()), 0);
         for len in lens {
-            let entries = leaf.entries(begin..begin + len);
-            let key = leaf.key(begin)?.to_vec();
+            let (elements, key) = (leaf.elements(begin..begin + len), leaf.key(begin)?);
             pieces.push(if begin == 0 {
-                let image = leaf_of(&[entries], len * shape.stride);
+                let (image, _) = leaf_of(&[elements], self.shape)?;
                 self.store(number, before, Some(&image))?;
                 let count = len as u64;
                 Piece { number, count, key }
             } else {
-                self.new_leaf(entries, len, key)?
+                self.new_leaf(elements, key)?
             });
             begin += len;
         }
@@ -632,7 +631,7 @@ impl<'i> CountedTree<'i> {
             CountedNode::Leaf(leaf) => {
                 let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(leaf.len());
                 let gone = index(positions.start)..index(positions.end);
-                let leaf = EditedLeaf::of(&leaf, gone, (&[], 0), Place::Within);
+                let leaf = EditedLeaf::of(&leaf, gone, &NewElements::default(), Place::Within)?;
                 return self.store_leaf(number, &leaf);
             }
             CountedNode::Branch(_) if level == MAX_LEVELS => return Err(endless().into()),
@@ -674,8 +673,8 @@ impl<'i> CountedTree<'i> {
             CountedNode::read(&images[1], shape)?,
         ] {
             [CountedNode::Leaf(one), CountedNode::Leaf(other)] => {
-                let entries = [one.entries(0..one.len()), other.entries(0..other.len())];
-                leaf_of(&entries, (one.len() + other.len()) * shape.stride)
+                let elements = [one.elements(0..one.len()), other.elements(0..other.len())];
+                leaf_of(&elements, shape)?.0
             }
             [CountedNode::Branch(one), CountedNode::Branch(other)] => {
                 let mut children = one.children()?;
@@ -713,7 +712,7 @@ impl<'i> CountedTree<'i> {
         check.bytes += image.len() as u64;
         match CountedNode::read(&image, shape)? {
             CountedNode::Leaf(leaf) => {
-                Listpack::read(&image[FORM..])?.check()?;
+                Listpack::read(leaf.listpack)?.check()?;
                 for index in 0..leaf.len() {
                     check.next(leaf.element(index)?.values(), false)?;
                 }
@@ -763,23 +762,24 @@ impl Edited {
 }
 
 impl EditedLeaf {
-    /// The leaf with so many elements of these entries in place of those that are `gone`.
+    /// The leaf with new elements in place of those that are `gone`.
     fn of(
         leaf: &CountedLeaf<'_>,
         gone: Range<usize>,
-        (entries, new): (&[u8], usize),
+        new: &NewElements,
         place: Place,
-    ) -> EditedLeaf {
-        let len = leaf.len() - gone.len() + new;
-        let before = leaf.entries(0..gone.start);
-        let listpack = [before, entries, leaf.entries(gone.end..leaf.len())];
-        EditedLeaf {
-            image: leaf_of(&listpack, len * leaf.shape.stride),
+    ) -> Result<EditedLeaf, Damage> {
+        let added = new.len() as i64 - gone.len() as i64;
+        let (before, behind) = (0..gone.start, gone.end..leaf.len());
+        let elements = [leaf.elements(before), new.elements(), leaf.elements(behind)];
+        let (image, len) = leaf_of(&elements, leaf.shape)?;
+        Ok(EditedLeaf {
+            image,
             len,
-            added: new as i64 - gone.len() as i64,
+            added,
             place,
-            before: leaf.image.len(),
-        }
+            before: leaf.bytes,
+        })
     }
 }
 
@@ -799,14 +799,14 @@ fn edit_leaf(
             false => None,
         };
         let values = element.as_ref().map(ElementParts::values);
-        let (gone, entries, new) = match (edit.decide)(values)? {
-            PlaceChange::Insert(entries, new) => (index..index, entries, new),
-            PlaceChange::Append(entries, new) => {
+        let (gone, new) = match (edit.decide)(values)? {
+            PlaceChange::Insert(new) => (index..index, new),
+            PlaceChange::Append(new) => {
                 let behind = (index + 1).min(leaf.len());
-                (behind..behind, entries, new)
+                (behind..behind, new)
             }
-            PlaceChange::Replace(entries) => (index..index + 1, entries, 1),
-            PlaceChange::Remove => (index..index + 1, Vec::new(), 0),
+            PlaceChange::Replace(new) => (index..index + 1, new),
+            PlaceChange::Remove => (index..index + 1, NewElements::default()),
         };
         let is_there = match (&mut edit.seek, values) {
             (Seek::By(compare), Some(values)) => compare(values)? == Ordering::Equal,
@@ -815,13 +815,13 @@ fn edit_leaf(
         if index > leaf.len() || !gone.is_empty() && !is_there {
             return Err(damage("an element that is not in its tree").into());
         }
-        let place = match new > gone.len() {
+        let place = match new.len() > gone.len() {
             true if is_last && gone.start == leaf.len() => Place::Last,
             true if is_first && gone.start == 0 => Place::First,
             _ => Place::Within,
         };
         let more = edited.as_ref().map_or(0, |leaf| leaf.added);
-        let mut leaf = EditedLeaf::of(&leaf, gone, (&entries, new), place);
+        let mut leaf = EditedLeaf::of(&leaf, gone, &new, place)?;
         (leaf.added, leaf.before) = (leaf.added.saturating_add(more), image.len());
         edited = Some(leaf);
     }
@@ -842,7 +842,7 @@ impl Check<'_> {
     fn next(&mut self, element: &[Element<'_>], is_key: bool) -> Result<(), Damage> {
         if !self.last.is_empty() {
             let entries = Listpack::read(&self.last)?.entries();
-            let last = parts(entries, self.last_entries)?;
+            let last = parts(None, entries, self.last_entries)?;
             let is_behind = match (self.compare)(last.values(), element)? {
                 Ordering::Less => true,
                 Ordering::Equal => self.is_key && !is_key,

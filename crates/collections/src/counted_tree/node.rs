@@ -1,7 +1,11 @@
 //! The records of a [counted tree](super).
 //!
 //! Elements lie in *leaves*, each a listpack behind one byte, in which an element has as many
-//! entries as the tree's shape says. What leads to leaves is a *branch*:
+//! entries as the tree's shape says. In a tree of elements that have positions an element's first
+//! entry is its position. A leaf of such a tree begins with another byte, behind which are the
+//! [positions](super::positions) of all its elements; the listpack has their other entries.
+//!
+//! What leads to leaves is a *branch*:
 //!
 //! | bytes | what |
 //! |---|---|
@@ -25,12 +29,16 @@ use mneme_log::{BRANCH, BRANCH_HEAD};
 use crate::error::Damage;
 use crate::listpack::{self, EMPTY, Element, Encoded, Entries, HEAD, Listpack};
 
+use super::positions::{LONGEST_RUN, Positions, RUN};
+
 /// Entries of an element at most.
 pub(super) const MAX_STRIDE: usize = 2;
 /// The first byte of a leaf.
 const LEAF: u8 = 2;
-/// Bytes of a leaf before its listpack.
-pub(super) const FORM: usize = 1;
+/// The first byte of a leaf whose elements have positions.
+const LEAF_WITH_POSITIONS: u8 = 4;
+/// Bytes that say what a leaf is.
+const FORM: usize = 1;
 /// Bytes of a branch for each child, without its key.
 pub(super) const CHILD: usize = 16;
 /// Bytes that say where a key begins.
@@ -43,9 +51,22 @@ pub(crate) struct ElementShape {
     pub stride: usize,
     /// The first entries, by which they are compared; 0: they are found by position alone.
     pub key: usize,
+    /// The first entry is a position, an integer. By this alone elements are compared.
+    pub has_positions: bool,
 }
 
 impl ElementShape {
+    /// Entries of an element in the listpack of a leaf.
+    fn in_leaf(self) -> usize {
+        self.stride - usize::from(self.has_positions)
+    }
+
+    /// Bytes of a leaf without its elements, if their positions are one run.
+    pub(super) fn head(self) -> usize {
+        let positions = if self.has_positions { LONGEST_RUN } else { 0 };
+        FORM + positions + EMPTY.len()
+    }
+
     pub(super) fn has_keys(self) -> bool {
         self.key > 0
     }
@@ -86,66 +107,167 @@ impl<'b> CountedNode<'b> {
     }
 }
 
+/// Elements that are to be put into a tree, one behind the other.
+#[derive(Default)]
+pub(crate) struct NewElements {
+    /// Without their positions.
+    entries: Vec<u8>,
+    len: usize,
+    positions: Positions,
+}
+
+impl NewElements {
+    /// An element without a position.
+    pub fn one(element: &[&[u8]]) -> NewElements {
+        NewElements {
+            entries: entries_of(element),
+            len: 1,
+            positions: Positions::default(),
+        }
+    }
+
+    /// Items from position `first` on, each `step` behind the one before it.
+    pub fn at<'i>(
+        first: i64,
+        step: u64,
+        items: impl Iterator<Item = &'i [u8]>,
+    ) -> Result<NewElements, Damage> {
+        let (mut entries, mut len) = (Vec::new(), 0);
+        for item in items {
+            Encoded::of(item).append_to(&mut entries);
+            len += 1;
+        }
+        Ok(NewElements {
+            entries,
+            len,
+            positions: Positions::run(first, step, len)?,
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of their entries.
+    pub(super) fn bytes(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Adds another one behind them, by its entries.
+    pub(super) fn push(&mut self, entries: &[u8]) {
+        self.entries.extend_from_slice(entries);
+        self.len += 1;
+    }
+
+    /// Where they lie.
+    pub(super) fn elements(&self) -> Elements<'_> {
+        Elements {
+            entries: &self.entries,
+            positions: &self.positions,
+            range: 0..self.len,
+        }
+    }
+}
+
+/// Elements that follow one another, where they lie.
+#[derive(Clone)]
+pub(super) struct Elements<'p> {
+    entries: &'p [u8],
+    /// Of all that lie there.
+    positions: &'p Positions,
+    /// Which of them.
+    range: Range<usize>,
+}
+
 pub(super) struct CountedLeaf<'b> {
-    pub image: &'b [u8],
-    /// Where each element begins, and behind them where the last one ends.
+    /// Bytes of the leaf.
+    pub bytes: usize,
+    pub listpack: &'b [u8],
+    /// Where each element begins in the listpack, and behind them where the last one ends.
     begins: Vec<usize>,
+    positions: Positions,
     pub shape: ElementShape,
+}
+
+impl Elements<'_> {
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
 }
 
 impl<'b> CountedLeaf<'b> {
     pub fn read(image: &'b [u8], shape: ElementShape) -> Result<CountedLeaf<'b>, Damage> {
-        let Some((&LEAF, listpack)) = image.split_first() else {
-            return Err(damage("a record of a tree of an unknown form"));
+        let (positions, listpack) = match (image.split_first(), shape.has_positions) {
+            (Some((&LEAF, rest)), false) => (Positions::default(), rest),
+            (Some((&LEAF_WITH_POSITIONS, rest)), true) => Positions::read(rest)?,
+            _ => return Err(damage("a record of a tree of an unknown form")),
         };
-        let listpack = Listpack::read(listpack)?;
-        let many = listpack.said_len().unwrap_or_default() / shape.stride + 1;
+        let (read, entries) = (Listpack::read(listpack)?, shape.in_leaf());
+        let many = read.said_len().unwrap_or_default() / entries + 1;
         let mut begins = Vec::with_capacity(many);
-        let mut at = HEAD;
-        while at + FORM + 1 < image.len() {
-            begins.push(at + FORM);
-            for _ in 0..shape.stride {
-                at = listpack.end_of(at)?;
+        let (mut at, end) = (HEAD, listpack.len() - 1);
+        while at < end {
+            begins.push(at);
+            for _ in 0..entries {
+                at = read.end_of(at)?;
             }
         }
-        begins.push(image.len() - 1);
-        Ok(CountedLeaf {
-            image,
+        begins.push(end);
+        let leaf = CountedLeaf {
+            bytes: image.len(),
+            listpack,
             begins,
+            positions,
             shape,
-        })
+        };
+        match shape.has_positions && leaf.positions.len() != leaf.len() {
+            true => Err(damage("a leaf with another number of positions")),
+            false => Ok(leaf),
+        }
     }
 
     pub fn len(&self) -> usize {
         self.begins.len() - 1
     }
 
-    /// The bytes of each element's entries.
-    pub fn sizes(&self) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator + '_ {
-        self.begins.windows(2).map(|of| of[1] - of[0])
+    /// About the bytes that each element needs in a leaf.
+    pub fn sizes(&self) -> Vec<usize> {
+        let sizes = self.begins.windows(2).map(|of| of[1] - of[0]);
+        let mut sizes: Vec<usize> = sizes.collect();
+        self.positions
+            .begins()
+            .for_each(|first| sizes[first] += RUN);
+        sizes
     }
 
-    /// The bytes of these elements' entries.
-    pub fn entries(&self, of: Range<usize>) -> &'b [u8] {
-        &self.image[self.begins[of.start]..self.begins[of.end]]
+    pub fn elements(&self, range: Range<usize>) -> Elements<'_> {
+        Elements {
+            entries: &self.listpack[self.begins[range.start]..self.begins[range.end]],
+            positions: &self.positions,
+            range,
+        }
     }
 
     /// The bytes of the entries by which an element is compared.
-    pub fn key(&self, index: usize) -> Result<&'b [u8], Damage> {
-        let begin = self.begins[index];
-        let mut end = begin;
-        if self.shape.has_keys() {
-            let entries = Entries::at(&self.image[FORM..], begin - FORM);
-            for entry in entries.take(self.shape.key) {
-                end = entry?.end + FORM;
-            }
+    pub fn key(&self, index: usize) -> Result<Vec<u8>, Damage> {
+        let mut key = Vec::new();
+        if self.shape.has_positions {
+            Encoded::of_integer(self.positions.at(index)).append_to(&mut key);
+            return Ok(key);
         }
-        Ok(&self.image[begin..end])
+        let mut at = self.begins[index];
+        let read = Listpack::read(self.listpack)?;
+        for _ in 0..self.shape.key {
+            at = read.end_of(at)?;
+        }
+        key.extend_from_slice(&self.listpack[self.begins[index]..at]);
+        Ok(key)
     }
 
     pub fn element(&self, index: usize) -> Result<ElementParts<'b>, Damage> {
-        let at = self.begins[index] - FORM;
-        parts(Entries::at(&self.image[FORM..], at), self.shape.stride)
+        let position = self.shape.has_positions.then(|| self.positions.at(index));
+        let entries = Entries::at(self.listpack, self.begins[index]);
+        parts(position, entries, self.shape.stride)
     }
 
     pub fn index(&self, seek: &mut Seek<'_>) -> Result<usize, Damage> {
@@ -268,7 +390,7 @@ impl<'b> Branch<'b> {
 
     pub fn key_element(&self, index: usize) -> Result<ElementParts<'b>, Damage> {
         let entries = Entries::at(self.listpack, self.key_begin(index)?);
-        parts(entries, self.shape.key)
+        parts(None, entries, self.shape.key)
     }
 
     pub fn children(&self) -> Result<Vec<Child<'b>>, Damage> {
@@ -344,10 +466,14 @@ impl<'b> ElementParts<'b> {
     }
 }
 
-/// The next `stride` entries.
-pub(super) fn parts(mut entries: Entries<'_>, stride: usize) -> Result<ElementParts<'_>, Damage> {
-    let mut parts = [Element::Integer(0); MAX_STRIDE];
-    for part in &mut parts[..stride] {
+/// An element of `stride` entries: its position, if it has one, and the next ones.
+pub(super) fn parts(
+    position: Option<i64>,
+    mut entries: Entries<'_>,
+    stride: usize,
+) -> Result<ElementParts<'_>, Damage> {
+    let mut parts = [Element::Integer(position.unwrap_or_default()); MAX_STRIDE];
+    for part in &mut parts[usize::from(position.is_some())..stride] {
         let entry = entries.next().transpose()?;
         *part = entry
             .ok_or_else(|| damage("an element of a tree that is not whole"))?
@@ -357,7 +483,7 @@ pub(super) fn parts(mut entries: Entries<'_>, stride: usize) -> Result<ElementPa
 }
 
 /// The entries of an element.
-pub(crate) fn entries_of(element: &[&[u8]]) -> Vec<u8> {
+pub(super) fn entries_of(element: &[&[u8]]) -> Vec<u8> {
     let mut entries = Vec::new();
     for value in element {
         Encoded::of(value).append_to(&mut entries);
@@ -365,16 +491,31 @@ pub(crate) fn entries_of(element: &[&[u8]]) -> Vec<u8> {
     entries
 }
 
-/// The image of a leaf with these entries, runs of them one behind the other.
-pub(super) fn leaf_of(runs: &[&[u8]], count: usize) -> Vec<u8> {
-    let bytes: usize = runs.iter().map(|run| run.len()).sum();
-    let mut image = Vec::with_capacity(FORM + EMPTY.len() + bytes);
-    image.push(LEAF);
+/// The image of a leaf with these elements, and how many there are.
+pub(super) fn leaf_of(
+    runs: &[Elements<'_>],
+    shape: ElementShape,
+) -> Result<(Vec<u8>, usize), Damage> {
+    let bytes: usize = runs.iter().map(|run| run.entries.len()).sum();
+    let count = runs.iter().map(Elements::len).sum();
+    let mut image = Vec::with_capacity(shape.head() + bytes);
+    image.push(match shape.has_positions {
+        true => LEAF_WITH_POSITIONS,
+        false => LEAF,
+    });
+    if shape.has_positions {
+        let mut positions = Positions::default();
+        for run in runs {
+            positions.extend(run.positions, run.range.clone())?;
+        }
+        positions.append_to(&mut image);
+    }
+    let listpack = image.len();
     image.extend_from_slice(&EMPTY[..HEAD]);
-    runs.iter().for_each(|run| image.extend_from_slice(run));
+    (runs.iter()).for_each(|run| image.extend_from_slice(run.entries));
     image.push(EMPTY[HEAD]);
-    listpack::finish(&mut image[FORM..], Some(count));
-    image
+    listpack::finish(&mut image[listpack..], Some(count * shape.in_leaf()));
+    Ok((image, count))
 }
 
 /// The image of a branch with these children.

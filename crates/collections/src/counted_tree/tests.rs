@@ -7,8 +7,22 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::Model;
 
-const LIST: ElementShape = ElementShape { stride: 1, key: 0 };
-const ORDERED: ElementShape = ElementShape { stride: 2, key: 2 };
+const LIST: ElementShape = ElementShape {
+    stride: 1,
+    key: 0,
+    has_positions: false,
+};
+const ORDERED: ElementShape = ElementShape {
+    stride: 2,
+    key: 2,
+    has_positions: false,
+};
+/// Of large lists.
+const PLACED: ElementShape = ElementShape {
+    stride: 2,
+    key: 1,
+    has_positions: true,
+};
 
 type Pair = (i64, Vec<u8>);
 
@@ -62,7 +76,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn inserted(element: &[&[u8]]) -> PlaceChange {
-    PlaceChange::Insert(entries_of(element), 1)
+    PlaceChange::Insert(NewElements::one(element))
 }
 
 /// A position from a number of 16 bits.
@@ -101,11 +115,11 @@ proptest! {
                     let values: Vec<_> = (0..usize::from(many))
                         .map(|number| value(if number % 50 == 49 { 3_000 } else { len }))
                         .collect();
-                    let elements: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
-                    let entries = entries_of(&elements);
+                    let mut elements = NewElements::default();
+                    values.iter().for_each(|value| elements.push(&entries_of(&[value])));
                     match is_front {
-                        true => tree.put(Seek::At(0), PlaceChange::Insert(entries, values.len())),
-                        false => tree.put(Seek::Last, PlaceChange::Append(entries, values.len())),
+                        true => tree.put(Seek::At(0), PlaceChange::Insert(elements)),
+                        false => tree.put(Seek::Last, PlaceChange::Append(elements)),
                     }.unwrap();
                     let at = if is_front { 0 } else { list.len() };
                     drop(list.splice(at..at, values));
@@ -123,8 +137,8 @@ proptest! {
                 }
                 Op::Replace(at, len) => if !list.is_empty() {
                     let at = position(at, list.len());
-                    let entries = entries_of(&[&value(len)]);
-                    tree.put(Seek::At(at as u64), PlaceChange::Replace(entries)).unwrap();
+                    let element = NewElements::one(&[&value(len)]);
+                    tree.put(Seek::At(at as u64), PlaceChange::Replace(element)).unwrap();
                     list[at] = value(len);
                 },
             }
@@ -235,31 +249,50 @@ proptest! {
         value in any::<u8>(),
         position in 0..700u64,
     ) {
-        for shape in [LIST, ORDERED] {
+        for shape in [LIST, ORDERED, PLACED] {
             let (mut model, mut anchor_tree) = (Model::default(), OrderTree::default());
             let names: Vec<String> = (0..600).map(|i| format!("member {i:04}")).collect();
             let mut tree = CountedTree::new(&mut model, 1, &mut anchor_tree, shape);
             let each = names.iter().map(|name| name.as_bytes());
-            match shape.stride {
-                1 => tree.build(each.map(|name| [name])).unwrap(),
-                _ => tree.build(each.map(|name| [name, b"7"])).unwrap(),
+            if shape == PLACED {
+                let all = NewElements::at(-300, 8, each).unwrap();
+                tree.put(Seek::Last, PlaceChange::Append(all)).unwrap();
+                // With gaps.
+                tree.remove(10..12).unwrap();
+                tree.remove(50..51).unwrap();
+            } else if shape.stride == 1 {
+                tree.build(each.map(|name| [name])).unwrap();
+            } else {
+                tree.build(each.map(|name| [name, b"7"])).unwrap();
             }
             let numbers: Vec<u64> = model.inner.keys().copied().collect();
             let record = model.inner.get_mut(&numbers[at.index(numbers.len())]).unwrap();
             let byte = byte.index(record.len());
             record[byte] = value;
             let mut tree = CountedTree::new(&mut model, 1, &mut anchor_tree, shape);
-            let mut by = |element: &[Element<'_>]| order(element, (7, b"member 0301"));
+            let mut by = |element: &[Element<'_>]| match (shape == PLACED, element) {
+                (true, [Element::Integer(at), ..]) => Ok(at.cmp(&2_001)),
+                _ => order(element, (7, b"member 0301")),
+            };
             if shape.has_keys() {
-                let _ = (tree.check(&mut of_two), tree.rank(&mut by));
+                let _ = tree.rank(&mut by);
             }
-            let _ = tree.check(&mut |_, _| Ok(Ordering::Less));
+            let _ = match shape == ORDERED {
+                true => tree.check(&mut of_two),
+                false => tree.check(&mut |_, _| Ok(Ordering::Less)),
+            };
             let _ = tree.get(position);
             let _ = tree.walk(position, true, &mut |_| Ok(true));
-            let element: [&[u8]; 2] = [b"member 0301 and more", b"7"];
+            let _ = tree.remove(position..position + 3);
+            let item: &[u8] = b"member 0301 and more";
+            let new = match shape {
+                PLACED => NewElements::at(2_001, 1, std::iter::once(item)).unwrap(),
+                ORDERED => NewElements::one(&[item, b"7"]),
+                _ => NewElements::one(&[item]),
+            };
             let _ = match shape.has_keys() {
-                true => tree.put(Seek::By(&mut by), inserted(&element)),
-                false => tree.put(Seek::At(position), inserted(&element[..1])),
+                true => tree.put(Seek::By(&mut by), PlaceChange::Insert(new)),
+                false => tree.put(Seek::At(position), PlaceChange::Insert(new)),
             };
         }
     }

@@ -29,7 +29,7 @@ use crate::region::policy::UpdatePolicy;
 use crate::region::space::{DATABASES, KEYSPACES, KeyspaceId};
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 19;
+pub const FORMAT: u64 = 20;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 /// The least capacity of a store, in bytes.
