@@ -19,7 +19,7 @@ use std::ops::Range;
 use mneme_log::{BRANCH_HEAD, OrderTree, TREE_NUMBERS, numbers_of};
 
 use self::node::{
-    BEGIN, Branch, CHILD, Child, CountedLeaf, CountedNode, ElementParts, Elements, MAX_STRIDE,
+    BEGIN, Branch, CHILD, Child, CountedLeaf, CountedNode, ElementParts, LeafRun, MAX_STRIDE,
     branch_of, damage, entries_of, leaf_of, parts, too_many,
 };
 pub(crate) use self::node::{Compare, ElementShape, NewElements, Seek};
@@ -300,7 +300,7 @@ impl<'i> CountedTree<'i> {
         Ok(())
     }
 
-    fn new_leaf(&mut self, elements: Elements<'_>, key: Vec<u8>) -> Result<Piece, CollectionError> {
+    fn new_leaf(&mut self, elements: LeafRun<'_>, key: Vec<u8>) -> Result<Piece, CollectionError> {
         let (image, count) = leaf_of(&[elements], self.shape)?;
         Ok(Piece {
             number: self.store_new(&image)?,

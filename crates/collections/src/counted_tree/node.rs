@@ -159,9 +159,9 @@ impl NewElements {
         self.len += 1;
     }
 
-    /// Where they lie.
-    pub(super) fn elements(&self) -> Elements<'_> {
-        Elements {
+    /// All of them, where they lie.
+    pub(super) fn elements(&self) -> LeafRun<'_> {
+        LeafRun {
             entries: &self.entries,
             positions: &self.positions,
             range: 0..self.len,
@@ -171,7 +171,7 @@ impl NewElements {
 
 /// Elements that follow one another, where they lie.
 #[derive(Clone)]
-pub(super) struct Elements<'p> {
+pub(super) struct LeafRun<'p> {
     entries: &'p [u8],
     /// Of all that lie there.
     positions: &'p Positions,
@@ -189,7 +189,7 @@ pub(super) struct CountedLeaf<'b> {
     pub shape: ElementShape,
 }
 
-impl Elements<'_> {
+impl LeafRun<'_> {
     pub fn len(&self) -> usize {
         self.range.len()
     }
@@ -240,8 +240,8 @@ impl<'b> CountedLeaf<'b> {
         sizes
     }
 
-    pub fn elements(&self, range: Range<usize>) -> Elements<'_> {
-        Elements {
+    pub fn elements(&self, range: Range<usize>) -> LeafRun<'_> {
+        LeafRun {
             entries: &self.listpack[self.begins[range.start]..self.begins[range.end]],
             positions: &self.positions,
             range,
@@ -493,11 +493,11 @@ pub(super) fn entries_of(element: &[&[u8]]) -> Vec<u8> {
 
 /// The image of a leaf with these elements, and how many there are.
 pub(super) fn leaf_of(
-    runs: &[Elements<'_>],
+    runs: &[LeafRun<'_>],
     shape: ElementShape,
 ) -> Result<(Vec<u8>, usize), Damage> {
     let bytes: usize = runs.iter().map(|run| run.entries.len()).sum();
-    let count = runs.iter().map(Elements::len).sum();
+    let count = runs.iter().map(LeafRun::len).sum();
     let mut image = Vec::with_capacity(shape.head() + bytes);
     image.push(match shape.has_positions {
         true => LEAF_WITH_POSITIONS,

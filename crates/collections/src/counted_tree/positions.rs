@@ -3,7 +3,8 @@
 //! | what | as |
 //! |---|---|
 //! | how many runs | a number |
-//! | of each: positions from the last one of the run before it to its first; of the first run: its first position | a number; a signed one |
+//! | of the first run: its first position | a signed number |
+//! | of each other one: positions from the end of the run before it to its first | a number |
 //! | positions | a number |
 //! | from one to the next, if there is more than one | a number |
 //!
