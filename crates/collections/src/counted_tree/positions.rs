@@ -3,8 +3,8 @@
 //! | what | as |
 //! |---|---|
 //! | how many runs | a number |
-//! | of the first run: its first position | a signed number |
-//! | of each other one: positions from the end of the run before it to its first | a number |
+//! | where the first run begins | a signed number |
+//! | where each other run begins: how far behind the last position before it | a number |
 //! | positions | a number |
 //! | from one to the next, if there is more than one | a number |
 //!
