@@ -119,7 +119,7 @@ impl Index {
         {
             lost.push(id);
         }
-        // SYNC: pairs with the Acquire exchange in `Store::sweep_collections`: a sweep that sees
+        // SYNC: pairs with the Acquire exchange in `Store::free_dead`: a sweep that sees
         // the note sees that the main is gone.
         (self.tables.header().lost_mains).store(MAINS_LOST, Release);
     }

@@ -12,6 +12,7 @@
 //!
 //! [`Index::note_main_gone`]: crate::index::Index::note_main_gone
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use mneme_sync::Slot;
@@ -43,24 +44,50 @@ impl Store {
     }
 
     /// Frees collections whose mains are gone: those that this process has removed, and, if it is
-    /// to be thorough, all others. Returns whether it has freed any. The caller is not pinned.
+    /// to be thorough, all others. Returns whether it has freed any. Where another thread of this
+    /// process does the same it leaves it to that one. The caller is not pinned.
     pub(crate) fn sweep_collections(
         &self,
         slot: &Slot<'_>,
         is_thorough: bool,
         stopped: &dyn Fn() -> bool,
     ) -> Result<bool, WriteError> {
-        let header = self.tables.header();
-        // A thread in the body of a transaction leaves it to others, and two threads of a process
-        // would free the same.
-        let is_spared = self.spares_collections.load(Relaxed);
-        let is_due = header.lost_mains.load(Relaxed) != 0 && !is_spared;
-        if !is_due || slot.intent(LANE).read().is_some() {
+        if !self.may_sweep(slot) {
             return Ok(false);
         }
-        let Ok(mut rests_until) = self.sweeping.try_lock() else {
+        let Ok(rests_until) = self.sweeping.try_lock() else {
             return Ok(false);
         };
+        let freed = self.free_lost();
+        if freed || !is_thorough {
+            return Ok(freed);
+        }
+        self.free_dead(slot, rests_until, stopped)
+    }
+
+    /// Frees all collections whose mains are gone, after whoever does the same. The caller is not
+    /// pinned.
+    fn sweep_all(&self, slot: &Slot<'_>) -> Result<bool, WriteError> {
+        if !self.may_sweep(slot) {
+            return Ok(false);
+        }
+        let Ok(rests_until) = self.sweeping.lock() else {
+            return Ok(false);
+        };
+        let freed = self.free_lost();
+        Ok(self.free_dead(slot, rests_until, &|| false)? | freed)
+    }
+
+    /// Whether mains are gone whose collections this thread may free: one in the body of a
+    /// transaction leaves it to others.
+    fn may_sweep(&self, slot: &Slot<'_>) -> bool {
+        let is_due = self.tables.header().lost_mains.load(Relaxed) != 0;
+        is_due && !self.spares_collections.load(Relaxed) && slot.intent(LANE).read().is_none()
+    }
+
+    /// Frees what this process has removed. Returns whether it has freed any. One thread at a time:
+    /// two would free the same.
+    fn free_lost(&self) -> bool {
         let lost = self.lost_mains.lock();
         let lost = lost.map_or(Vec::new(), |mut lost| std::mem::take(&mut *lost));
         let mut freed = false;
@@ -71,9 +98,17 @@ impl Store {
                 freed |= matches!(self.free_collection(id, &anchor), Ok(true));
             }
         }
-        if freed || !is_thorough {
-            return Ok(freed);
-        }
+        freed
+    }
+
+    /// Frees what any anchor leads to whose main is gone.
+    fn free_dead(
+        &self,
+        slot: &Slot<'_>,
+        mut rests_until: MutexGuard<'_, u64>,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<bool, WriteError> {
+        let header = self.tables.header();
         // SYNC: pairs with the Release store in `Index::lose_main`. It is changed before the first
         // anchor is looked at: a main that goes later is noted again.
         let taken = (header.lost_mains).compare_exchange(MAINS_LOST, SWEPT, AcqRel, Acquire);
@@ -386,17 +421,13 @@ impl LogStore {
         Ok(())
     }
 
-    /// Frees what collections have left whose keys are gone. The maintainer does this.
+    /// Frees what collections have left whose keys are gone, and returns when it is free, whoever
+    /// of this process has begun with it. The maintainer does this.
     ///
     /// # Errors
     /// As for [`remove`](Self::remove).
     pub fn sweep_collections(&self) -> Result<bool, WriteError> {
         let slot = self.store.writer()?;
-        let sweep = |is_thorough| {
-            let sweep = || self.store.sweep_collections(&slot, is_thorough, &|| false);
-            self.store.with_feed(sweep)
-        };
-        let known = sweep(false)?;
-        Ok(known | sweep(true)?)
+        self.store.with_feed(|| self.store.sweep_all(&slot))
     }
 }
