@@ -407,9 +407,15 @@ impl<'b> Listpack<'b> {
     #[inline]
     #[must_use]
     pub fn entries_back(&self) -> EntriesBack<'b> {
+        self.entries_before(self.bytes.len() - 1)
+    }
+
+    /// Those before the one that begins at `end`, the last one first.
+    #[inline]
+    pub(crate) fn entries_before(&self, end: usize) -> EntriesBack<'b> {
         EntriesBack {
             bytes: self.bytes,
-            end: self.bytes.len() - 1,
+            end,
         }
     }
 
@@ -515,6 +521,11 @@ impl<'b> Entries<'b> {
             bytes: listpack,
             at,
         }
+    }
+
+    /// Where the next one begins, or the end.
+    pub(crate) fn place(&self) -> usize {
+        self.at
     }
 
     /// The entry at `at`, if it lies before the end of the listpack.

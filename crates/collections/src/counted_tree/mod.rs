@@ -13,14 +13,15 @@ mod positions;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use mneme_log::{BRANCH_HEAD, OrderTree, TREE_NUMBERS, numbers_of};
+use mneme_log::{BRANCH, BRANCH_HEAD, OrderTree, TREE_NUMBERS, numbers_of};
 
 use self::node::{
-    BEGIN, Branch, CHILD, Child, CountedLeaf, CountedNode, ElementParts, LeafRun, MAX_STRIDE,
-    branch_of, damage, entries_of, leaf_of, parts, too_many,
+    BEGIN, Branch, CHILD, Child, CountedLeaf, CountedNode, ElementParts, LeafPlace, LeafRun,
+    MAX_STRIDE, branch_of, damage, entries_of, leaf_of, middle, parts, too_many,
 };
 pub(crate) use self::node::{Compare, ElementShape, NewElements, Seek};
 use crate::error::{CollectionError, Damage};
@@ -154,7 +155,7 @@ impl<'i> CountedTree<'i> {
             return Ok((0, false));
         }
         for _ in 0..MAX_LEVELS {
-            let image = self.image(number)?;
+            let image = lent(self.records, self.id, number)?;
             match CountedNode::read(&image, self.shape)? {
                 CountedNode::Branch(branch) => {
                     let index = branch.index_by(compare)?;
@@ -163,10 +164,10 @@ impl<'i> CountedTree<'i> {
                     number = branch.number(index);
                 }
                 CountedNode::Leaf(leaf) => {
-                    let index = leaf.index_by(compare)?;
-                    let is_equal = index < leaf.len()
-                        && compare(leaf.element(index)?.values())? == Ordering::Equal;
-                    return Ok((before.saturating_add(index as u64), is_equal));
+                    let place = leaf.find_by(compare)?;
+                    let is_equal = place.index < leaf.len()
+                        && compare(leaf.element(place)?.0.values())? == Ordering::Equal;
+                    return Ok((before.saturating_add(place.index as u64), is_equal));
                 }
             }
         }
@@ -367,7 +368,7 @@ impl<'i> CountedTree<'i> {
 
     fn image(&mut self, number: u64) -> Result<Vec<u8>, CollectionError> {
         let image = self.records.inner(self.id, number)?;
-        Ok(image.ok_or_else(|| damage("a tree that leads to no record"))?)
+        Ok(image.ok_or_else(no_record)?)
     }
 
     /// Stores a record that had `before` bytes; `None`: removes it.
@@ -402,33 +403,26 @@ impl<'i> CountedTree<'i> {
         visit: &mut dyn FnMut(&[Element<'_>]) -> Result<bool, CollectionError>,
         level: usize,
     ) -> Result<bool, CollectionError> {
-        let (image, shape) = (self.image(number)?, self.shape);
-        let is_backwards = way.is_backwards;
-        let at = |index: usize, len: usize| match is_backwards {
-            true => len - 1 - index,
-            false => index,
-        };
-        match CountedNode::read(&image, shape)? {
-            CountedNode::Branch(_) if level == MAX_LEVELS => return Err(endless().into()),
-            CountedNode::Branch(branch) => {
-                for index in (0..branch.len).map(|index| at(index, branch.len)) {
-                    let count = branch.count(index);
-                    if way.skipped >= count {
-                        way.skipped -= count;
-                    } else if !self.walk_in(branch.number(index), way, visit, level + 1)? {
-                        return Ok(false);
-                    }
-                }
-            }
-            CountedNode::Leaf(leaf) => {
-                let first = usize::try_from(way.skipped).unwrap_or(usize::MAX);
-                let first = first.min(leaf.len());
-                way.skipped -= first as u64;
-                for index in (first..leaf.len()).map(|index| at(index, leaf.len())) {
-                    if !visit(leaf.element(index)?.values())? {
-                        return Ok(false);
-                    }
-                }
+        let shape = self.shape;
+        let image = lent(self.records, self.id, number)?;
+        if image.first() != Some(&BRANCH) {
+            return walk_leaf(&CountedLeaf::read(&image, shape)?, way, visit);
+        }
+        let image = image.into_owned();
+        let branch = Branch::read(&image, shape)?;
+        if level == MAX_LEVELS {
+            return Err(endless().into());
+        }
+        for index in 0..branch.len {
+            let index = match way.is_backwards {
+                true => branch.len - 1 - index,
+                false => index,
+            };
+            let count = branch.count(index);
+            if way.skipped >= count {
+                way.skipped -= count;
+            } else if !self.walk_in(branch.number(index), way, visit, level + 1)? {
+                return Ok(false);
             }
         }
         Ok(true)
@@ -595,17 +589,27 @@ impl<'i> CountedTree<'i> {
         place: Place,
     ) -> Result<Vec<Piece>, CollectionError> {
         let leaf = CountedLeaf::read(image, self.shape)?;
+        let places = leaf.places()?;
         // What comes at an end is followed by more there: the other leaves stay full.
         let lens = match place {
-            Place::Within => vec![leaf.middle(), leaf.len() - leaf.middle()],
+            Place::Within => {
+                let first = middle(&places);
+                vec![first, leaf.len() - first]
+            }
             at_end => {
                 let limit = SPLIT - self.shape.head();
-                runs(leaf.sizes().into_iter(), limit, 1, at_end == Place::First)
+                runs(
+                    leaf.sizes(&places).into_iter(),
+                    limit,
+                    1,
+                    at_end == Place::First,
+                )
             }
         };
         let (mut pieces, mut begin) = (Vec::with_capacity(lens.len()), 0);
         for len in lens {
-            let (elements, key) = (leaf.elements(begin..begin + len), leaf.key(begin)?);
+            let (first, end) = (places[begin], places[begin + len]);
+            let (elements, key) = (leaf.elements(first..end)?, leaf.key(first)?);
             pieces.push(if begin == 0 {
                 let (image, _) = leaf_of(&[elements], self.shape)?;
                 self.store(number, before, Some(&image))?;
@@ -629,8 +633,11 @@ impl<'i> CountedTree<'i> {
         let (image, shape) = (self.image(number)?, self.shape);
         let branch = match CountedNode::read(&image, shape)? {
             CountedNode::Leaf(leaf) => {
-                let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(leaf.len());
-                let gone = index(positions.start)..index(positions.end);
+                let place = |at: u64| {
+                    let index = usize::try_from(at).unwrap_or(usize::MAX);
+                    leaf.place(index.min(leaf.len()))
+                };
+                let gone = place(positions.start)?..place(positions.end)?;
                 let leaf = EditedLeaf::of(&leaf, gone, &NewElements::default(), Place::Within)?;
                 return self.store_leaf(number, &leaf);
             }
@@ -673,7 +680,10 @@ impl<'i> CountedTree<'i> {
             CountedNode::read(&images[1], shape)?,
         ] {
             [CountedNode::Leaf(one), CountedNode::Leaf(other)] => {
-                let elements = [one.elements(0..one.len()), other.elements(0..other.len())];
+                let elements = [
+                    one.elements(one.first()..one.end())?,
+                    other.elements(other.first()..other.end())?,
+                ];
                 leaf_of(&elements, shape)?.0
             }
             [CountedNode::Branch(one), CountedNode::Branch(other)] => {
@@ -712,9 +722,12 @@ impl<'i> CountedTree<'i> {
         check.bytes += image.len() as u64;
         match CountedNode::read(&image, shape)? {
             CountedNode::Leaf(leaf) => {
-                Listpack::read(leaf.listpack)?.check()?;
-                for index in 0..leaf.len() {
-                    check.next(leaf.element(index)?.values(), false)?;
+                leaf.listpack.check()?;
+                let mut place = leaf.first();
+                while place.index < leaf.len() {
+                    let (element, behind) = leaf.element(place)?;
+                    check.next(element.values(), false)?;
+                    place = behind;
                 }
                 match leaf.len() {
                     0 => Err(damage("a leaf without elements").into()),
@@ -765,13 +778,17 @@ impl EditedLeaf {
     /// The leaf with new elements in place of those that are `gone`.
     fn of(
         leaf: &CountedLeaf<'_>,
-        gone: Range<usize>,
+        gone: Range<LeafPlace>,
         new: &NewElements,
         place: Place,
     ) -> Result<EditedLeaf, Damage> {
-        let added = new.len() as i64 - gone.len() as i64;
-        let (before, behind) = (0..gone.start, gone.end..leaf.len());
-        let elements = [leaf.elements(before), new.elements(), leaf.elements(behind)];
+        let added = new.len() as i64 - (gone.end.index - gone.start.index) as i64;
+        let (before, behind) = (leaf.first()..gone.start, gone.end..leaf.end());
+        let elements = [
+            leaf.elements(before)?,
+            new.elements(),
+            leaf.elements(behind)?,
+        ];
         let (image, len) = leaf_of(&elements, leaf.shape)?;
         Ok(EditedLeaf {
             image,
@@ -781,6 +798,44 @@ impl EditedLeaf {
             before: leaf.bytes,
         })
     }
+}
+
+/// A record of collection `id`, where it lies if it stays there.
+fn lent(
+    records: &mut dyn StoreRecords,
+    id: u64,
+    number: u64,
+) -> Result<Cow<'_, [u8]>, CollectionError> {
+    let image = records.lend_inner(id, number)?;
+    Ok(image.ok_or_else(no_record)?)
+}
+
+/// See [`CountedTree::walk`]. Whether it goes on.
+fn walk_leaf(
+    leaf: &CountedLeaf<'_>,
+    way: &mut Way,
+    visit: &mut dyn FnMut(&[Element<'_>]) -> Result<bool, CollectionError>,
+) -> Result<bool, CollectionError> {
+    let skipped = usize::try_from(way.skipped).unwrap_or(usize::MAX);
+    let skipped = skipped.min(leaf.len());
+    way.skipped -= skipped as u64;
+    let mut place = leaf.place(match way.is_backwards {
+        true => leaf.len() - skipped,
+        false => skipped,
+    })?;
+    for _ in skipped..leaf.len() {
+        if way.is_backwards {
+            place = leaf.before(place)?;
+        }
+        let (element, behind) = leaf.element(place)?;
+        if !visit(element.values())? {
+            return Ok(false);
+        }
+        if !way.is_backwards {
+            place = behind;
+        }
+    }
+    Ok(true)
 }
 
 /// Changes places of a leaf, which is the first, the last one.
@@ -793,31 +848,31 @@ fn edit_leaf(
     let mut edited: Option<EditedLeaf> = None;
     for edit in edits {
         let leaf = CountedLeaf::read(edited.as_ref().map_or(image, |leaf| &leaf.image), shape)?;
-        let index = leaf.index(&mut edit.seek)?;
-        let element = match index < leaf.len() {
-            true => Some(leaf.element(index)?),
-            false => None,
+        let place = leaf.find(&mut edit.seek)?;
+        let (element, behind) = match place.index < leaf.len() {
+            true => {
+                let (element, behind) = leaf.element(place)?;
+                (Some(element), behind)
+            }
+            false => (None, place),
         };
         let values = element.as_ref().map(ElementParts::values);
-        let (gone, new) = match (edit.decide)(values)? {
-            PlaceChange::Insert(new) => (index..index, new),
-            PlaceChange::Append(new) => {
-                let behind = (index + 1).min(leaf.len());
-                (behind..behind, new)
-            }
-            PlaceChange::Replace(new) => (index..index + 1, new),
-            PlaceChange::Remove => (index..index + 1, NewElements::default()),
+        let (gone, new, has_to_be_there) = match (edit.decide)(values)? {
+            PlaceChange::Insert(new) => (place..place, new, false),
+            PlaceChange::Append(new) => (behind..behind, new, false),
+            PlaceChange::Replace(new) => (place..behind, new, true),
+            PlaceChange::Remove => (place..behind, NewElements::default(), true),
         };
         let is_there = match (&mut edit.seek, values) {
             (Seek::By(compare), Some(values)) => compare(values)? == Ordering::Equal,
             _ => values.is_some(),
         };
-        if index > leaf.len() || !gone.is_empty() && !is_there {
+        if has_to_be_there && !is_there {
             return Err(damage("an element that is not in its tree").into());
         }
-        let place = match new.len() > gone.len() {
-            true if is_last && gone.start == leaf.len() => Place::Last,
-            true if is_first && gone.start == 0 => Place::First,
+        let place = match new.len() > gone.end.index - gone.start.index {
+            true if is_last && gone.start.index == leaf.len() => Place::Last,
+            true if is_first && gone.start.index == 0 => Place::First,
             _ => Place::Within,
         };
         let more = edited.as_ref().map_or(0, |leaf| leaf.added);
@@ -841,8 +896,8 @@ struct Check<'c> {
 impl Check<'_> {
     fn next(&mut self, element: &[Element<'_>], is_key: bool) -> Result<(), Damage> {
         if !self.last.is_empty() {
-            let entries = Listpack::read(&self.last)?.entries();
-            let last = parts(None, entries, self.last_entries)?;
+            let mut entries = Listpack::read(&self.last)?.entries();
+            let last = parts(None, &mut entries, self.last_entries)?;
             let is_behind = match (self.compare)(last.values(), element)? {
                 Ordering::Less => true,
                 Ordering::Equal => self.is_key && !is_key,
@@ -925,6 +980,11 @@ fn runs(
 fn total(children: &[Child<'_>]) -> u64 {
     let counts = children.iter().map(|child| child.count);
     counts.fold(0, u64::saturating_add)
+}
+
+#[cold]
+fn no_record() -> Damage {
+    damage("a tree that leads to no record")
 }
 
 #[cold]

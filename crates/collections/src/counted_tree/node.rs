@@ -27,7 +27,7 @@ use std::ops::Range;
 use mneme_log::{BRANCH, BRANCH_HEAD};
 
 use crate::error::Damage;
-use crate::listpack::{self, EMPTY, Element, Encoded, Entries, HEAD, Listpack};
+use crate::listpack::{self, EMPTY, Element, ElementWalk, Encoded, Entries, HEAD, Listpack};
 
 use super::positions::{LONGEST_RUN, Positions, RUN};
 
@@ -37,6 +37,8 @@ pub(super) const MAX_STRIDE: usize = 2;
 const LEAF: u8 = 2;
 /// The first byte of a leaf whose elements have positions.
 const LEAF_WITH_POSITIONS: u8 = 4;
+/// As many steps forward take as long as one back.
+const STEP_BACK: usize = 3;
 /// Bytes that say what a leaf is.
 const FORM: usize = 1;
 /// Bytes of a branch for each child, without its key.
@@ -182,11 +184,20 @@ pub(super) struct LeafRun<'p> {
 pub(super) struct CountedLeaf<'b> {
     /// Bytes of the leaf.
     pub bytes: usize,
-    pub listpack: &'b [u8],
-    /// Where each element begins in the listpack, and behind them where the last one ends.
-    begins: Vec<usize>,
+    pub listpack: Listpack<'b>,
+    /// Elements, as the listpack's head says.
+    len: usize,
     positions: Positions,
     pub shape: ElementShape,
+}
+
+/// Where an element of a leaf begins, or the end behind all of them.
+#[derive(Clone, Copy)]
+pub(super) struct LeafPlace {
+    /// Elements before it.
+    pub index: usize,
+    /// In the listpack.
+    begin: usize,
 }
 
 impl LeafRun<'_> {
@@ -196,43 +207,107 @@ impl LeafRun<'_> {
 }
 
 impl<'b> CountedLeaf<'b> {
+    /// Reads its heads alone: what is looked at is compared with them.
     pub fn read(image: &'b [u8], shape: ElementShape) -> Result<CountedLeaf<'b>, Damage> {
         let (positions, listpack) = match (image.split_first(), shape.has_positions) {
             (Some((&LEAF, rest)), false) => (Positions::default(), rest),
             (Some((&LEAF_WITH_POSITIONS, rest)), true) => Positions::read(rest)?,
             _ => return Err(damage("a record of a tree of an unknown form")),
         };
-        let (read, entries) = (Listpack::read(listpack)?, shape.in_leaf());
-        let many = read.said_len().unwrap_or_default() / entries + 1;
-        let mut begins = Vec::with_capacity(many);
-        let (mut at, end) = (HEAD, listpack.len() - 1);
-        while at < end {
-            begins.push(at);
-            for _ in 0..entries {
-                at = read.end_of(at)?;
-            }
+        let listpack = Listpack::read(listpack)?;
+        let entries = listpack.said_len();
+        let entries = entries.unwrap_or_else(|| listpack.entries().count());
+        let len = entries / shape.in_leaf();
+        let is_whole = len * shape.in_leaf() == entries;
+        if !is_whole || shape.has_positions && positions.len() != len {
+            return Err(other_number());
         }
-        begins.push(end);
-        let leaf = CountedLeaf {
+        Ok(CountedLeaf {
             bytes: image.len(),
             listpack,
-            begins,
+            len,
             positions,
             shape,
-        };
-        match shape.has_positions && leaf.positions.len() != leaf.len() {
-            true => Err(damage("a leaf with another number of positions")),
-            false => Ok(leaf),
-        }
+        })
     }
 
     pub fn len(&self) -> usize {
-        self.begins.len() - 1
+        self.len
+    }
+
+    pub fn first(&self) -> LeafPlace {
+        LeafPlace {
+            index: 0,
+            begin: HEAD,
+        }
+    }
+
+    pub fn end(&self) -> LeafPlace {
+        LeafPlace {
+            index: self.len,
+            begin: self.listpack.bytes().len() - 1,
+        }
+    }
+
+    /// Where each element begins, and the end.
+    pub fn places(&self) -> Result<Vec<LeafPlace>, Damage> {
+        let mut places = Vec::with_capacity(self.len + 1);
+        let mut add = |begin| {
+            let index = places.len();
+            places.push(LeafPlace { index, begin });
+        };
+        match self.shape.in_leaf() {
+            1 => each_begin(self.listpack.walk::<1>(HEAD), &mut add)?,
+            _ => each_begin(self.listpack.walk::<MAX_STRIDE>(HEAD), &mut add)?,
+        }
+        add(self.end().begin);
+        match places.len() == self.len + 1 {
+            true => Ok(places),
+            false => Err(other_number()),
+        }
+    }
+
+    /// Where the element number `index` begins, of those that there are, or the end.
+    pub fn place(&self, index: usize) -> Result<LeafPlace, Damage> {
+        let behind = self.len - index;
+        // A step back takes as long as several ones.
+        if STEP_BACK * behind < index {
+            let mut place = self.end();
+            for _ in 0..behind {
+                place = self.before(place)?;
+            }
+            return Ok(place);
+        }
+        let mut place = self.first();
+        for _ in 0..index {
+            place = self.behind(place)?;
+        }
+        Ok(place)
+    }
+
+    /// The place behind an element.
+    pub fn behind(&self, place: LeafPlace) -> Result<LeafPlace, Damage> {
+        let mut begin = place.begin;
+        for _ in 0..self.shape.in_leaf() {
+            begin = self.listpack.end_of(begin)?;
+        }
+        let index = place.index + 1;
+        Ok(LeafPlace { index, begin })
+    }
+
+    /// The place of the element before one that is not the first.
+    pub fn before(&self, place: LeafPlace) -> Result<LeafPlace, Damage> {
+        let mut entries = self.listpack.entries_before(place.begin);
+        let entry = entries.nth(self.shape.in_leaf() - 1).transpose()?;
+        Ok(LeafPlace {
+            index: place.index - 1,
+            begin: entry.ok_or_else(other_number)?.begin,
+        })
     }
 
     /// About the bytes that each element needs in a leaf.
-    pub fn sizes(&self) -> Vec<usize> {
-        let sizes = self.begins.windows(2).map(|of| of[1] - of[0]);
+    pub fn sizes(&self, places: &[LeafPlace]) -> Vec<usize> {
+        let sizes = places.windows(2).map(|of| of[1].begin - of[0].begin);
         let mut sizes: Vec<usize> = sizes.collect();
         self.positions
             .begins()
@@ -240,63 +315,83 @@ impl<'b> CountedLeaf<'b> {
         sizes
     }
 
-    pub fn elements(&self, range: Range<usize>) -> LeafRun<'_> {
-        LeafRun {
-            entries: &self.listpack[self.begins[range.start]..self.begins[range.end]],
+    pub fn elements(&self, of: Range<LeafPlace>) -> Result<LeafRun<'_>, Damage> {
+        let entries = self.listpack.bytes().get(of.start.begin..of.end.begin);
+        Ok(LeafRun {
+            entries: entries.ok_or_else(other_number)?,
             positions: &self.positions,
-            range,
-        }
-    }
-
-    /// The bytes of the entries by which an element is compared.
-    pub fn key(&self, index: usize) -> Result<Vec<u8>, Damage> {
-        let mut key = Vec::new();
-        if self.shape.has_positions {
-            Encoded::of_integer(self.positions.at(index)).append_to(&mut key);
-            return Ok(key);
-        }
-        let mut at = self.begins[index];
-        let read = Listpack::read(self.listpack)?;
-        for _ in 0..self.shape.key {
-            at = read.end_of(at)?;
-        }
-        key.extend_from_slice(&self.listpack[self.begins[index]..at]);
-        Ok(key)
-    }
-
-    pub fn element(&self, index: usize) -> Result<ElementParts<'b>, Damage> {
-        let position = self.shape.has_positions.then(|| self.positions.at(index));
-        let entries = Entries::at(self.listpack, self.begins[index]);
-        parts(position, entries, self.shape.stride)
-    }
-
-    pub fn index(&self, seek: &mut Seek<'_>) -> Result<usize, Damage> {
-        match seek {
-            Seek::At(position) => Ok(usize::try_from(*position).unwrap_or(usize::MAX)),
-            Seek::Last => Ok(self.len().saturating_sub(1)),
-            Seek::By(compare) => self.index_by(compare),
-        }
-    }
-
-    pub fn index_by(&self, compare: &mut Compare<'_>) -> Result<usize, Damage> {
-        first_without(0..self.len(), |index| {
-            let element = self.element(index)?;
-            Ok(compare(element.values())? == Ordering::Less)
+            range: of.start.index..of.end.index,
         })
     }
 
-    /// The number of elements of the first half, by bytes. There are two elements at least.
-    pub fn middle(&self) -> usize {
-        let end = self.begins[self.len()];
-        let half = end.div_ceil(2);
-        let index = self.begins.partition_point(|begin| *begin < half);
-        // Where the longer half is the shorter one.
-        let before = index.saturating_sub(1);
-        let of_index = |index: usize| self.begins[index].max(end - self.begins[index]);
-        let is_before = index > self.len() || of_index(before) < of_index(index);
-        let index = if is_before { before } else { index };
-        index.clamp(1, self.len() - 1)
+    /// The bytes of the entries by which an element is compared.
+    pub fn key(&self, of: LeafPlace) -> Result<Vec<u8>, Damage> {
+        let mut key = Vec::new();
+        if self.shape.has_positions {
+            Encoded::of_integer(self.positions.at(of.index)).append_to(&mut key);
+            return Ok(key);
+        }
+        let mut end = of.begin;
+        for _ in 0..self.shape.key {
+            end = self.listpack.end_of(end)?;
+        }
+        key.extend_from_slice(&self.listpack.bytes()[of.begin..end]);
+        Ok(key)
     }
+
+    /// An element, and the place behind it.
+    pub fn element(&self, of: LeafPlace) -> Result<(ElementParts<'b>, LeafPlace), Damage> {
+        let has_position = self.shape.has_positions;
+        let position = has_position.then(|| self.positions.at(of.index));
+        let mut entries = Entries::at(self.listpack.bytes(), of.begin);
+        let parts = parts(position, &mut entries, self.shape.stride)?;
+        let (index, begin) = (of.index + 1, entries.place());
+        Ok((parts, LeafPlace { index, begin }))
+    }
+
+    pub fn find(&self, seek: &mut Seek<'_>) -> Result<LeafPlace, Damage> {
+        match seek {
+            Seek::At(position) => match usize::try_from(*position) {
+                Ok(index) if index <= self.len => self.place(index),
+                _ => Err(damage("an element that is not in its tree")),
+            },
+            Seek::Last => self.place(self.len.saturating_sub(1)),
+            Seek::By(compare) => self.find_by(compare),
+        }
+    }
+
+    pub fn find_by(&self, compare: &mut Compare<'_>) -> Result<LeafPlace, Damage> {
+        let places = self.places()?;
+        let index = first_without(0..self.len, |index| {
+            let (element, _) = self.element(places[index])?;
+            Ok(compare(element.values())? == Ordering::Less)
+        })?;
+        Ok(places[index])
+    }
+}
+
+/// The number of elements of a leaf's first half, by bytes. There are two elements at least.
+pub(super) fn middle(places: &[LeafPlace]) -> usize {
+    let len = places.len() - 1;
+    let end = places[len].begin;
+    let half = end.div_ceil(2);
+    let index = places.partition_point(|place| place.begin < half);
+    // Where the longer half is the shorter one.
+    let before = index.saturating_sub(1);
+    let of_index = |index: usize| places[index].begin.max(end - places[index].begin);
+    let is_before = index > len || of_index(before) < of_index(index);
+    let index = if is_before { before } else { index };
+    index.clamp(1, len - 1)
+}
+
+fn each_begin<const ENTRIES: usize>(
+    mut walk: ElementWalk<'_, ENTRIES>,
+    add: &mut impl FnMut(usize),
+) -> Result<(), Damage> {
+    while let Some(begin) = walk.pass()? {
+        add(begin);
+    }
+    Ok(())
 }
 
 pub(super) struct Branch<'b> {
@@ -389,8 +484,8 @@ impl<'b> Branch<'b> {
     }
 
     pub fn key_element(&self, index: usize) -> Result<ElementParts<'b>, Damage> {
-        let entries = Entries::at(self.listpack, self.key_begin(index)?);
-        parts(None, entries, self.shape.key)
+        let mut entries = Entries::at(self.listpack, self.key_begin(index)?);
+        parts(None, &mut entries, self.shape.key)
     }
 
     pub fn children(&self) -> Result<Vec<Child<'b>>, Damage> {
@@ -467,11 +562,11 @@ impl<'b> ElementParts<'b> {
 }
 
 /// An element of `stride` entries: its position, if it has one, and the next ones.
-pub(super) fn parts(
+pub(super) fn parts<'b>(
     position: Option<i64>,
-    mut entries: Entries<'_>,
+    entries: &mut Entries<'b>,
     stride: usize,
-) -> Result<ElementParts<'_>, Damage> {
+) -> Result<ElementParts<'b>, Damage> {
     let mut parts = [Element::Integer(position.unwrap_or_default()); MAX_STRIDE];
     for part in &mut parts[usize::from(position.is_some())..stride] {
         let entry = entries.next().transpose()?;
@@ -548,6 +643,11 @@ pub(super) fn branch_of(children: &[Child<'_>], shape: ElementShape) -> Vec<u8> 
     image.push(EMPTY[HEAD]);
     listpack::finish(&mut image[listpack..], Some(children.len() * shape.key));
     image
+}
+
+#[cold]
+fn other_number() -> Damage {
+    damage("a leaf with another number of elements")
 }
 
 #[cold]
