@@ -75,7 +75,7 @@ pub use list::{List, index_within};
 pub use list_edit::ListEdit;
 pub use list_type::{ListChange, ListType};
 pub use lot::Lot;
-pub use packed::{Packed, PackedHash, PackedSet, Pair, Pairs, RawElement, Step};
+pub use packed::{Packed, PackedHash, PackedSet, Pair, Pairs, RawElement, Step, place};
 pub use packed_builder::PackedBuilder;
 pub use packed_edit::{HashEdit, Limits, MAX_ELEMENT, MAX_INTSET, PackedEdit, SetEdit};
 pub use packed_list::{End, Items, PackedList};

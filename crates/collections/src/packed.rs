@@ -440,9 +440,11 @@ fn in_image(damage: Damage) -> Damage {
     }
 }
 
-/// An element's place in the order of scans. It must not change between versions: a cursor may be
-/// older than the process. FNV-1a, and the finish of SplitMix64 for its upper bits.
-pub(crate) fn place(field: &[u8]) -> u64 {
+/// An element's place in the order of scans, by which a large value has it in one of its leaves. It
+/// must not change between versions: a cursor may be older than the process. FNV-1a, and the finish
+/// of SplitMix64 for its upper bits.
+#[must_use]
+pub fn place(field: &[u8]) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325;
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
     let mut hash: u64 = field.iter().fold(start, step);

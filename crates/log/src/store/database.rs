@@ -91,6 +91,15 @@ macro_rules! operations {
                 db.store.prefetch_many(db.number, keys);
             }
 
+            /// Starts fetching into the processor's cache the leaves of the collection that `key`
+            /// leads to that have elements of these [hashes](crate::leaf_of), as
+            /// [`prefetch_many`](Self::prefetch_many) does for keys. Of a collection that a cache
+            /// holds anyway, and of a value that is none, nothing is fetched.
+            pub fn prefetch_leaves(&$self, key: &[u8], hashes: impl Iterator<Item = u64>) {
+                let db = $db;
+                db.store.prefetch_leaves(db.number, key, hashes);
+            }
+
             /// Replaces the content of `value` by a copy of the value of `key`. Returns whether
             /// `key` is there. If it is not, `value` is empty afterwards.
             ///

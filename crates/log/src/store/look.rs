@@ -21,9 +21,12 @@ use std::time::Duration;
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::bucket::{Entry, HomeWord};
 use crate::index::lookup::Lookup;
+use crate::index::prefetch::{AHEAD_LINES, Fetch, WIDTH};
 use crate::index::root::Root;
 use crate::index::shape::Place;
-use crate::inner::{Anchor, InnerNumbers, anchor_key, collection_of, inner_key, numbers_of};
+use crate::inner::{
+    Anchor, InnerNumbers, anchor_key, collection_of, inner_key, leaf_of, numbers_of,
+};
 use crate::records::expiry::{Before, RecordLife};
 use crate::region::kind::ValueKind;
 use crate::region::record::Record;
@@ -35,6 +38,9 @@ const TRIES: u32 = 3;
 /// The longest collection, in bytes, that is found under the lock of its key: a waiter fails after
 /// a second. No value that is returned as a whole is longer.
 const MOST_UNDER_LOCK: u64 = 1 << 30;
+
+/// Bytes of leaves that are likely to be in a processor's cache, if they are in use.
+const MOST_CACHED: u64 = 1 << 20;
 
 /// Inner records that memory is reserved for at most before they are found.
 const MOST_RESERVED: u64 = 1 << 12;
@@ -310,6 +316,72 @@ impl Store {
         let result = visit(&mut look);
         self.note_access(root, place);
         Ok(Some(result))
+    }
+
+    /// Starts fetching the leaves for these hashes of the collection that `key` leads to. What is
+    /// seen here is not validated, and outlives the call as little as that of
+    /// [`prefetch_many`](Self::prefetch_many).
+    pub(crate) fn prefetch_leaves(
+        &self,
+        database: u8,
+        key: &[u8],
+        hashes: impl Iterator<Item = u64>,
+    ) {
+        // Damage is reported to the operation that meets it.
+        let _ = self.try_prefetch_leaves(database, key, hashes);
+    }
+
+    fn try_prefetch_leaves(
+        &self,
+        database: u8,
+        key: &[u8],
+        hashes: impl Iterator<Item = u64>,
+    ) -> Result<(), ReadError> {
+        let _pin = self.participants.pin()?;
+        // Where records are overwritten, they are not to be read without a look that waits.
+        let root = self.space(database).filter(|_| self.lends);
+        let root = root.map(|space| self.root(space)).transpose()?.flatten();
+        let Some(main) = root
+            .map(|root| self.seek_plain(root, key))
+            .transpose()?
+            .flatten()
+        else {
+            return Ok(());
+        };
+        let id = match main.header().kind().is_large() {
+            true => collection_of(main.value()),
+            false => None,
+        };
+        let (Some(id), Some(anchors)) = (id, self.root(KeyspaceId::ANCHORS)?) else {
+            return Ok(());
+        };
+        let anchor = self.seek_plain(anchors, &anchor_key(id))?;
+        let anchor = anchor.and_then(|record| Anchor::decode(record.value(), self.most_bytes()));
+        let anchor = anchor.filter(|anchor| anchor.bytes > MOST_CACHED);
+        let (Some(anchor), Some(inner)) = (anchor, self.root(KeyspaceId::INNER)?) else {
+            return Ok(());
+        };
+        let (mut keys, mut count) = ([[0; 16]; WIDTH], 0);
+        for (key, hash) in keys.iter_mut().zip(hashes) {
+            *key = inner_key(id, leaf_of(hash, anchor.leaves));
+            count += 1;
+        }
+        let ahead = self.prefetch_batch(inner, &&keys[..count], Fetch::Values)?;
+        for loc in ahead.locs.into_iter().flatten() {
+            self.prefetch_rest(loc, AHEAD_LINES);
+        }
+        Ok(())
+    }
+
+    /// The record of `key`, without waiting for anybody. The caller is pinned.
+    fn seek_plain(&self, root: Root, key: &[u8]) -> Result<Option<Record<'_>>, ReadError> {
+        let place = self.place(key);
+        let Some(segment) = self.mem.index_segment(root, place)? else {
+            return Ok(None);
+        };
+        let found = self.mem.find_in(segment, place.tag, key)?;
+        let plain = found.filter(|found| found.record.header().capacity().is_none());
+        Ok(plain.map(|found| found.record))
     }
 
     /// The main of this kind under `key`, and the id of its collection. `None`: there is none.

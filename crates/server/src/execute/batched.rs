@@ -152,6 +152,7 @@ impl Executor<'_> {
         let (Some(&(first, args)), Some((last, _))) = (commands.first(), commands.last()) else {
             return 0;
         };
+        self.fetch_elements(key, &commands);
         let (position, full) = (self.out.len(), self.bounds.full);
         let reply = Reply::new(self.out, self.client.protocol).up_to(self.bounds.most);
         let (client, server) = (&mut *self.client, self.server);

@@ -6,9 +6,10 @@
 //! turn comes, a command looks up whatever it needs.
 
 use super::Executor;
-use crate::command::{Batching, Command};
+use crate::command::{Batching, Command, Group};
 use crate::commands::TABLE;
 use crate::resp::{Arguments, Batch};
+use crate::together::Given;
 
 /// The maximum number of keys that are fetched together, and of commands examined for them. More
 /// would evict each other from the cache before their turn.
@@ -37,6 +38,9 @@ impl Executor<'_> {
         let mut keys = [&b""[..]; KEYS];
         let mut filled = 0;
         let mut before = None;
+        // Elements of one value at the beginning.
+        let (first, mut elements) = (batch.command(from, input), [&b""[..]; KEYS]);
+        let mut sought = 0;
         let end = batch.len().min(from + KEYS);
         let mut index = from;
         while index < end && filled < KEYS {
@@ -47,6 +51,13 @@ impl Executor<'_> {
                 before = None;
                 continue;
             };
+            if sought + 1 == index - from
+                && let Some(element) = element_of(command, args)
+                && args.at(1) == first.at(1)
+            {
+                elements[sought] = element;
+                sought += 1;
+            }
             let kind = self.batching_of(command, args);
             // Few of those that change elements are neighbours of one key.
             let kind = kind.filter(|kind| !kind.is_of_elements());
@@ -70,8 +81,25 @@ impl Executor<'_> {
             && let Ok(database) = self.server.store.database(self.client.database)
         {
             database.prefetch_many(&keys[..filled]);
+            if sought > 1 {
+                let elements = elements[..sought].iter();
+                let places = elements.map(|element| mneme_collections::place(element));
+                database.prefetch_leaves(first.at(1), places);
+            }
         }
         index
+    }
+
+    /// Prefetches what the changes of elements of one value, which follow in one transaction, will
+    /// look for.
+    pub(super) fn fetch_elements(&self, key: &[u8], changes: &[Given<'_>]) {
+        if let Ok(database) = self.server.store.database(self.client.database) {
+            let elements = changes
+                .iter()
+                .filter_map(|(command, args)| element_of(command, *args));
+            let places = elements.map(mneme_collections::place);
+            database.prefetch_leaves(key, places);
+        }
     }
 
     /// How a call can be combined with its neighbours, if it can.
@@ -99,6 +127,18 @@ impl Executor<'_> {
             command.is_some_and(|command| self.batching_of(command, args) == Some(kind))
         }
     }
+}
+
+/// The first element that a call names of the value under its first argument, if it names any.
+#[inline]
+fn element_of<'a>(command: &Command, args: Arguments<'a>) -> Option<&'a [u8]> {
+    let at = match command.group {
+        Group::Hash | Group::Set => 2,
+        Group::SortedSet if matches!(command.name, "zadd" | "zincrby") => 3,
+        Group::SortedSet => 2,
+        _ => return None,
+    };
+    (at < args.len()).then(|| args.at(at))
 }
 
 /// Adds the keys of a call to the first `filled` of `keys`, as far as there is space. Returns how
