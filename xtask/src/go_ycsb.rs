@@ -1,5 +1,5 @@
-//! `cargo xtask go-ycsb`: another's load, `go-ycsb` with its Redis binding on strings, on
-//! `mneme serve` and on Redis.
+//! `cargo xtask go-ycsb`: another's load, `go-ycsb` with its Redis binding on strings or hashes,
+//! on `mneme serve` and on Redis.
 //!
 //! It is built from the Go module proxy at a fixed version, in the target directory, without its
 //! bindings to other databases. **Whatever it counts as an error is a failure.** What it measures
@@ -36,6 +36,18 @@ pub struct Options {
     /// Clients
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..))]
     threads: u64,
+    /// What a record is
+    #[arg(long, value_enum, default_value_t = DataType::String)]
+    datatype: DataType,
+}
+
+/// What a record is in the store.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum DataType {
+    /// A string of all fields, as JSON.
+    String,
+    /// A hash: an update sets fields.
+    Hash,
 }
 
 /// Runs all workloads on both servers.
@@ -127,7 +139,10 @@ impl Load {
         let mut command = Command::new(&self.program);
         command.args([phase, "redis", "-P"]).arg(file);
         for property in [
-            "redis.datatype=string".to_owned(),
+            match options.datatype {
+                DataType::String => "redis.datatype=string".to_owned(),
+                DataType::Hash => "redis.datatype=hash".to_owned(),
+            },
             format!("redis.addr=127.0.0.1:{port}"),
             format!("recordcount={}", options.records),
             format!("operationcount={}", options.operations),

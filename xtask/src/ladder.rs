@@ -8,6 +8,7 @@
 
 use crate::book;
 use crate::ci;
+use crate::clients;
 use crate::container;
 use crate::deb;
 use crate::numa;
@@ -23,6 +24,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// What runs once, for no set time: what needs tools or a network, or builds for long.
 const ONCE: &[ci::Step] = &[
     ("wheel", python::check_wheel),
+    ("clients", clients::check),
     ("package", package::verify),
     ("book", book::build),
     ("deb", deb::try_packages),

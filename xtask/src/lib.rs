@@ -12,6 +12,7 @@
 //! - [`book`], [`links`]: the documents as a book, and what they link to.
 //! - [`package`]: the published crates, packed and built from what was packed.
 //! - [`go_ycsb`]: another's load on our server and on Redis.
+//! - [`clients`]: other people's applications on our server.
 //! - [`server`]: a server of ours, for as long as an errand needs it.
 //! - [`guest`]: what guests in QEMU are made of.
 //! - [`numa`]: a guest with several NUMA nodes, and the tests that need one.
@@ -26,6 +27,7 @@ pub mod book;
 pub mod built;
 pub mod check_c;
 pub mod ci;
+pub mod clients;
 pub mod container;
 pub mod deb;
 pub mod errors;

@@ -4,8 +4,8 @@ use clap::Parser;
 use std::process::ExitCode;
 use xtask::workspace::Workspace;
 use xtask::{
-    api, book, check_c, ci, container, deb, errors, go_ycsb, install_c, kernel, ladder, layering,
-    lines, numa, package, power_cut, prose, python,
+    api, book, check_c, ci, clients, container, deb, errors, go_ycsb, install_c, kernel, ladder,
+    layering, lines, numa, package, power_cut, prose, python,
 };
 
 /// The developer's errands.
@@ -33,7 +33,9 @@ enum Errand {
         #[arg(long)]
         below: Option<std::path::PathBuf>,
     },
-    /// Its workloads on strings, on `mneme serve` and on Redis
+    /// Other people's applications on `mneme serve` (needs pip or npm)
+    Clients,
+    /// Its workloads on strings or hashes, on `mneme serve` and on Redis
     GoYcsb(go_ycsb::Options),
     /// The tests that need NUMA nodes, in guests with 1, 2 and 4 (needs QEMU)
     Numa {
@@ -111,6 +113,7 @@ fn main() -> ExitCode {
             Errand::Layering { circles } => layering::run(workspace, *circles),
             Errand::Lines { revision } => lines::run(workspace, revision.as_deref()),
             Errand::Prose { below } => prose::run(workspace, below.as_deref()),
+            Errand::Clients => clients::check(workspace),
             Errand::GoYcsb(options) => go_ycsb::run(workspace, options),
             Errand::Numa { nodes } => numa::run_all(workspace, *nodes),
             Errand::PowerCut(options) => power_cut::run_all(workspace, options),
