@@ -8,8 +8,8 @@
 //! | positions | a number |
 //! | from one to the next, if there is more than one | a number |
 //!
-//! A number has seven bits in each byte, the lowest first; all bytes but the last one have bit 7. Of
-//! a signed one the lowest bit is the sign (zigzag).
+//! A number has seven bits in each byte, the lowest first; all bytes but the last one have bit 7.
+//! Of a signed one the lowest bit is the sign (zigzag).
 
 use std::ops::Range;
 
