@@ -448,17 +448,12 @@ impl Shared {
         self.settings.number(Key::AclPubSub) == 0
     }
 
-    /// Ends the connections of a user that was deleted, or, without a name, of all users but the
-    /// default one. The caller is in an exclusive section. The calling client, `this`, gets its
-    /// reply first.
-    pub fn close_user(&self, name: Option<&[u8]>, this: &mut Client) {
+    /// Ends the connections of the users with these names. The caller is in an exclusive section.
+    /// The calling client, `this`, gets its reply first.
+    pub fn close_users(&self, is_meant: impl Fn(&[u8]) -> bool, this: &mut Client) {
         for entry in self.clients.list() {
             let user = Arc::clone(&entry.state().user);
-            let is_meant = match name {
-                Some(name) => *user == *name,
-                None => *user != *b"default",
-            };
-            match is_meant {
+            match is_meant(&user) {
                 true if entry.id == this.entry.id => this.closing = true,
                 true => self.kill(&entry),
                 false => {}

@@ -3,7 +3,7 @@
 //! The permitted commands are described as Redis does it: the text begins with all commands or
 //! none, then lists the categories that fit best, and then the remaining commands.
 
-use super::user::{KeyAccess, KeyPattern, Sanitizing, Selector, User};
+use super::user::{KeyAccess, Sanitizing, Selector, User};
 use super::vocabulary::Vocabulary;
 use crate::command::Category;
 
@@ -58,7 +58,7 @@ impl Selector {
         if self.all_keys {
             return b"~*".to_vec();
         }
-        let word = |KeyPattern { pattern, access }: &KeyPattern| {
+        let word = |(pattern, access): (&Box<[u8]>, &KeyAccess)| {
             let sign: &[u8] = match *access {
                 KeyAccess::ALL => b"~",
                 KeyAccess { read: true, .. } => b"%R~",
@@ -86,7 +86,8 @@ impl Selector {
         let mut said = Selector::new(vocabulary.len(), false);
         said.set_all_commands(!adds);
         // The commands that no category has covered yet.
-        let mut rest = self.clone();
+        let mut rest = Selector::new(vocabulary.len(), false);
+        rest.commands = self.commands.clone();
         let mut left: Vec<Category> = Category::ALL.to_vec();
         while let Some(place) = best_fit(&rest, vocabulary, &left, adds) {
             let category = left.remove(place);
@@ -104,7 +105,8 @@ impl Selector {
                 said.set_command(vocabulary, number, is_permitted);
             }
             if !is_permitted {
-                for argument in self.first_arguments(number) {
+                let named = self.first_arguments.get(&number);
+                for argument in named.into_iter().flat_map(|named| named.values()) {
                     text.extend_from_slice(&[b" +", name, b"|", argument].concat());
                 }
             }

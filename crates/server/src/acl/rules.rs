@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use sha2::{Digest as _, Sha256};
 
-use super::user::{KeyAccess, KeyPattern, Sanitizing, Selector, User};
+use super::user::{KeyAccess, Sanitizing, Selector, User};
 use super::vocabulary::Vocabulary;
 use crate::command::Category;
 use crate::resp::split_line;
@@ -113,16 +113,14 @@ impl Reading<'_> {
             }
             [b'>', ..] | [b'#', ..] => {
                 let hash = hash_of(rule, b'>')?;
-                if !user.passwords.contains(&hash) {
-                    user.passwords.push(hash);
-                }
+                user.passwords.insert(hash);
                 user.needs_no_password = false;
             }
             [b'<', ..] | [b'!', ..] => {
                 let hash = hash_of(rule, b'<')?;
-                let place = user.passwords.iter().position(|one| *one == hash);
-                user.passwords
-                    .remove(place.ok_or(RuleRefusal::NoSuchPassword)?);
+                if !user.passwords.shift_remove(&hash) {
+                    return Err(RuleRefusal::NoSuchPassword);
+                }
             }
             [b'(', inner @ .., b')'] => {
                 let mut selector = self.nothing();
@@ -182,9 +180,7 @@ impl Reading<'_> {
                 if has_spaces(pattern) {
                     return Err(RuleRefusal::Syntax);
                 }
-                if !selector.channels.iter().any(|one| **one == *pattern) {
-                    selector.channels.push(pattern.into());
-                }
+                selector.channels.insert(pattern.into());
             }
             [sign @ (b'+' | b'-'), b'@', category @ ..] => {
                 let category = Category::from_name(category).ok_or(RuleRefusal::Unknown)?;
@@ -270,7 +266,7 @@ impl Selector {
     pub(super) fn set_command(&mut self, vocabulary: &Vocabulary, number: usize, value: bool) {
         self.commands.set(number, value);
         self.all_commands &= value;
-        self.first_arguments.retain(|one| one.0 != number);
+        self.first_arguments.shift_remove(&number);
         for sub in vocabulary.subcommands(number) {
             self.commands.set(*sub, value);
         }
@@ -286,7 +282,7 @@ impl Selector {
         self.commands.set_all(reached, value);
         self.all_commands &= value || reached.is_empty();
         self.first_arguments
-            .retain(|one| !vocabulary.is_in(one.0, category));
+            .retain(|number, _| !vocabulary.is_in(*number, category));
     }
 
     fn add_keys(&mut self, pattern: &[u8], access: KeyAccess) -> Result<(), RuleRefusal> {
@@ -296,28 +292,15 @@ impl Selector {
         if has_spaces(pattern) {
             return Err(RuleRefusal::Syntax);
         }
-        match self.keys.iter_mut().find(|one| *one.pattern == *pattern) {
-            Some(known) => {
-                known.access.read |= access.read;
-                known.access.write |= access.write;
-            }
-            None => self.keys.push(KeyPattern {
-                pattern: pattern.into(),
-                access,
-            }),
-        }
+        let known = self.keys.entry(pattern.into()).or_default();
+        known.read |= access.read;
+        known.write |= access.write;
         Ok(())
     }
 
     fn add_first_argument(&mut self, number: usize, argument: &[u8]) {
-        let place = self.first_arguments.iter().position(|one| one.0 == number);
-        let place = place.unwrap_or_else(|| {
-            self.first_arguments.push((number, Vec::new()));
-            self.first_arguments.len() - 1
-        });
-        let known = &mut self.first_arguments[place].1;
-        if !known.iter().any(|one| one.eq_ignore_ascii_case(argument)) {
-            known.push(argument.into());
-        }
+        let known = self.first_arguments.entry(number).or_default();
+        let named = known.entry(argument.to_ascii_lowercase());
+        named.or_insert_with(|| argument.into());
     }
 }

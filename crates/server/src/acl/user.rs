@@ -1,7 +1,10 @@
 //! A user with its permissions, and the check whether it may make a call.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+
+use indexmap::{IndexMap, IndexSet};
 
 use crate::client::Topic;
 use crate::glob::Steps;
@@ -76,14 +79,12 @@ impl KeyAccess {
     }
 }
 
-/// A pattern, and the access to keys that match it.
-#[derive(Debug, Clone)]
-pub(crate) struct KeyPattern {
-    pub pattern: Box<[u8]>,
-    pub access: KeyAccess,
-}
+/// First arguments in lower case, each with its text in the first rule that named it.
+pub(crate) type FirstArguments = IndexMap<Vec<u8>, Box<[u8]>>;
 
 /// A set of permissions. A command is permitted if one set permits all of it.
+///
+/// What rules name is kept in the order of the rules, and found by its hash when a rule repeats it.
 #[derive(Debug, Clone)]
 pub(crate) struct Selector {
     pub all_keys: bool,
@@ -94,9 +95,10 @@ pub(crate) struct Selector {
     pub is_subtractive: bool,
     pub commands: Bits,
     /// For commands that are not permitted otherwise, the first arguments with which they are.
-    pub first_arguments: Vec<(usize, Vec<Box<[u8]>>)>,
-    pub keys: Vec<KeyPattern>,
-    pub channels: Vec<Box<[u8]>>,
+    pub first_arguments: IndexMap<usize, FirstArguments>,
+    /// Patterns, and the access to keys that match them.
+    pub keys: IndexMap<Box<[u8]>, KeyAccess>,
+    pub channels: IndexSet<Box<[u8]>>,
 }
 
 impl Selector {
@@ -108,16 +110,10 @@ impl Selector {
             all_commands: false,
             is_subtractive: false,
             commands: Bits::none(commands),
-            first_arguments: Vec::new(),
-            keys: Vec::new(),
-            channels: Vec::new(),
+            first_arguments: IndexMap::new(),
+            keys: IndexMap::new(),
+            channels: IndexSet::new(),
         }
-    }
-
-    /// The first arguments with which a command is permitted.
-    pub fn first_arguments(&self, command: usize) -> &[Box<[u8]>] {
-        let found = self.first_arguments.iter().find(|one| one.0 == command);
-        found.map_or(&[], |(_, arguments)| arguments)
     }
 
     #[inline]
@@ -128,8 +124,9 @@ impl Selector {
     #[cold]
     fn permits_first_argument(&self, judged: &Judged<'_>) -> bool {
         let Judged { number, args, .. } = judged;
-        let mut arguments = self.first_arguments(*number).iter();
-        args.len() > 1 && arguments.any(|one| one.eq_ignore_ascii_case(args.at(1)))
+        let permitted = self.first_arguments.get(number);
+        let permits = |named: &FirstArguments| named.contains_key(&args.at(1).to_ascii_lowercase());
+        args.len() > 1 && permitted.is_some_and(permits)
     }
 
     #[inline]
@@ -139,8 +136,8 @@ impl Selector {
             return false;
         }
         let steps = Steps::default();
-        self.keys.iter().any(|one| {
-            one.access.covers(needed) && steps.matches(&one.pattern, key) && steps.check().is_ok()
+        self.keys.iter().any(|(pattern, access)| {
+            access.covers(needed) && steps.matches(pattern, key) && steps.check().is_ok()
         })
     }
 
@@ -227,7 +224,7 @@ pub(crate) struct User {
     pub(super) needs_no_password: bool,
     pub(super) sanitizing: Sanitizing,
     /// SHA-256 of each password, in hexadecimal digits.
-    pub(super) passwords: Vec<String>,
+    pub(super) passwords: IndexSet<String>,
     /// The first set is that of the rules outside parentheses.
     pub(super) selectors: Vec<Selector>,
     pub(super) is_unrestricted: bool,
@@ -244,7 +241,7 @@ impl User {
             is_on: false,
             needs_no_password: false,
             sanitizing: Sanitizing::Unsaid,
-            passwords: Vec::new(),
+            passwords: IndexSet::new(),
             selectors: vec![root],
             is_unrestricted: false,
             has_all: false,
@@ -287,8 +284,8 @@ impl User {
     }
 
     /// The hashes of its passwords.
-    pub fn passwords(&self) -> &[String] {
-        &self.passwords
+    pub fn passwords(&self) -> impl ExactSizeIterator<Item = &String> {
+        self.passwords.iter()
     }
 
     /// Its sets of permissions; the first is that of the rules outside parentheses.
@@ -318,12 +315,16 @@ impl User {
     /// in the same words.
     pub fn keeps_channels_of(&self, before: &User) -> bool {
         let has_all = |user: &User| user.selectors.iter().any(|one| one.all_channels);
-        let kept = |channel: &[u8]| {
-            let mut channels = self.selectors.iter().flat_map(|one| &one.channels);
-            channels.any(|one| **one == *channel)
+        let keeps_each = || {
+            let kept: HashSet<_> = self
+                .selectors
+                .iter()
+                .flat_map(|one| &one.channels)
+                .collect();
+            let mut channels = before.selectors.iter().flat_map(|one| &one.channels);
+            channels.all(|channel| kept.contains(channel))
         };
-        let mut channels = before.selectors.iter().flat_map(|one| &one.channels);
-        has_all(self) || !has_all(before) && channels.all(|channel| kept(channel))
+        has_all(self) || !has_all(before) && keeps_each()
     }
 
     /// Checks whether it may make this call; otherwise returns what is missing, according to the

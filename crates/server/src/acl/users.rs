@@ -82,7 +82,7 @@ impl Users {
         user.needs_no_password = password.is_empty();
         if !password.is_empty() {
             user.passwords
-                .push(super::rules::password_hash(password.as_bytes()));
+                .insert(super::rules::password_hash(password.as_bytes()));
         }
     }
 

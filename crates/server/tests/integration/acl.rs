@@ -287,6 +287,48 @@ fn a_file_of_users_is_loaded_completely_or_not_at_all() {
 }
 
 /// Uses the file shown in `docs/guides/operating.md`.
+/// If each rule were compared with all others, every reply would take minutes here.
+#[test]
+fn the_cost_of_a_rule_does_not_depend_on_the_number_of_others() {
+    const RULES: usize = 200_000;
+    let (_running, address) = start(server());
+    let mut admin = Client::connect(address);
+    let set = |admin: &mut Client, rule: &dyn Fn(usize) -> String| {
+        let mut words: Vec<String> = ["ACL", "SETUSER", "app"].map(String::from).to_vec();
+        words.extend((0..RULES).map(rule));
+        // A repeated rule changes nothing.
+        words.push(rule(0));
+        assert_eq!(admin.command(&words), Reply::ok());
+    };
+    set(&mut admin, &|rule| format!("~key:{rule}:*"));
+    set(&mut admin, &|rule| format!("%R~read:{rule}"));
+    set(&mut admin, &|rule| format!("&channel:{rule}:*"));
+    set(&mut admin, &|rule| format!("#{rule:064x}"));
+    set(&mut admin, &|rule| format!("+get|{rule}"));
+    // This compares the channels before and after it.
+    assert_eq!(admin.line("ACL SETUSER app on +set"), Reply::ok());
+    let line = admin.line("ACL LIST").items()[0].text();
+    let words: Vec<&str> = line.split(' ').collect();
+    assert_eq!(
+        words.len(),
+        3 + 5 * RULES + "resetchannels -@all +set".split(' ').count()
+    );
+    let place = |word: &str| words.iter().position(|one| *one == word);
+    assert_eq!(place("~key:1:*"), place("~key:0:*").map(|first| first + 1));
+    let last = RULES - 1;
+    let dryrun = |admin: &mut Client, key: &str| admin.line(&format!("ACL DRYRUN app SET {key} x"));
+    assert_eq!(dryrun(&mut admin, &format!("key:{last}:x")), Reply::ok());
+    assert!(
+        dryrun(&mut admin, &format!("read:{last}"))
+            .text()
+            .contains("access")
+    );
+    // The command is permitted with this first argument, and the key is not.
+    let get = |admin: &mut Client, key| admin.line(&format!("ACL DRYRUN app GET {key}")).text();
+    assert!(get(&mut admin, last).contains("access"));
+    assert!(get(&mut admin, RULES).contains("run"));
+}
+
 #[test]
 fn the_guides_users_have_the_permissions_that_it_describes() {
     let guide = include_str!("../../../../docs/guides/operating.md");

@@ -44,7 +44,8 @@ fn load(call: &mut Call<'_>) -> Outcome {
     loaded.map_err(|error| Failure::other(format!("ERR {error}")))?;
     call.server
         .close_subscribers(&before, &users.default(), call.client);
-    call.server.close_user(None, call.client);
+    call.server
+        .close_users(|name| name != b"default", call.client);
     call.reply.ok();
     Ok(())
 }

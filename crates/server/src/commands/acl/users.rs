@@ -3,6 +3,8 @@
 //! A change is made in an exclusive section: no command that begins on any thread after its reply
 //! is judged by what was before.
 
+use std::collections::HashSet;
+
 use super::{ADMIN, PLAIN, USER_NAME};
 use crate::command::*;
 
@@ -23,7 +25,7 @@ pub(super) static SETUSER: Command = Command {
 pub(super) static DELUSER: Command = Command {
     name: "acl|deluser",
     summary: "Removes users, and ends the connections of their clients",
-    complexity: "O(N) where N is the number of clients, for each user",
+    complexity: "O(N) where N is the number of users and of clients",
     arity: -3,
     arguments: &[USER_NAME.multiple()],
     reach: Reach::Exclusive,
@@ -61,13 +63,12 @@ fn deluser(call: &mut Call<'_>) -> Outcome {
     if names.iter().any(|name| name == b"default") {
         return Err(Failure::other("ERR The 'default' user cannot be removed"));
     }
-    let mut removed = 0;
-    for name in names.iter() {
-        if call.server.users.remove(name) {
-            call.server.close_user(Some(name), call.client);
-            removed += 1;
-        }
+    let users = &call.server.users;
+    let removed: HashSet<&[u8]> = names.iter().filter(|name| users.remove(name)).collect();
+    if !removed.is_empty() {
+        let is_removed = |name: &[u8]| removed.contains(name);
+        call.server.close_users(is_removed, call.client);
     }
-    call.reply.integer(removed);
+    call.reply.integer(removed.len() as i64);
     Ok(())
 }
