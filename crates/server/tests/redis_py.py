@@ -1,11 +1,19 @@
-"""What programs do with redis-py, against the server whose port is the first argument. Ends with `done`."""
+"""What programs do with redis-py, against the server whose port is the first argument. Ends with `done`.
+
+Over TLS, if the paths of an authority, a certificate and a key are the other arguments.
+"""
 
 import sys
 import threading
 
 import redis
 
-pool = redis.ConnectionPool(host="127.0.0.1", port=int(sys.argv[1]))
+tls = {}
+if len(sys.argv) > 2:
+    ca, certificate, key = sys.argv[2:]
+    files = {"ssl_ca_certs": ca, "ssl_certfile": certificate, "ssl_keyfile": key}
+    tls = {"connection_class": redis.SSLConnection, **files}
+pool = redis.ConnectionPool(host="127.0.0.1", port=int(sys.argv[1]), **tls)
 r = redis.Redis(connection_pool=pool)
 assert r.ping()
 

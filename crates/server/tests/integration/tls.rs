@@ -1,6 +1,6 @@
 //! Clients that use TLS, and strangers that do not.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,15 +8,24 @@ use std::time::Duration;
 
 use mneme_server::settings::{Key, Settings};
 use mneme_server::{Ended, Handover, HandoverSocket, Running, StartError};
-use mneme_testkit::{Authority, CertificateFiles, TestDir};
+use mneme_testkit::{Authority, CertificateFiles, TestDir, setting};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
 
 use super::common::{Client, Reply, encode, server};
+use super::tools::programs_with_redis_py;
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
+}
+
+/// The settings of a certificate and its key.
+fn identity(pair: &CertificateFiles) -> [(Key, &str); 2] {
+    [
+        (Key::TlsCertificate, text(&pair.certificate)),
+        (Key::TlsKey, text(&pair.key)),
+    ]
 }
 
 /// A server with a certificate of `authority`, which must also have signed clients' certificates.
@@ -28,16 +37,9 @@ fn with_tls(authority: &Authority, settings: &[(Key, &str)]) -> (Running, Socket
         let port = free.local_addr().unwrap().port().to_string();
         drop(free);
         let ca = authority.path("ca.pem");
-        let mut server = server()
-            .set(Key::TlsPort, &port)
-            .unwrap()
-            .set(Key::TlsCertificate, text(&pair.certificate))
-            .unwrap()
-            .set(Key::TlsKey, text(&pair.key))
-            .unwrap()
-            .set(Key::TlsAuthority, text(&ca))
-            .unwrap();
-        for (key, value) in settings {
+        let of_tls = [(Key::TlsPort, &*port), (Key::TlsAuthority, text(&ca))];
+        let mut server = server();
+        for (key, value) in of_tls.iter().chain(&identity(&pair)).chain(settings) {
             server = server.set(*key, value).unwrap();
         }
         match server.start() {
@@ -277,7 +279,9 @@ fn unfinished_handshakes_delay_nobody() {
     let mut client = connect(tls, &config);
     assert_eq!(asked(&mut client, "PING").unwrap(), "+PONG");
     // More than a thread keeps: half of them send nothing, half a part of their first message.
-    let strangers: Vec<TcpStream> = (0..1200)
+    let count = setting("MNEME_LADDER_CONNECTIONS").map_or(1200, |count| count as usize);
+    mneme_sys::allow_open_files(count as u64 + 3000).unwrap();
+    let mut strangers: Vec<TcpStream> = (0..count)
         .map(|number| {
             let mut stranger = socket(tls);
             if number % 2 == 0 {
@@ -293,13 +297,29 @@ fn unfinished_handshakes_delay_nobody() {
     let mut rest = Vec::new();
     let _ = first.read_to_end(&mut rest);
     let connected = Client::connect(plain).line("INFO clients").text();
-    let count = connected
+    let clients = connected
         .lines()
         .find_map(|line| line.strip_prefix("connected_clients:"));
     assert!(
-        count.unwrap().parse::<usize>().unwrap() < 1200,
+        clients.unwrap().parse::<usize>().unwrap() < 1200,
         "{connected}"
     );
+    // The newest are disconnected at their deadline, also one that goes on sending.
+    let mut sends = strangers.swap_remove(count - 2);
+    let pause = Some(Duration::from_millis(100));
+    sends.set_read_timeout(pause).unwrap();
+    let is_closed = (0..600).any(|_| {
+        let sent = sends.write_all(b"a");
+        match sent.and_then(|()| sends.read(&mut [0; 100])) {
+            Ok(read) => read == 0,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        }
+    });
+    assert!(is_closed);
+    for stranger in &mut strangers[count - 50..] {
+        let _ = stranger.read_to_end(&mut rest);
+    }
+    assert_eq!(asked(&mut client, "PING").unwrap(), "+PONG");
 }
 
 #[test]
@@ -333,11 +353,33 @@ fn without_its_files_a_server_does_not_start() {
 }
 
 #[test]
-fn a_successor_takes_the_tls_socket_over() {
+fn a_successor_takes_the_tls_socket_over_and_reads_certificates_and_users_anew() {
     let authority = Authority::new();
-    let no = (Key::TlsAuthClients, "no");
-    let (running, _, tls) = with_tls(&authority, &[no]);
     let directory = TestDir::on_disk("tls-handover");
+    let users = directory.path().join("users.acl");
+    std::fs::write(&users, "user default on nopass ~* &* +@all\n").unwrap();
+    let kept = [(Key::TlsAuthClients, "no"), (Key::AclFile, text(&users))];
+    let (running, plain, tls) = with_tls(&authority, &kept);
+    let config = config(&authority, None, BOTH);
+    let shown = |client: &mut BufReader<Stream>| {
+        asked(client, "PING").unwrap();
+        client.get_ref().conn.peer_certificates().unwrap()[0].to_vec()
+    };
+    let first = shown(&mut connect(tls, &config));
+    let mut admin = Client::connect(plain);
+    for line in [
+        "ACL SETUSER app on >secret ~app:* +get +set",
+        "ACL SAVE",
+        "ACL SETUSER unsaved on nopass +@all",
+    ] {
+        assert_eq!(admin.line(line), Reply::ok());
+    }
+    // Both are changed on disk, which the server that runs does not see.
+    authority.issue("server", 2091);
+    let mut saved = std::fs::read_to_string(&users).unwrap();
+    saved += "user added on nopass ~* +ping\n";
+    std::fs::write(&users, saved).unwrap();
+    assert_eq!(shown(&mut connect(tls, &config)), first);
     let socket = HandoverSocket::listen(directory.path(), running.stopper()).unwrap();
     let successor = Handover::ask(directory.path()).unwrap();
     let old = std::thread::spawn(move || {
@@ -348,23 +390,36 @@ fn a_successor_takes_the_tls_socket_over() {
         request.grant(&mut listeners).unwrap();
     });
     let (listeners, taken) = successor.take(&Settings::default()).unwrap();
-    let pair = authority.issue("next", 2090);
+    let pair = CertificateFiles {
+        certificate: authority.path("server.pem"),
+        key: authority.path("server.key"),
+    };
     let mut next = server().listeners(listeners);
-    for (key, value) in [
-        (Key::TlsCertificate, text(&pair.certificate)),
-        (Key::TlsKey, text(&pair.key)),
-        no,
-    ] {
+    for (key, value) in identity(&pair).into_iter().chain(kept) {
         next = next.set(key, value).unwrap();
     }
     let next = next.start().unwrap();
     taken.unwrap().serving().unwrap();
     old.join().unwrap();
     assert_eq!(next.tls_addresses(), [tls]);
-    let mut client = connect(tls, &config(&authority, None, BOTH));
-    assert_eq!(asked(&mut client, "PING").unwrap(), "+PONG");
-    let shown = Client::connect(next.addresses()[0]).line("CONFIG GET tls-port");
-    assert_eq!(shown.items()[1], Reply::bulk(tls.port().to_string()));
+    let mut client = connect(tls, &config);
+    assert_ne!(shown(&mut client), first);
+    for (line, answer) in [
+        ("AUTH unsaved x", "-WRONGPASS"),
+        ("AUTH added x", "+OK"),
+        ("PING", "+PONG"),
+        ("GET app:1", "-NOPERM"),
+        ("AUTH app wrong", "-WRONGPASS"),
+        ("AUTH app secret", "+OK"),
+        ("SET app:1 x", "+OK"),
+        ("GET other", "-NOPERM"),
+        ("CONFIG GET port", "-NOPERM"),
+    ] {
+        let line = asked(&mut client, line).unwrap();
+        assert!(line.starts_with(answer), "{line} instead of {answer}");
+    }
+    let port = Client::connect(next.addresses()[0]).line("CONFIG GET tls-port");
+    assert_eq!(port.items()[1], Reply::bulk(tls.port().to_string()));
 }
 
 #[test]
@@ -402,4 +457,34 @@ fn redis_cli_speaks_tls() {
         .output()
         .unwrap();
     assert_eq!(output.stdout, b"OK\n", "{output:?}");
+}
+
+#[test]
+fn redis_benchmark_speaks_tls() {
+    let authority = Authority::new();
+    let (_running, _, tls) = with_tls(&authority, &[(Key::TlsAuthClients, "no")]);
+    let port = tls.port().to_string();
+    let ca = authority.path("ca.pem");
+    let of_tls = ["-p", &port, "--tls", "--cacert", text(&ca), "-q"];
+    let load = "-t set,get,lpush,hset -n 2000 -c 20 -P 16 -d 1000".split(' ');
+    let run = std::process::Command::new("redis-benchmark")
+        .args(of_tls)
+        .args(load)
+        .output();
+    let Ok(output) = run else {
+        println!("skipped: there is no redis-benchmark");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.matches("requests per second").count(), 4, "{output:?}");
+}
+
+#[test]
+fn redis_py_speaks_tls() {
+    let authority = Authority::new();
+    let shown = authority.issue("client", 2090);
+    let (_running, _, tls) = with_tls(&authority, &[(Key::TlsOnly, "yes")]);
+    let ca = authority.path("ca.pem");
+    let files = [text(&ca), text(&shown.certificate), text(&shown.key)];
+    programs_with_redis_py(tls, &files);
 }

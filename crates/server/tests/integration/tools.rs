@@ -180,6 +180,11 @@ fn redis_benchmark_runs_through() {
 #[test]
 fn programs_with_redis_py_run() {
     let (_running, address) = start(server());
+    programs_with_redis_py(address, &[]);
+}
+
+/// Runs `redis_py.py` with a server: over TLS with an authority, a certificate and a key.
+pub fn programs_with_redis_py(address: SocketAddr, files: &[&str]) {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/redis_py.py");
     // The system's Python, which has the system's packages.
     let python = |arguments: &[&str]| Command::new("/usr/bin/python3").args(arguments).output();
@@ -188,7 +193,8 @@ fn programs_with_redis_py_run() {
         eprintln!("skipped: there is no redis-py for /usr/bin/python3");
         return;
     }
-    let output = python(&[program, &address.port().to_string()]).unwrap();
+    let port = address.port().to_string();
+    let output = python(&[&[program, &port], files].concat()).unwrap();
     let [said, failed] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     assert!(
         output.status.success() && said == "done\n",
