@@ -47,7 +47,10 @@ pub(crate) enum RuleRefusal {
 /// SHA-256 of a password, in hexadecimal digits.
 pub(crate) fn password_hash(password: &[u8]) -> String {
     let digest = Sha256::digest(password);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    let halves = digest.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    halves
+        .filter_map(|half| char::from_digit(half.into(), 16))
+        .collect()
 }
 
 /// Whether a name or a pattern would not be one word of a rule.

@@ -124,9 +124,10 @@ impl Selector {
     #[cold]
     fn permits_first_argument(&self, judged: &Judged<'_>) -> bool {
         let Judged { number, args, .. } = judged;
-        let permitted = self.first_arguments.get(number);
-        let permits = |named: &FirstArguments| named.contains_key(&args.at(1).to_ascii_lowercase());
-        args.len() > 1 && permitted.is_some_and(permits)
+        let named = self.first_arguments.get(number);
+        // Not looked up: the argument may be long, and its lower case would be a copy.
+        let is_it = |one: &Box<[u8]>| one.eq_ignore_ascii_case(args.at(1));
+        args.len() > 1 && named.is_some_and(|named| named.values().any(is_it))
     }
 
     #[inline]

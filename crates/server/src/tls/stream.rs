@@ -46,9 +46,13 @@ pub(crate) struct TlsStream {
 
 #[derive(Debug)]
 enum State {
-    /// The peer has not sent anything yet. The configuration is the one that its handshake will
-    /// use.
-    Silent(Arc<ServerConfig>),
+    /// The peer has not sent the beginning of a ClientHello yet, only these bytes of it. The
+    /// configuration is the one that its handshake will use.
+    Silent {
+        config: Arc<ServerConfig>,
+        hello: [u8; HELLO],
+        len: usize,
+    },
     Speaking(Box<ServerConnection>),
 }
 
@@ -56,7 +60,11 @@ impl TlsStream {
     pub fn new(socket: TcpStream, config: Arc<ServerConfig>) -> Self {
         Self {
             socket,
-            state: State::Silent(config),
+            state: State::Silent {
+                config,
+                hello: [0; HELLO],
+                len: 0,
+            },
             is_drained: false,
             has_plain: false,
         }
@@ -73,7 +81,7 @@ impl TlsStream {
     /// Whether its handshake is unfinished.
     pub fn is_shaking_hands(&self) -> bool {
         match &self.state {
-            State::Silent(_) => true,
+            State::Silent { .. } => true,
             State::Speaking(session) => session.is_handshaking(),
         }
     }
@@ -86,7 +94,7 @@ impl TlsStream {
     /// Whether encrypted bytes are waiting until the socket accepts them.
     pub fn has_unsent(&self) -> bool {
         match &self.state {
-            State::Silent(_) => false,
+            State::Silent { .. } => false,
             State::Speaking(session) => session.wants_write(),
         }
     }
@@ -99,21 +107,22 @@ impl TlsStream {
         }
     }
 
-    /// Makes the session, once the client has sent the beginning of a ClientHello.
+    /// Makes the session, once the client has sent the beginning of a ClientHello. Returns false if
+    /// the client has ended before.
     fn begin(&mut self) -> io::Result<bool> {
-        let State::Silent(config) = &self.state else {
+        let State::Silent { config, hello, len } = &mut self.state else {
             return Ok(true);
         };
-        let mut hello = [0; HELLO];
         // The system reports the next bytes as an event, whether or not the ClientHello is
         // complete.
         self.is_drained = true;
-        let len = self.socket.peek(&mut hello)?;
-        let is_hello = match hello[..len] {
-            [] => return Ok(false),
+        let read = self.socket.read(&mut hello[*len..])?;
+        *len += read;
+        let is_hello = match hello[..*len] {
+            _ if read == 0 => return Ok(false),
             [kind, ..] if kind != 0x16 => false,
             [_, version, ..] if version != 3 => false,
-            [.., message] if len == HELLO => message == 1,
+            [.., message] if *len == HELLO => message == 1,
             _ => return Err(ErrorKind::WouldBlock.into()),
         };
         if !is_hello {
@@ -122,7 +131,9 @@ impl TlsStream {
         }
         self.is_drained = false;
         let session = ServerConnection::new(Arc::clone(config)).map_err(invalid)?;
-        self.state = State::Speaking(Box::new(session));
+        let mut session = Box::new(session);
+        session.read_tls(&mut &hello[..])?;
+        self.state = State::Speaking(session);
         Ok(true)
     }
 }
@@ -224,8 +235,53 @@ impl Write for TlsStream {
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.state {
-            State::Silent(_) => Ok(()),
+            State::Silent { .. } => Ok(()),
             State::Speaking(session) => send(session, &mut self.socket),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Shutdown;
+
+    use mneme_testkit::{Authority, wait_until};
+
+    use super::*;
+    use crate::settings::{Key, Settings, Source};
+    use crate::tls::TlsIdentity;
+
+    #[test]
+    fn a_client_that_leaves_within_its_first_bytes_has_ended() {
+        let authority = Authority::new();
+        let files = authority.issue("server", 2090);
+        let settings = Settings::default();
+        for (key, value) in [
+            (Key::TlsCertificate, files.certificate.to_str().unwrap()),
+            (Key::TlsKey, files.key.to_str().unwrap()),
+            (Key::TlsAuthClients, "no"),
+        ] {
+            settings.say(key, value, Source::Said).unwrap();
+        }
+        let identity = TlsIdentity::read(&settings).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        for bytes in [
+            &b""[..],
+            b"\x16",
+            b"\x16\x03\x01\x02\x00",
+            b"\x16\x03\x01\x02\x00\x01\x00",
+        ] {
+            let address = listener.local_addr().unwrap();
+            let mut client = std::net::TcpStream::connect(address).unwrap();
+            let (socket, _) = listener.accept().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let config = Arc::clone(&identity.config);
+            let mut stream = TlsStream::new(TcpStream::from_std(socket), config);
+            client.write_all(bytes).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            wait_until("the end has arrived", || {
+                matches!(stream.read(&mut [0; 100]), Ok(0))
+            });
         }
     }
 }
