@@ -9,6 +9,7 @@
 
 mod common;
 
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Barrier;
@@ -83,6 +84,11 @@ fn another_process() {
             assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
             let refused = SharedStore::attach_writable(&registry, NAME).map(drop);
             assert!(matches!(refused, Err(AttachError::Map(_))), "{refused:?}");
+            let put = store.put(b"k", b"w");
+            assert!(matches!(put, Err(WriteError::ReadOnly)), "{put:?}");
+            let data = store.segment().directory().join("data");
+            let opened = std::fs::OpenOptions::new().write(true).open(data);
+            assert_eq!(opened.unwrap_err().kind(), ErrorKind::PermissionDenied);
         }
         other => panic!("{other}"),
     }
