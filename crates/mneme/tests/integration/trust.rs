@@ -27,6 +27,20 @@ fn below(path: &Path, found: &mut Vec<PathBuf>) {
     found.push(path);
 }
 
+/// The paths of what a process has open or mapped in common with others.
+fn held(pid: u32) -> Vec<PathBuf> {
+    let opened = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let opened = opened.flat_map(|entry| std::fs::read_link(entry.unwrap().path()));
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let mapped = maps.lines().filter(|line| line.contains(" rw-s "));
+    let mapped = mapped.filter_map(|line| Some(PathBuf::from(&line[line.find('/')?..])));
+    let is_meant = |path: &PathBuf| {
+        let is_in = |directory| path.starts_with(directory);
+        path.is_absolute() && path.exists() && !["/proc", "/sys", "/dev/null"].iter().any(is_in)
+    };
+    opened.chain(mapped).filter(is_meant).collect()
+}
+
 /// The operations that this user can do on a path.
 fn permitted(path: &Path) -> Vec<&'static str> {
     let is_permitted = |outcome: std::io::Result<()>| match outcome {
@@ -62,6 +76,7 @@ fn permitted(path: &Path) -> Vec<&'static str> {
     found
 }
 
+/// Of a server with a journal and one with a tree, with backups, and of segments and spaces.
 #[test]
 fn another_user_has_no_access() {
     if let Some(list) = std::env::var_os(LIST) {
@@ -80,6 +95,12 @@ fn another_user_has_no_access() {
         eprintln!("skipped: only root can run a program as another user");
         return;
     }
+    for (durability, of_it) in [("journal", ".journal"), ("tree", "/mneme-tree-")] {
+        another_user_is_kept_out_of(durability, of_it);
+    }
+}
+
+fn another_user_is_kept_out_of(durability: &str, of_it: &str) {
     let dir = TestDir::on_disk("trust");
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let at = |name: &str| dir.join(name).to_str().unwrap().to_owned();
@@ -88,7 +109,7 @@ fn another_user_has_no_access() {
     // With the mode that editors give to files: readable by all.
     std::fs::write(&users, "user default on nopass ~* &* +@all\n").unwrap();
     std::fs::write(&config, "timeout = 0\n").unwrap();
-    let registry = Registry::new("trust", "doors");
+    let registry = Registry::new("segment", "doors");
     let mut command = serving::command(&["--port", "0", "--memory", "64mb", "--config", &config]);
     command.args([
         "--data",
@@ -98,14 +119,19 @@ fn another_user_has_no_access() {
         "--unixsocketperm",
         "700",
     ]);
-    command.args(["--aclfile", &users]);
+    command.args(["--aclfile", &users, "--durability", durability]);
     command.env("MNEME_DIR", &registry.root);
     let serving = Serving::start(command);
     let said = serving.said(
         "SET key value\r\nACL SETUSER app on >secret\r\nACL SAVE\r\n\
-         CONFIG SET requirepass secret\r\nCONFIG REWRITE\r\n",
+         MNEME BACKUP monday\r\nCONFIG SET requirepass secret\r\nCONFIG REWRITE\r\n",
     );
     assert!(said.lines().all(|line| !line.starts_with('-')), "{said}");
+    registry.done(&["create", "heap", "--size", "4mb"]);
+    for more in [&["create", "space"][..], &["add", "space", "heap"]] {
+        let (code, _, error) = registry.run_as("space", more);
+        assert_eq!(code, Some(0), "{error}");
+    }
     let public = dir.join("public");
     std::fs::write(&public, "").unwrap();
     let mut paths = vec![public];
@@ -115,8 +141,22 @@ fn another_user_has_no_access() {
     for path in [&socket, &users, &config] {
         paths.push(path.into());
     }
+    // Without what it has inherited.
+    let own = held(std::process::id());
+    let held = held(serving.process.id()).into_iter();
+    paths.extend(held.filter(|path| !own.contains(path)));
+    paths[1..].sort_unstable();
+    paths.dedup();
     let listed: Vec<_> = paths.iter().map(|path| path.to_str().unwrap()).collect();
-    for name in [".journal", "/control", "/server.sock", ".segment"] {
+    for name in [
+        of_it,
+        "/monday.backup",
+        "/control",
+        "/server.sock",
+        ".segment",
+        "/heap/",
+        "/spaces/space/",
+    ] {
         let is_there = listed.iter().any(|path| path.contains(name));
         assert!(is_there, "no {name} in {listed:?}");
     }
