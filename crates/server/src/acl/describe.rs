@@ -58,15 +58,15 @@ impl Selector {
         if self.all_keys {
             return b"~*".to_vec();
         }
-        let word = |(pattern, access): (&Box<[u8]>, &KeyAccess)| {
+        let words = self.keys.iter().map(|(pattern, access)| {
             let sign: &[u8] = match *access {
                 KeyAccess::ALL => b"~",
                 KeyAccess { read: true, .. } => b"%R~",
                 KeyAccess { .. } => b"%W~",
             };
             [sign, pattern].concat()
-        };
-        self.keys.iter().map(word).collect::<Vec<_>>().join(&b' ')
+        });
+        words.collect::<Vec<_>>().join(&b' ')
     }
 
     /// Its rules about channels.

@@ -126,8 +126,8 @@ impl Selector {
         let Judged { number, args, .. } = judged;
         let named = self.first_arguments.get(number);
         // Not looked up: the argument may be long, and its lower case would be a copy.
-        let is_it = |one: &Box<[u8]>| one.eq_ignore_ascii_case(args.at(1));
-        args.len() > 1 && named.is_some_and(|named| named.values().any(is_it))
+        let mut named = named.into_iter().flat_map(FirstArguments::values);
+        args.len() > 1 && named.any(|one| one.eq_ignore_ascii_case(args.at(1)))
     }
 
     #[inline]
