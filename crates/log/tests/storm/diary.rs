@@ -47,7 +47,7 @@ pub struct Change {
 }
 
 /// What lanes do.
-pub const KINDS: [&str; 17] = [
+pub const KINDS: [&str; 25] = [
     "patch",
     "put",
     "remove",
@@ -65,6 +65,14 @@ pub const KINDS: [&str; 17] = [
     "clear",
     "swap",
     "own put",
+    "fields set",
+    "fields removed",
+    "members set",
+    "members popped",
+    "items pushed",
+    "items popped",
+    "collection removed",
+    "collections in a transaction",
 ];
 
 /// The diary of a lane.

@@ -8,10 +8,13 @@ use mneme_log::{Cursor, Database, GrowError, LogStore, ValueKind};
 use mneme_sync::{Participants, SlotId};
 use mneme_sys::Region;
 
+use super::collected;
 use super::diary::Diary;
 use super::expected::{Span, now, settle};
 use super::look::{BUSY, MayPass, look, patiently, place, read};
-use super::names::{LANES, LEFT, MAIN, MARK, NAMES, database, databases, key, owner, value_kind};
+use super::names::{
+    COLLECTED, LANES, LEFT, MAIN, MARK, NAMES, database, databases, key, owner, value_kind,
+};
 use super::place::{MAX, Place, Store};
 
 /// Log segments that are open, and bytes that the index has, when everything is removed.
@@ -149,10 +152,12 @@ impl<'r> Judge<'r> {
         for lane in 0..LANES {
             self.settle(lane)?;
         }
+        while patiently(|| self.store().sweep_collections())? {}
         let report = patiently(|| self.store().check())?;
         if !report.is_sound() {
             return Err(format!("the check: {:#?}", report.problems));
         }
+        collected::check(self.store(), report.collections)?;
         let left_over = self.place.left_over(&self.opened().participants);
         if !left_over.is_empty() {
             return Err(format!("left over: {left_over:#?}"));
@@ -184,6 +189,10 @@ impl<'r> Judge<'r> {
             }
             // Strings alone were visited so far.
             for key in typed_keys(&records)? {
+                if owner(number, &key).is_some_and(|(_, name)| COLLECTED.contains(&name)) {
+                    found.insert(key, ());
+                    continue;
+                }
                 let value = patiently(|| records.get_kind(&key, value_kind(LEFT.start)))?;
                 if let Some(value) = value {
                     let read = match owner(number, &key) {
@@ -240,13 +249,15 @@ impl<'r> Judge<'r> {
         for number in databases().chain([MARK]) {
             patiently(|| store.database(number).unwrap().clear())?;
         }
+        while patiently(|| store.sweep_collections())? {}
         for _ in 0..6 {
             patiently(|| store.compact())?;
         }
         let report = patiently(|| store.check())?;
         let stats = store.stats();
         // What writers were killed over in an open segment counts as live there.
-        let there = stats.records + stats.index_used_bytes + stats.condemned;
+        let index = stats.index_used_bytes.saturating_sub(collected::INDEX);
+        let there = stats.records + index + stats.condemned;
         // What is open stays, and a frame that each shard of the index keeps.
         let stays = stats.segments <= OPEN && stats.index_bytes <= INDEX;
         if !report.is_sound() || there > 0 || !stays {

@@ -7,6 +7,7 @@ use mneme_log::{BatchError, Decision, Expiry, GrowError, LogStore, Patch, Update
 use mneme_sys::Region;
 use mneme_testkit::Random;
 
+use super::collected;
 use super::diary::{Diary, MOST};
 use super::expected::{How, Span, State, now};
 use super::look::{MayPass, look, place, read};
@@ -24,7 +25,7 @@ const SHARED_BYTES: usize = 8 * (ELEMENTS + 1);
 const FAR: u64 = 10_000_000;
 
 /// How an operation was refused: after how many steps, and why.
-type Refused = (usize, WriteError);
+pub(super) type Refused = (usize, WriteError);
 
 /// One that is done, or refused as a whole.
 fn whole<T>(result: Result<T, WriteError>) -> Result<(), Refused> {
@@ -42,20 +43,20 @@ fn is_seen(steps: &[(usize, State)]) -> bool {
 }
 
 /// Where a broken twin stops. So a kill finds it there for certain, however the threads run.
-fn await_kill() -> ! {
+pub(super) fn await_kill() -> ! {
     loop {
         std::thread::park();
     }
 }
 
 pub struct Lane<'s> {
-    store: &'s LogStore,
-    diary: Diary<'s>,
-    number: usize,
-    random: Random,
-    twin: Twin,
+    pub(super) store: &'s LogStore,
+    pub(super) diary: Diary<'s>,
+    pub(super) number: usize,
+    pub(super) random: Random,
+    pub(super) twin: Twin,
     /// Operations until it writes again as before, after it found no free space.
-    lean: u32,
+    pub(super) lean: u32,
 }
 
 impl<'s> Lane<'s> {
@@ -78,12 +79,12 @@ impl<'s> Lane<'s> {
         }
     }
 
-    fn wrong(&self, what: &str) -> ! {
+    pub(super) fn wrong(&self, what: &str) -> ! {
         panic!("lane {}: {what}", self.number)
     }
 
     /// Does `work`, and says so before and after. Whether it took place.
-    fn change(
+    pub(super) fn change(
         &mut self,
         kind: &'static str,
         how: How,
@@ -138,7 +139,7 @@ impl<'s> Lane<'s> {
         }
     }
 
-    fn key(&self, name: usize) -> Vec<u8> {
+    pub(super) fn key(&self, name: usize) -> Vec<u8> {
         key(self.number, name)
     }
 
@@ -153,16 +154,16 @@ impl<'s> Lane<'s> {
     }
 
     /// What is to be stored under a name next.
-    fn next(&mut self, len: usize, until: u64) -> State {
+    pub(super) fn next(&mut self, len: usize, until: u64) -> State {
         let seq = self.diary.issue();
         State { seq, len, until }
     }
 
-    fn removal(&mut self) -> State {
+    pub(super) fn removal(&mut self) -> State {
         self.next(0, 0)
     }
 
-    fn value(&self, name: usize, state: State) -> Vec<u8> {
+    pub(super) fn value(&self, name: usize, state: State) -> Vec<u8> {
         let stamp = Stamp {
             lane: self.number,
             name: canonical(name),
@@ -553,7 +554,7 @@ impl<'s> Lane<'s> {
         }
     }
 
-    fn passes<T>(&self, result: Result<T, WriteError>) {
+    pub(super) fn passes<T>(&self, result: Result<T, WriteError>) {
         match result {
             Err(error) if !error.may_pass() => self.wrong(&error.to_string()),
             _ => {}
@@ -562,6 +563,9 @@ impl<'s> Lane<'s> {
 
     /// One operation.
     pub fn step(&mut self) {
+        if self.random.below(1000) < collected::SHARE {
+            return self.step_collected();
+        }
         let name = self.random.among(&MAIN);
         if self.lean > 0 {
             self.lean -= 1;

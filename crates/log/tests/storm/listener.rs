@@ -16,9 +16,10 @@ use mneme_log::{
 use mneme_sys::Region;
 use mneme_testkit::Random;
 
+use super::collected;
 use super::diary::{self, Diary};
 use super::look::{BUSY, patiently};
-use super::names::{LANES, LEFT, MARK, NAMES, RIGHT, SHARED, owner};
+use super::names::{COLLECTED, LANES, LEFT, MARK, NAMES, RIGHT, SHARED, owner, together};
 use super::roles::Twin;
 
 /// The exit code of a listener that missed a change.
@@ -110,7 +111,7 @@ impl Received<'_> {
         }
         match SHARED.contains(&name) {
             true => (0..LANES).for_each(|lane| self.note(lane, name)),
-            false => self.note(lane, name),
+            false => together(name).for_each(|name| self.note(lane, name)),
         }
     }
 
@@ -133,7 +134,9 @@ impl Received<'_> {
         };
         // What is removed may not have been there, and then nothing was changed.
         let all = (0..LANES).flat_map(of_lane);
-        let there = all.filter(|(_, _, state)| state.is_there());
+        let there = all.filter(|(_, name, state)| {
+            state.is_there() && (*name < COLLECTED.start || collected::is_numbered(*name))
+        });
         let since = there.map(|(lane, name, state)| (lane, name, state.seq));
         since
             .filter(|(lane, name, seq)| {

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use mneme_log::{Database, Expiry, LogStore, ReadError, WriteError};
 
+use super::collected;
 use super::expected::{GONE, State};
-use super::names::{SHARED, canonical, database, key, value_kind};
+use super::names::{COLLECTED, SHARED, canonical, database, key, value_kind};
 use super::value::{Shared, Stamp};
 
 /// On a busy machine a thread may be stopped, or off its CPU, for a second or two; not for a
@@ -83,6 +84,9 @@ pub fn place<'s>(store: &'s LogStore, lane: usize, name: usize) -> Database<'s> 
 
 /// What a name holds, with its expiry. Of a name that nobody changes meanwhile.
 pub fn look(store: &LogStore, lane: usize, name: usize) -> Result<Option<State>, String> {
+    if COLLECTED.contains(&name) {
+        return collected::look(store, lane, name);
+    }
     let (place, key) = (place(store, lane, name), key(lane, name));
     let got = || place.get_kind(&key, value_kind(name));
     let value = patiently(|| got().map(|value| value.map(|v| v.to_vec())))?;

@@ -13,6 +13,7 @@
 )]
 
 mod below;
+mod collected;
 mod diary;
 mod expected;
 mod judge;

@@ -8,6 +8,8 @@ use std::ops::Range;
 
 use mneme_log::ValueKind;
 
+use super::collected;
+
 /// Lanes.
 pub const LANES: usize = 4;
 
@@ -24,8 +26,10 @@ pub const LEFT: Range<usize> = 6044..6204;
 pub const RIGHT: Range<usize> = 6204..6364;
 /// The lane's elements of shared records.
 pub const SHARED: Range<usize> = 6364..6372;
+/// Names of elements of the lane's collections.
+pub const COLLECTED: Range<usize> = 6372..6372 + collected::NAMES;
 /// Names of a lane.
-pub const NAMES: usize = 6372;
+pub const NAMES: usize = COLLECTED.end;
 
 /// The database of the shared records.
 pub const OF_ALL: usize = 63;
@@ -54,12 +58,24 @@ pub fn database(lane: usize, name: usize) -> usize {
 /// The kind of a name's values: those in a lane's own databases are no strings.
 pub fn value_kind(name: usize) -> ValueKind {
     let is_typed = LEFT.contains(&name) || RIGHT.contains(&name);
-    ValueKind::new(u8::from(is_typed)).unwrap()
+    // That of streams, so that no check looks for a hash there.
+    ValueKind::new(5 * u8::from(is_typed)).unwrap()
+}
+
+/// The names that are under the key of `name`: that alone, or all of a collection's elements.
+pub fn together(name: usize) -> Range<usize> {
+    match name.checked_sub(COLLECTED.start) {
+        Some(nth) => {
+            let of = collected::of_collection(nth);
+            COLLECTED.start + of.start..COLLECTED.start + of.end
+        }
+        None => name..name + 1,
+    }
 }
 
 /// The key of a name. Keys are of several lengths.
 pub fn key(lane: usize, name: usize) -> Vec<u8> {
-    let name = canonical(name);
+    let name = canonical(together(name).start);
     let lane = if SHARED.contains(&name) { LANES } else { lane };
     let mut key = vec![lane as u8];
     key.extend_from_slice(&(name as u32).to_le_bytes());
@@ -67,7 +83,8 @@ pub fn key(lane: usize, name: usize) -> Vec<u8> {
     key
 }
 
-/// The owner of a key: lane and name. For a shared record only the name counts.
+/// The owner of a key: lane and name. For a shared record only the name counts; of a collection's
+/// elements it is the first one's.
 pub fn owner(database: usize, its: &[u8]) -> Option<(usize, usize)> {
     let lane = usize::from(*its.first()?);
     let mut name = u32::from_le_bytes(its.get(1..5)?.try_into().ok()?) as usize;
@@ -90,8 +107,9 @@ fn every_key_has_one_owner() {
     for lane in 0..LANES {
         for name in (0..NAMES).filter(|name| lane == 0 || !SHARED.contains(name)) {
             let (database, key) = (database(lane, name), key(lane, name));
-            assert_eq!(owner(database, &key), Some((lane, name)));
-            assert!(seen.insert((database, key)));
+            let first = together(name).start;
+            assert_eq!(owner(database, &key), Some((lane, first)));
+            assert!(seen.insert((database, key)) || name != first);
         }
     }
     assert_eq!(owner(0, &key(0, LEFT.start)), None);

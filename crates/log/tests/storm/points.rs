@@ -17,6 +17,7 @@ use mneme_sys::Region;
 use mneme_sys::fault::{self, Action};
 use mneme_testkit::{Random, setting};
 
+use super::collected;
 use super::diary::{self, Diary};
 use super::judge::{Judge, Opened};
 use super::lane::Lane;
@@ -30,7 +31,7 @@ use super::rounds::Part;
 const SPARED: [(&str, &str); 28] = [
     (
         "sweep.collections.",
-        "this store has no collections; `deaths::a_collection_of_the_dead_is_whole_or_gone`",
+        "this store has no collections; `storm` of `mneme-collections`",
     ),
     (
         "look.",
@@ -203,6 +204,7 @@ fn process(place: &Place, points: &str, seed: u64) {
                 0 => drop(store.compact()),
                 1 => drop(store.reap()),
                 2 => drop(store.remove_expired()),
+                3 => drop(store.sweep_collections()),
                 _ => {}
             }
         }
@@ -222,7 +224,7 @@ fn grow(store: &LogStore) {
 /// The points of the crates that a store consists of.
 fn all() -> BTreeSet<String> {
     let manifest = env!("CARGO_MANIFEST_DIR");
-    let sources = ["src", "../arena/src", "../sync/src"];
+    let sources = ["../log/src", "../arena/src", "../sync/src"];
     let named = sources.map(|folder| fault::named_in(format!("{manifest}/{folder}")).unwrap());
     let named: BTreeSet<String> = named.into_iter().flatten().collect();
     for (start, _) in SPARED {
@@ -234,7 +236,11 @@ fn all() -> BTreeSet<String> {
 
 /// Whether somebody has to die there.
 fn counts(point: &Point) -> bool {
-    !SPARED.iter().any(|(start, _)| point.0.starts_with(start))
+    let begins_with = |start: &&str| point.0.starts_with(*start);
+    match collected::POINTS {
+        [] => !SPARED.iter().any(|(start, _)| begins_with(start)),
+        only => only.iter().any(begins_with),
+    }
 }
 
 /// A point that somebody has died at, and that leads to one that is left.

@@ -10,11 +10,12 @@ use mneme_log::{Cursor, LogStore, WriteError};
 use mneme_sys::Region;
 use mneme_testkit::Random;
 
+use super::collected;
 use super::diary::Diary;
 use super::expected::{Span, State, now};
 use super::look::{MayPass, patiently, place, read};
 use super::names::{
-    LANES, LEFT, NAMES, RIGHT, TIED, TIED_TOGETHER, databases, key, owner, value_kind,
+    COLLECTED, LANES, LEFT, NAMES, RIGHT, TIED, TIED_TOGETHER, databases, key, owner, value_kind,
 };
 
 /// The exit code of a reader that saw half a transaction.
@@ -52,12 +53,16 @@ impl<'s> Reader<'s> {
     }
 
     fn judge(&self, lane: usize, name: usize, before: Before, value: Option<&[u8]>) {
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        let turn = self.diaries[lane].turn();
         let seen = value.map(|bytes| match read(lane, name, bytes) {
             Ok(seen) => seen,
             Err(error) => panic!("a reader found: {error}"),
         });
+        self.judge_state(lane, name, before, seen);
+    }
+
+    fn judge_state(&self, lane: usize, name: usize, before: Before, seen: Option<State>) {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        let turn = self.diaries[lane].turn();
         let seen = seen.filter(|seen| seen.is_there());
         let (state, at) = (before.state, Span::since(before.since));
         let complaint = || {
@@ -77,6 +82,9 @@ impl<'s> Reader<'s> {
             return;
         }
         let moves = LEFT.contains(&name) || RIGHT.contains(&name);
+        if COLLECTED.contains(&name) && !collected::is_numbered(name) {
+            return;
+        }
         let is_too_old = |seen: State| seen.seq < state.seq && !moves;
         if seen.is_some_and(|s| is_too_old(s) || s.seq > self.diaries[lane].issued()) {
             complaint();
@@ -91,6 +99,10 @@ impl<'s> Reader<'s> {
     fn get(&mut self) {
         let (lane, name) = self.any();
         let before = self.before(lane, name);
+        if COLLECTED.contains(&name) {
+            let seen = collected::look(self.store, lane, name).unwrap();
+            return self.judge_state(lane, name, before, seen);
+        }
         let (at, key) = (place(self.store, lane, name), key(lane, name));
         let value = patiently(|| at.get_kind(&key, value_kind(name))).unwrap();
         self.judge(lane, name, before, value.as_deref());
@@ -169,7 +181,12 @@ impl<'s> Reader<'s> {
     /// One operation.
     pub fn step(&mut self) {
         match self.random.below(100) {
-            0..60 => self.get(),
+            0..60 => match self.any() {
+                (lane, _) if self.random.below(1000) < collected::SHARE => {
+                    collected::read_all(self.store, lane).unwrap();
+                }
+                _ => self.get(),
+            },
             60..80 => self.get_many(),
             80..97 => self.tied(),
             _ => self.scan(),

@@ -25,11 +25,13 @@ pub enum Twin {
     Torn,
     /// The listener ignores some changes.
     Deaf,
+    /// Elements of a collection are changed one by one; the lane stops half way.
+    Elements,
 }
 
 impl Twin {
     fn named(name: &str) -> Twin {
-        let all = [Twin::Early, Twin::Torn, Twin::Deaf];
+        let all = [Twin::Early, Twin::Torn, Twin::Deaf, Twin::Elements];
         let found = all.into_iter().find(|twin| format!("{twin:?}") == name);
         found.unwrap_or(Twin::No)
     }

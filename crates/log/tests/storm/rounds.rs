@@ -14,7 +14,7 @@ use super::diary::Diary;
 use super::judge::Judge;
 use super::listener::Tally;
 use super::look::BUSY;
-use super::names::{LANES, MAIN, NAMES};
+use super::names::{COLLECTED, LANES, MAIN};
 use super::place::Place;
 use super::roles::{PLACE, ROLE, Twin};
 
@@ -224,7 +224,7 @@ impl Storm<'_> {
         match self.plan.twin {
             Twin::No => self.counts.listened[2] + Tally::of(self.judge.diaries).counts()[2] == 0,
             Twin::Deaf => true,
-            Twin::Early | Twin::Torn => false,
+            Twin::Early | Twin::Torn | Twin::Elements => false,
         }
     }
 
@@ -281,7 +281,9 @@ impl Storm<'_> {
             let became = self.judge.settle(lane)?;
             *self.counts.deaths.entry(became).or_default() += 1;
             let first = self.random.among(&MAIN);
-            self.judge.compare(lane, first..(first + 200).min(NAMES))?;
+            self.judge
+                .compare(lane, first..(first + 200).min(MAIN.end))?;
+            self.judge.compare(lane, COLLECTED)?;
         }
         self.counts.slowest = self.counts.slowest.max(began.elapsed());
         Ok(())

@@ -10,6 +10,8 @@
 
 #[path = "../../../log/tests/storm/below.rs"]
 mod below;
+#[path = "../../../log/tests/storm/collected.rs"]
+mod collected;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../../../log/tests/storm/diary.rs"]

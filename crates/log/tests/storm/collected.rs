@@ -1,0 +1,51 @@
+//! Elements of collections: none here. `mneme-collections`, whose storm consists of these same
+//! files, has others in the place of this one.
+
+use std::ops::Range;
+
+use mneme_log::LogStore;
+
+use super::expected::State;
+use super::lane::Lane;
+
+/// Names of them.
+pub const NAMES: usize = 0;
+/// Of a thousand operations of a lane, and of a reader, how many are on collections.
+pub const SHARE: u64 = 0;
+/// Bytes of the index that stay when all of them are gone.
+pub const INDEX: u64 = 0;
+/// How the points begin at which somebody has to die; none: at all but those that are spared.
+pub const POINTS: &[&str] = &[];
+
+/// The names of the collection that the `nth` of them belongs to.
+pub fn of_collection(nth: usize) -> Range<usize> {
+    nth..nth + 1
+}
+
+/// Whether the state of a name says the number of a change.
+pub fn is_numbered(_: usize) -> bool {
+    true
+}
+
+/// What a name holds.
+pub fn look(_: &LogStore, _: usize, _: usize) -> Result<Option<State>, String> {
+    Ok(None)
+}
+
+/// Reads all collections of a lane, each as a whole.
+pub fn read_all(_: &LogStore, _: usize) -> Result<(), String> {
+    Ok(())
+}
+
+/// The store, which has so many collections, is sound in what a log does not know.
+pub fn check(_: &LogStore, collections: u64) -> Result<(), String> {
+    match collections {
+        0 => Ok(()),
+        some => Err(format!("{some} collections")),
+    }
+}
+
+impl Lane<'_> {
+    /// One operation on a collection.
+    pub fn step_collected(&mut self) {}
+}
