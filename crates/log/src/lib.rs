@@ -61,6 +61,9 @@
 
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+#[cfg(feature = "fault")]
+#[doc(hidden)]
+pub mod breakage;
 mod buffer;
 mod error;
 mod error_kind;

@@ -16,6 +16,7 @@ use mneme_collections::{
     SortedSetLimits, SortedSetType, check_while, edit,
 };
 use mneme_log::{Cursor, LogStore};
+use mneme_testkit::Random;
 
 use super::expected::{How, Span, State, now};
 use super::lane::{Lane, Refused, await_kill};
@@ -30,10 +31,8 @@ const LIST: usize = 600;
 
 /// Names of elements.
 pub const NAMES: usize = LIST + 1;
-/// Of a thousand operations of a lane, and of a reader, how many are on collections.
-pub const SHARE: u64 = 800;
-/// Bytes of the index that stay when all of them are gone: a block for each partition of both hidden
-/// keyspaces, which are never cleared.
+/// Bytes of the index that stay when all of them are gone: a block for each partition of both
+/// hidden keyspaces, which are never cleared.
 pub const INDEX: u64 = 128 << 10;
 /// How the points begin at which somebody has to die: those of transactions, by which all large
 /// values change, and of the sweep.
@@ -64,6 +63,11 @@ fn names_of(collection: &Range<usize>) -> Range<usize> {
 }
 
 const LIST_NAME: usize = COLLECTED.start + LIST;
+
+/// Whether the next operation of a lane, or of a reader, is on a collection.
+pub fn is_next(random: &mut Random) -> bool {
+    random.below(5) < 4
+}
 
 /// Whether the state of a name says the number of a change.
 pub fn is_numbered(name: usize) -> bool {

@@ -44,6 +44,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::Release;
 
 use mneme_sync::Slot;
+use mneme_sys::fault::without;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use crate::error::WriteError;
@@ -113,6 +114,9 @@ impl Index {
     /// removed it. `None`: any may.
     #[cold]
     pub fn lose_main(&self, id: Option<u64>) {
+        if without("main.noted") {
+            return;
+        }
         if let Some(id) = id
             && let Ok(mut lost) = self.lost_mains.lock()
             && lost.len() < MOST_LOST

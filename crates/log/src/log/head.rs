@@ -412,15 +412,21 @@ impl Log {
         claim: impl FnOnce() -> Claim,
     ) -> Result<Option<(Frame, &LogSegmentInfo)>, WriteError> {
         let old = self.head_segment(head)?;
-        if let Some((frame, info)) = old
-            && info.written_at(frame)? + bytes <= info.capacity()
-        {
+        if self.has_space(head, bytes)? {
             return Ok(old);
         }
         if !self.open_segment(slot, head, old, bytes, claim())? {
             return Ok(None);
         }
         Ok(self.head_segment(head)?)
+    }
+
+    /// Whether the segment of the locked `head` has space for a record of `bytes` bytes.
+    pub(crate) fn has_space(&self, head: &Head, bytes: u64) -> Result<bool, Corrupt> {
+        Ok(match self.head_segment(head)? {
+            Some((frame, info)) => info.written_at(frame)? + bytes <= info.capacity(),
+            None => false,
+        })
     }
 
     /// Gives the locked `head` a fresh segment, for a record of `bytes` bytes, and closes the `old`

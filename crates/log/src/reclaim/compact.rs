@@ -34,6 +34,7 @@ use crate::reclaim::gaps::free_within;
 use crate::reclaim::survivors::Walk;
 use crate::region::layout::{Head, LogSegmentInfo};
 use crate::region::mem::Loc;
+use crate::region::record::Header;
 
 /// One in this many closed segments becomes a candidate at a time. That is few enough that the
 /// order in which they were found is still nearly right when the last of them is taken.
@@ -280,6 +281,41 @@ impl Reclaim {
         }
         mneme_sys::fault!("compact.large.claimed");
         self.compact_victim(slot, &self.lane(first, node), frame, claimed, None)
+    }
+
+    /// Reserves space for a record of a transaction that frees no less than it writes, and writes
+    /// its header: behind the survivors in a compaction worker's head, where no other writer uses
+    /// the space, and in the frames that are kept for compaction. A log segment for each worker
+    /// stays free, so that compaction goes on. `None`: there is no such space, or no idle worker.
+    /// The caller is pinned.
+    pub(crate) fn reserve_for_removal(
+        &self,
+        slot: &Slot<'_>,
+        header: Header,
+    ) -> Result<Option<Loc>, WriteError> {
+        let (size, node) = (header.size(), self.topology.current_node());
+        if self.is_bulk(size) {
+            return Ok(None);
+        }
+        let Some((first, _worker)) = self.hold_worker(slot, node) else {
+            return Ok(None);
+        };
+        let (lane, geometry) = (self.lane(first, node), &self.tables.geometry);
+        let kept = (geometry.workers() + 1) * geometry.segment_frames;
+        if u64::from(self.arena.stats().free) < kept && !self.has_space(lane.head, size)? {
+            return Ok(None);
+        }
+        let segment = self.segment_for(slot, lane.head, size, || lane.claim)?;
+        let Some((frame, info)) = segment else {
+            return Ok(None);
+        };
+        let mut loc = Loc::of_byte(0);
+        let reserved = std::slice::from_mut(&mut loc);
+        let done = info.append(&self.mem, frame, &[header], reserved, || {
+            mneme_sys::fault!("log.reserve.header")
+        })?;
+        mneme_sys::fault!("log.reserve.bump");
+        Ok((done > 0).then_some(loc))
     }
 
     /// The first head of an idle worker on `node`, and the lock that gives it and the worker's

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use mneme_arena::{FRAME_BYTES, Frame};
 use mneme_sync::Slot;
 use mneme_sys::NodeId;
+use mneme_sys::fault::without;
 
 use crate::error::{ReadError, WriteError};
 use crate::index::bucket::{Entry, TAG_BITS};
@@ -427,7 +428,7 @@ impl Reclaim {
     /// Bytes of the collection that a record leads to, which a sweep frees once the record is gone.
     /// The caller is pinned.
     fn bytes_behind(&self, record: &Record<'_>) -> Result<u64, ReadError> {
-        if !record.header().kind().is_large() {
+        if !record.header().kind().is_large() || without("evict.bytes") {
             return Ok(0);
         }
         let Some(id) = collection_of(record.value()) else {

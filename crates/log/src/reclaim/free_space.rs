@@ -13,6 +13,7 @@ use std::time::Duration;
 use mneme_arena::{FRAME_BYTES, Frame};
 use mneme_sync::{Epoch, Holding, Progress, Slot, SlotId, Stalled};
 use mneme_sys::NodeId;
+use mneme_sys::fault::without;
 
 use crate::error::{Corrupt, WriteError};
 use crate::inner::SWEPT;
@@ -256,6 +257,9 @@ impl Reclaim {
 
     /// A collection that cannot be freed now is in nobody's way.
     fn sweep_above(&self, slot: &Slot<'_>, is_thorough: bool) -> Gain {
+        if without("space.sweep") {
+            return Gain::None;
+        }
         let above = self.above();
         let swept = above.map(|above| above.sweep_collections(slot, is_thorough));
         Gain::of(matches!(swept, Some(Ok(true))))
@@ -594,6 +598,7 @@ impl Reclaim {
         // Of a store that is loaded no collection is swept.
         let is_swept =
             header.lost_mains.load(Relaxed) == 0 || self.spares_collections.load(Relaxed);
+        let is_swept = is_swept || without("space.noted");
         let is_known = !header.sweeps_due() && !self.has_suspects() && is_swept;
         is_known && free + gains < wanted.max(self.segment_bytes())
     }

@@ -18,6 +18,8 @@ use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::fence;
 use std::time::Duration;
 
+use mneme_sys::fault::without;
+
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::bucket::{Entry, HomeWord};
 use crate::index::lookup::Lookup;
@@ -195,6 +197,9 @@ impl<'s> Look<'s> {
 
     /// Whether the index still names all that was found.
     fn is_still_there(&self) -> Result<bool, ReadError> {
+        if without("look.valid") {
+            return Ok(true);
+        }
         // The index of a database that was cleared stays as it is while a thread is pinned, but
         // what its mains led to is freed.
         if let Some(main) = self.seen.first().map(|main| main.root)

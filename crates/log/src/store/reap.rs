@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Acquire;
 
 use mneme_arena::RepairError;
 use mneme_sync::{DeadSlot, ReapError, Slot, SlotId};
+use mneme_sys::fault::without;
 
 use crate::error::{Corrupt, WriteError};
 use crate::feed::area::Binds;
@@ -99,7 +100,9 @@ impl Store {
         // note.
         self.expect_expiries();
         // It may have removed a main, or have been in the middle of a sweep.
-        self.lose_main(None);
+        if !without("reap.mains") {
+            self.lose_main(None);
+        }
         mneme_sys::fault!("log.reap.segments");
         match self.arena.repair(dead) {
             Ok(_) => Ok(()),

@@ -16,6 +16,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use mneme_sync::Slot;
+use mneme_sys::fault::without;
 
 use crate::error::{Corrupt, ReadError, WriteError};
 use crate::index::lookup::Lookup;
@@ -82,7 +83,8 @@ impl Store {
     /// transaction leaves it to others.
     fn may_sweep(&self, slot: &Slot<'_>) -> bool {
         let is_due = self.tables.header().lost_mains.load(Relaxed) != 0;
-        is_due && !self.spares_collections.load(Relaxed) && slot.intent(LANE).read().is_none()
+        let spares = self.spares_collections.load(Relaxed) && !without("load.spares");
+        is_due && !spares && slot.intent(LANE).read().is_none()
     }
 
     /// Frees what this process has removed. Returns whether it has freed any. One thread at a time:
@@ -141,6 +143,7 @@ impl Store {
         loop {
             let mut dead = Vec::new();
             let is_over = self.anchors_from(slot, &mut at, |found| {
+                mneme_sys::fault!("sweep.collections.anchor");
                 // A damaged one keeps no other from being freed. A check reports it.
                 if let Ok((id, anchor)) = found
                     && !self.has_main(id, anchor.owner)?
@@ -337,7 +340,7 @@ impl Transaction<'_> {
     /// Whether the collection is as it was found, and dead.
     fn is_dead(&mut self, id: u64, found: &Anchor) -> Result<bool, WriteError> {
         // If the anchor is the same when this commits, its owner was the same all the time.
-        if self.anchor(id)?.as_ref() != Some(found) {
+        if self.anchor(id)?.as_ref() != Some(found) && !without("sweep.anchor") {
             return Ok(false);
         }
         Ok(!self.store().has_main(id, found.owner)?)

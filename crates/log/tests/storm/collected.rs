@@ -4,14 +4,13 @@
 use std::ops::Range;
 
 use mneme_log::LogStore;
+use mneme_testkit::Random;
 
 use super::expected::State;
 use super::lane::Lane;
 
 /// Names of them.
 pub const NAMES: usize = 0;
-/// Of a thousand operations of a lane, and of a reader, how many are on collections.
-pub const SHARE: u64 = 0;
 /// Bytes of the index that stay when all of them are gone.
 pub const INDEX: u64 = 0;
 /// How the points begin at which somebody has to die; none: at all but those that are spared.
@@ -20,6 +19,11 @@ pub const POINTS: &[&str] = &[];
 /// The names of the collection that the `nth` of them belongs to.
 pub fn of_collection(nth: usize) -> Range<usize> {
     nth..nth + 1
+}
+
+/// Whether the next operation of a lane, or of a reader, is on a collection.
+pub fn is_next(_: &mut Random) -> bool {
+    false
 }
 
 /// Whether the state of a name says the number of a change.

@@ -563,7 +563,7 @@ impl<'s> Lane<'s> {
 
     /// One operation.
     pub fn step(&mut self) {
-        if self.random.below(1000) < collected::SHARE {
+        if collected::is_next(&mut self.random) {
             return self.step_collected();
         }
         let name = self.random.among(&MAIN);

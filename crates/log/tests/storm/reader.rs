@@ -182,7 +182,7 @@ impl<'s> Reader<'s> {
     pub fn step(&mut self) {
         match self.random.below(100) {
             0..60 => match self.any() {
-                (lane, _) if self.random.below(1000) < collected::SHARE => {
+                (lane, _) if collected::is_next(&mut self.random) => {
                     collected::read_all(self.store, lane).unwrap();
                 }
                 _ => self.get(),

@@ -77,7 +77,7 @@ impl Store {
                 continue;
             }
             let written = attempt.bytes();
-            let notes = attempt.notes_bytes();
+            let (notes, frees) = (attempt.notes_bytes(), attempt.frees_space);
             let (wanting, beside) = match attempt.wanting {
                 // An attempt that lacked space is retried, whatever the body returned for that
                 // error.
@@ -128,7 +128,7 @@ impl Store {
                 }
             };
             let total = written + wanting + beside;
-            self.with_feed(|| refusals.make_space(self, slot, wanting, total))?;
+            self.with_feed(|| refusals.make_space(self, slot, (wanting, total), frees))?;
             if growth == Growth::ByStep {
                 // By now the free space may suffice for all at once.
                 growth = Growth::Unprepared;
@@ -165,13 +165,14 @@ impl Refusals {
     }
 
     /// Frees space for the whole of an attempt, of `total` bytes, that found none for `wanting` of
-    /// them.
+    /// them. One that `frees` no less has the frames that are kept for compaction, if compaction
+    /// makes them free again.
     fn make_space(
         &mut self,
         store: &Store,
         slot: &Slot<'_>,
-        wanting: u64,
-        total: u64,
+        (wanting, total): (u64, u64),
+        frees: bool,
     ) -> Result<(), WriteError> {
         let now = store.clock.now_ns();
         let since = now.saturating_sub(*self.since.get_or_insert(now));
@@ -179,10 +180,10 @@ impl Refusals {
         // A transaction that fills much of the store gets the space that others leave within few
         // attempts or not at all. So it does not compact its own dead records for ever.
         let mut most = (store.capacity() / total.max(1)).max(4);
-        if !in_time {
+        if !in_time || frees {
             most = most.min(VAIN.into());
         }
-        let full = store.eviction() == Evict::None && store.is_full(total);
+        let full = !frees && store.eviction() == Evict::None && store.is_full(total);
         if full || !store.could_hold(total) || self.number >= most {
             return Err(store.out_of_memory(total));
         }
@@ -193,6 +194,9 @@ impl Refusals {
         let won = store.gain_space(slot, &mut self.search)?;
         // If it has only waited, no other thread has taken freed space.
         self.number += u64::from(won || !in_time);
+        if frees {
+            return Ok(());
+        }
         match store.make_more_space(slot, &mut self.search, total) {
             // The space that there is may suffice.
             Err(stalled @ WriteError::Stalled(_)) => self.held_up[0] = Some(stalled),

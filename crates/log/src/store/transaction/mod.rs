@@ -24,6 +24,7 @@ mod undo;
 
 use hashbrown::hash_table::HashTable;
 use mneme_sync::{Pin, Slot, SlotError};
+use mneme_sys::fault::without;
 use smallvec::SmallVec;
 
 use crate::error::{ReadError, WriteError};
@@ -109,6 +110,10 @@ pub struct Transaction<'a> {
     unowned: Vec<u64>,
     /// The attempt failed because it lacked so many bytes.
     wanting: Option<u64>,
+    /// Whether, in a full store, it has freed no less than it has written.
+    frees_space: bool,
+    /// Bytes of the records that its first writes replace or remove, as many as are known.
+    freed: (usize, u64),
     /// Whether the body could not go on because the change feed was full.
     awaits_feed: bool,
     /// Whether its changes, which are too long for an entry of the feed, were sent ahead.
@@ -142,6 +147,8 @@ impl<'a> Transaction<'a> {
             touched: Vec::new(),
             unowned: Vec::new(),
             wanting: None,
+            frees_space: false,
+            freed: (0, 0),
             awaits_feed: false,
             sent_ahead: false,
             watch,
@@ -174,7 +181,7 @@ impl<'a> Transaction<'a> {
     }
 
     fn has_passed(&self, expires: u64) -> bool {
-        expires != 0 && expires <= self.now_ms
+        expires != 0 && expires <= self.now_ms && !without("txn.expired")
     }
 
     /// Whether a record that was read has expired since, so that another attempt must do without
@@ -182,7 +189,7 @@ impl<'a> Transaction<'a> {
     fn has_outlived_what_it_saw(&self) -> bool {
         let expiries = self.reads.iter().map(|read| read.expires);
         let first = expiries.filter(|expires| *expires != 0).min();
-        first.is_some_and(|first| self.store.has_passed(first))
+        first.is_some_and(|first| self.store.has_passed(first)) && !without("txn.expired")
     }
 
     fn zero(&mut self) -> TransactionOn<'_, 'a> {

@@ -15,6 +15,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::error::{Corrupt, WriteError};
+use crate::index::lookup::Lookup;
+use crate::index::root::Root;
+use crate::index::shape::Place;
 use crate::inner::collection_of;
 use crate::records::expiry::Expiry;
 use crate::records::patch::Write as PartWrite;
@@ -166,6 +169,14 @@ impl Transaction<'_> {
         if found.is_none() {
             found = self.space_for(exact, len, old)?;
         }
+        // Elements are removed by storing what is left of a leaf.
+        if found.is_none() && matches!(kind, ValueKind::ANCHOR | ValueKind::INNER) {
+            self.frees_space = self.frees(exact.size(), (root, place, key), written)?;
+            if self.frees_space {
+                let reserved = store.reserve_for_removal(self.slot, exact)?;
+                found = reserved.map(|loc| (loc, exact));
+            }
+        }
         let Some((loc, header)) = found else {
             return Err(self.no_space(exact.size()));
         };
@@ -181,6 +192,50 @@ impl Transaction<'_> {
         };
         self.set(written, write);
         Ok(())
+    }
+
+    /// Whether the transaction, together with a record of `size` bytes under a key, which has the
+    /// number `written` in `writes` if it is there, frees no less than it writes: the records that
+    /// it replaces and removes.
+    fn frees(
+        &mut self,
+        size: u64,
+        of: (Root, Place, &[u8]),
+        written: Option<usize>,
+    ) -> Result<bool, WriteError> {
+        // A key keeps its number.
+        for write in &self.writes[self.freed.0..] {
+            self.freed.1 += self.bytes_of((write.root, write.place, &write.key))?;
+        }
+        self.freed.0 = self.writes.len();
+        let freed = match written {
+            Some(_) => self.freed.1,
+            None => self.freed.1 + self.bytes_of(of)?,
+        };
+        let mut bytes = size;
+        for (at, write) in self.writes.iter().enumerate() {
+            if let Some((loc, size)) = write.new.filter(|_| Some(at) != written) {
+                // Slack goes before the commit, if there is space.
+                let slack = match write.has_slack {
+                    true => {
+                        let record = self.store.mem.record(loc)?;
+                        let capacity = record.header().patch_capacity();
+                        capacity.saturating_sub(record.value_len())
+                    }
+                    false => 0,
+                };
+                bytes += size.saturating_sub(slack as u64);
+            }
+        }
+        Ok(bytes <= freed)
+    }
+
+    /// Bytes of the record that the index names for a key.
+    fn bytes_of(&self, (root, place, key): (Root, Place, &[u8])) -> Result<u64, WriteError> {
+        let segment = self.store.mem.index_segment(root, place)?;
+        let seen = self.store.find(root, place, segment, key)?;
+        let found = seen.and_then(|(found, _)| found);
+        Ok(found.map_or(0, |found| found.record.header().size()))
     }
 
     /// Changes a part of its own record, number `at` in `writes`.
