@@ -24,13 +24,18 @@ pub(crate) enum ServedStore {
 }
 
 impl ServedStore {
-    /// The segment's name, if it is in one.
-    pub fn segment(&self) -> Option<&str> {
+    /// The segment that it is in, if local programs can attach it.
+    fn served(&self) -> Option<&Served> {
         match self {
             ServedStore::Process(_) | ServedStore::Kept(_) => None,
-            ServedStore::Segment(served) => Some(served.segment().name().as_str()),
-            ServedStore::KeptSegment(_, served) => Some(served.segment().name().as_str()),
+            ServedStore::Segment(served) => Some(served),
+            ServedStore::KeptSegment(_, served) => Some(served),
         }
+    }
+
+    /// The segment's name, if it is in one.
+    pub fn segment(&self) -> Option<&str> {
+        Some(self.served()?.segment().name().as_str())
     }
 
     /// The durability of a store that is kept in a directory.
@@ -48,29 +53,18 @@ impl ServedStore {
         most: usize,
         receive: impl FnMut(Notification<'_>),
     ) -> Result<usize, SlotError> {
-        match self {
-            ServedStore::Process(_) | ServedStore::Kept(_) => Ok(0),
-            ServedStore::Segment(served) => served.drain_changes(most, receive),
-            ServedStore::KeptSegment(_, served) => served.drain_changes(most, receive),
-        }
+        let served = self.served();
+        served.map_or(Ok(0), |served| served.drain_changes(most, receive))
     }
 
     /// As [`Served::sleep_for_changes`].
     pub fn sleep_for_changes(&self) -> Option<Sleep> {
-        match self {
-            ServedStore::Process(_) | ServedStore::Kept(_) => None,
-            ServedStore::Segment(served) => served.sleep_for_changes(),
-            ServedStore::KeptSegment(_, served) => served.sleep_for_changes(),
-        }
+        self.served()?.sleep_for_changes()
     }
 
     /// As [`Served::settle`].
     pub fn settle(&self) -> Result<(), ServeError> {
-        match self {
-            ServedStore::Process(_) | ServedStore::Kept(_) => Ok(()),
-            ServedStore::Segment(served) => served.settle(),
-            ServedStore::KeptSegment(_, served) => served.settle(),
-        }
+        self.served().map_or(Ok(()), Served::settle)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::notify::{EventClass, EventNotes};
 use crate::resp::{Arguments, Reply, parse_i64};
 use crate::settings::Key;
 use crate::shared::Shared;
-use mneme_log::{Decision, Stored};
+use mneme_log::{Decision, Stored, Updated};
 use std::sync::Arc;
 
 /// The arguments of a command's `run`.
@@ -80,6 +80,20 @@ impl<'a> Call<'a> {
             slice_end_ns: None,
             group: Group::Generic,
         }
+    }
+
+    /// Replies that so many elements of the value of the first key were taken out, and notes it.
+    pub fn reply_taken(
+        &mut self,
+        class: EventClass,
+        event: &'static str,
+        number: u64,
+        updated: Updated,
+    ) {
+        if number > 0 {
+            (self.keyspace).notify_taken(class, event, self.args.at(1), updated);
+        }
+        self.reply.integer(number as i64);
     }
 
     /// Whether it is one of the commands of an `EXEC`.

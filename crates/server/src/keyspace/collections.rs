@@ -74,7 +74,7 @@ impl Keyspace<'_> {
     ) -> Result<R, Failure> {
         let (mut visit, mut result) = (Some(visit), None);
         loop {
-            let packed = self.read_kind_uncounted(key, T::KIND, |image| {
+            let packed = self.read_uncounted(key, T::KIND, |image| {
                 let packed = image.map(T::read).transpose();
                 let found = packed.as_ref().is_ok_and(Option::is_some);
                 if let Some(visit) = visit.take() {

@@ -94,27 +94,16 @@ impl<'a> Keyspace<'a> {
         Ok(self.store.database(self.database)?)
     }
 
-    /// Calls `visit` with the value of `key`, a string, and counts a hit or a miss.
+    /// Calls `visit` with the value of `key`, a string, and counts a hit or a miss. A value of
+    /// another kind is a hit, and an error.
     #[inline]
     pub fn read<R>(
         &mut self,
         key: &[u8],
         visit: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R, Failure> {
-        self.read_kind(key, ValueKind::STRING, visit)
-    }
-
-    /// As [`read`](Self::read), for a value of this kind. One of another kind is a hit, and an
-    /// error.
-    #[inline]
-    fn read_kind<R>(
-        &mut self,
-        key: &[u8],
-        kind: ValueKind,
-        visit: impl FnOnce(Option<&[u8]>) -> R,
-    ) -> Result<R, Failure> {
         let mut found = false;
-        let result = self.read_kind_uncounted(key, kind, |value| {
+        let result = self.read_uncounted(key, ValueKind::STRING, |value| {
             found = value.is_some();
             visit(value)
         });
@@ -147,19 +136,10 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// Calls `visit` with the value of `key`, for a command for which Redis counts neither a hit
-    /// nor a miss, or which has already counted one.
+    /// Calls `visit` with the value of `key`, of this kind, for a command for which Redis counts
+    /// neither a hit nor a miss, or which has already counted one.
     #[inline]
     pub fn read_uncounted<R>(
-        &mut self,
-        key: &[u8],
-        visit: impl FnOnce(Option<&[u8]>) -> R,
-    ) -> Result<R, Failure> {
-        self.read_kind_uncounted(key, ValueKind::STRING, visit)
-    }
-
-    #[inline]
-    fn read_kind_uncounted<R>(
         &mut self,
         key: &[u8],
         kind: ValueKind,
@@ -532,11 +512,16 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// Notes that elements of the value of `key` were taken out, and with the last one the key if
-    /// it is gone.
-    pub fn notify_taken(&self, class: EventClass, name: &'static str, key: &[u8], is_gone: bool) {
+    /// Notes that elements of the value of `key` were taken out, and with the last one the key.
+    pub fn notify_taken(
+        &self,
+        class: EventClass,
+        name: &'static str,
+        key: &[u8],
+        updated: Updated,
+    ) {
         self.notify(class, name, key);
-        if is_gone {
+        if updated == Updated::Removed {
             self.notify(EventClass::Generic, "del", key);
         }
     }

@@ -15,7 +15,7 @@ mod ttl;
 mod unlink;
 
 use crate::command::Command;
-pub(super) use scan::{ScanOptions, cursor};
+pub(super) use scan::{SCAN_ELEMENTS, ScanOptions, cursor, reply_step};
 
 /// This folder's commands.
 pub(super) const ALL: &[&Command] = &[

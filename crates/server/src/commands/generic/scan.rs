@@ -3,7 +3,7 @@
 use crate::command::*;
 use crate::glob::Steps;
 use crate::key_types::type_name;
-use crate::resp::parse_u64;
+use crate::resp::{Reply, parse_u64};
 use mneme_log::Cursor;
 
 pub(super) static SCAN: Command = Command {
@@ -17,13 +17,9 @@ pub(super) static SCAN: Command = Command {
     categories: &[Category::Keyspace],
     tips: &["nondeterministic_output", "request_policy:special"],
     arguments: &[
-        Argument::new("cursor", Kind::Integer),
-        Argument::new("pattern", Kind::Pattern)
-            .after("MATCH")
-            .optional(),
-        Argument::new("count", Kind::Integer)
-            .after("COUNT")
-            .optional(),
+        CURSOR,
+        PATTERN,
+        COUNT,
         Argument::new("type", Kind::String)
             .after("TYPE")
             .since("6.0.0")
@@ -33,6 +29,16 @@ pub(super) static SCAN: Command = Command {
     run,
     ..Command::BLANK
 };
+
+const CURSOR: Argument = Argument::new("cursor", Kind::Integer);
+const PATTERN: Argument = Argument::new("pattern", Kind::Pattern)
+    .after("MATCH")
+    .optional();
+const COUNT: Argument = Argument::new("count", Kind::Integer)
+    .after("COUNT")
+    .optional();
+/// The arguments of the commands that walk through the elements of a value.
+pub(crate) const SCAN_ELEMENTS: &[Argument] = &[Argument::key("key"), CURSOR, PATTERN, COUNT];
 
 /// The maximum number of empty steps of the store in one call.
 const STEPS: usize = 64;
@@ -82,13 +88,18 @@ fn run(call: &mut Call<'_>) -> Outcome {
     } else {
         cursor.to_u64()
     };
-    call.reply.array(2);
-    call.reply.bulk(itoa::Buffer::new().format(next).as_bytes());
-    call.reply.array(keys.len());
+    reply_step(&mut call.reply, next, keys.len());
     for key in &keys {
         call.reply.bulk(key);
     }
     Ok(())
+}
+
+/// Begins the reply of a step: the cursor of the next one, and as many elements as follow.
+pub(crate) fn reply_step(reply: &mut Reply<'_>, next: u64, elements: usize) {
+    reply.array(2);
+    reply.bulk(itoa::Buffer::new().format(next).as_bytes());
+    reply.array(elements);
 }
 
 /// The options after the cursor of `SCAN` and related commands.

@@ -60,107 +60,97 @@ pub(super) static GEORADIUS: Command = Command {
     name: "georadius",
     summary: "Returns or stores the members in a circle around a place",
     since: "3.2.0",
-    complexity: COMPLEXITY,
     arity: -6,
-    flags: &[Flag::Write, Flag::DenyOom, Flag::MovableKeys],
     keys: &[
         KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access]),
         KeySpec::behind("STORE", 6, STORED),
         KeySpec::behind("STOREDIST", 6, STORED),
     ],
-    arguments: &[
-        Argument::key("key"),
-        Argument::new("longitude", Kind::Double),
-        Argument::new("latitude", Kind::Double),
-        Argument::new("radius", Kind::Double),
-        UNIT,
-        WITHCOORD,
-        WITHDIST,
-        WITHHASH,
-        COUNT_SINCE_ANY,
-        ORDER,
-        Argument::key_of("key", 1).after("STORE").optional(),
-        Argument::key_of("key", 2).after("STOREDIST").optional(),
-    ],
+    arguments: &AROUND_PLACE,
     run: |call| search(call, Takes::Radius(true)),
-    ..Command::GEO
+    ..MAY_STORE
 };
 
 pub(super) static GEORADIUS_RO: Command = Command {
     name: "georadius_ro",
     summary: "Returns the members in a circle around a place",
-    since: "3.2.10",
-    complexity: COMPLEXITY,
     arity: -6,
-    flags: &[Flag::Readonly],
-    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
-    arguments: &[
-        Argument::key("key"),
-        Argument::new("longitude", Kind::Double),
-        Argument::new("latitude", Kind::Double),
-        Argument::new("radius", Kind::Double),
-        UNIT,
-        WITHCOORD,
-        WITHDIST,
-        WITHHASH,
-        COUNT_SINCE_ANY,
-        ORDER,
-    ],
+    arguments: AROUND_PLACE.split_at(AROUND_PLACE.len() - STORES).0,
     run: |call| search(call, Takes::Radius(false)),
-    ..Command::GEO
+    ..READS
 };
 
 pub(super) static GEORADIUSBYMEMBER: Command = Command {
     name: "georadiusbymember",
     summary: "Returns or stores the members in a circle around a member",
     since: "3.2.0",
-    complexity: COMPLEXITY,
     arity: -5,
-    flags: &[Flag::Write, Flag::DenyOom, Flag::MovableKeys],
     keys: &[
         KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access]),
         KeySpec::behind("STORE", 5, STORED),
         KeySpec::behind("STOREDIST", 5, STORED),
     ],
-    arguments: &[
-        Argument::key("key"),
-        Argument::new("member", Kind::String),
-        Argument::new("radius", Kind::Double),
-        UNIT,
-        WITHCOORD,
-        WITHDIST,
-        WITHHASH,
-        COUNT,
-        ORDER,
-        Argument::key_of("key", 1).after("STORE").optional(),
-        Argument::key_of("key", 2).after("STOREDIST").optional(),
-    ],
+    arguments: &AROUND_MEMBER,
     run: |call| search(call, Takes::RadiusOfMember(true)),
-    ..Command::GEO
+    ..MAY_STORE
 };
 
 pub(super) static GEORADIUSBYMEMBER_RO: Command = Command {
     name: "georadiusbymember_ro",
     summary: "Returns the members in a circle around a member",
-    since: "3.2.10",
-    complexity: COMPLEXITY,
     arity: -5,
-    flags: &[Flag::Readonly],
-    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
-    arguments: &[
-        Argument::key("key"),
-        Argument::new("member", Kind::String),
-        Argument::new("radius", Kind::Double),
-        UNIT,
-        WITHCOORD,
-        WITHDIST,
-        WITHHASH,
-        COUNT,
-        ORDER,
-    ],
+    arguments: AROUND_MEMBER.split_at(AROUND_MEMBER.len() - STORES).0,
     run: |call| search(call, Takes::RadiusOfMember(false)),
+    ..READS
+};
+
+/// What the commands that may store what they find have in common.
+const MAY_STORE: Command = Command {
+    complexity: COMPLEXITY,
+    flags: &[Flag::Write, Flag::DenyOom, Flag::MovableKeys],
     ..Command::GEO
 };
+
+/// What their forms for replicas have in common.
+const READS: Command = Command {
+    since: "3.2.10",
+    complexity: COMPLEXITY,
+    flags: &[Flag::Readonly],
+    keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
+    ..Command::GEO
+};
+
+const AROUND_PLACE: [Argument; 12] = [
+    Argument::key("key"),
+    Argument::new("longitude", Kind::Double),
+    Argument::new("latitude", Kind::Double),
+    Argument::new("radius", Kind::Double),
+    UNIT,
+    WITHCOORD,
+    WITHDIST,
+    WITHHASH,
+    COUNT_SINCE_ANY,
+    ORDER,
+    STORE,
+    STOREDIST,
+];
+const AROUND_MEMBER: [Argument; 11] = [
+    Argument::key("key"),
+    Argument::new("member", Kind::String),
+    Argument::new("radius", Kind::Double),
+    UNIT,
+    WITHCOORD,
+    WITHDIST,
+    WITHHASH,
+    COUNT,
+    ORDER,
+    STORE,
+    STOREDIST,
+];
+/// How many arguments, at the end, say where what is found is stored.
+const STORES: usize = 2;
+const STORE: Argument = Argument::key_of("key", 1).after("STORE").optional();
+const STOREDIST: Argument = Argument::key_of("key", 2).after("STOREDIST").optional();
 
 const COMPLEXITY: &str = "O(N + log M) where N is the number of members in the cells around the shape and M that of all; a small set is looked through";
 const FROM: Argument = Argument::one_of(

@@ -1,7 +1,6 @@
 //! `HDEL key field [field ...]`: removes fields; the last one takes the key with it.
 
 use crate::command::*;
-use mneme_log::Updated;
 
 pub(super) static HDEL: Command = Command {
     name: "hdel",
@@ -28,10 +27,6 @@ fn run(call: &mut Call<'_>) -> Outcome {
             let removed = hash.remove_many(&fields)?;
             Ok((removed, removed > 0))
         })?;
-    if removed > 0 {
-        let (key, is_gone) = (call.args.at(1), updated == Updated::Removed);
-        (call.keyspace).notify_taken(EventClass::Hash, "hdel", key, is_gone);
-    }
-    call.reply.integer(removed as i64);
+    call.reply_taken(EventClass::Hash, "hdel", removed as u64, updated);
     Ok(())
 }

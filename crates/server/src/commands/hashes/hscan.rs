@@ -3,7 +3,7 @@
 
 use super::hget::element;
 use crate::command::*;
-use crate::commands::generic::{ScanOptions, cursor};
+use crate::commands::generic::{SCAN_ELEMENTS, ScanOptions, cursor, reply_step};
 use crate::glob::Steps;
 use mneme_collections::{CollectionType, Form, HashType, Leaves, Packed, Step};
 
@@ -16,16 +16,7 @@ pub(super) static HSCAN: Command = Command {
     flags: &[Flag::Readonly],
     tips: &["nondeterministic_output"],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
-    arguments: &[
-        Argument::key("key"),
-        Argument::new("cursor", Kind::Integer),
-        Argument::new("pattern", Kind::Pattern)
-            .after("MATCH")
-            .optional(),
-        Argument::new("count", Kind::Integer)
-            .after("COUNT")
-            .optional(),
-    ],
+    arguments: SCAN_ELEMENTS,
     run: scan_elements::<HashType, 2>,
     ..Command::HASH
 };
@@ -64,9 +55,7 @@ where
                 step.pairs.retain(|pair| pair.field.with_bytes(matches));
                 steps.check()?;
             }
-            reply.array(2);
-            reply.bulk(itoa::Buffer::new().format(step.next).as_bytes());
-            reply.array(ENTRIES * step.pairs.len());
+            reply_step(reply, step.next, ENTRIES * step.pairs.len());
             for pair in &step.pairs {
                 element(reply, Some(pair.field));
                 if ENTRIES > 1 {

@@ -5,7 +5,6 @@ use super::list::{ELEMENT, KEY, update};
 use crate::command::*;
 use crate::commands::range::Ends;
 use mneme_collections::{End, index_within};
-use mneme_log::Updated;
 
 pub(super) static LSET: Command = Command {
     name: "lset",
@@ -121,11 +120,7 @@ fn lrem(call: &mut Call<'_>) -> Outcome {
         let removed = list.remove(from, count, item)?;
         Ok((removed, removed > 0))
     })?;
-    if removed > 0 {
-        let is_gone = updated == Updated::Removed;
-        (call.keyspace).notify_taken(EventClass::List, "lrem", key, is_gone);
-    }
-    call.reply.integer(removed as i64);
+    call.reply_taken(EventClass::List, "lrem", removed as u64, updated);
     Ok(())
 }
 
@@ -144,8 +139,7 @@ fn ltrim(call: &mut Call<'_>) -> Outcome {
         Ok((true, true))
     })?;
     if is_there {
-        let is_gone = updated == Updated::Removed;
-        (call.keyspace).notify_taken(EventClass::List, "ltrim", key, is_gone);
+        (call.keyspace).notify_taken(EventClass::List, "ltrim", key, updated);
     }
     call.reply.ok();
     Ok(())

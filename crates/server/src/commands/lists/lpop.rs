@@ -97,5 +97,5 @@ pub(super) fn popped(keyspace: &Keyspace<'_>, key: &[u8], end: End, updated: Upd
         End::Front => "lpop",
         End::Back => "rpop",
     };
-    keyspace.notify_taken(EventClass::List, name, key, updated == Updated::Removed);
+    keyspace.notify_taken(EventClass::List, name, key, updated);
 }

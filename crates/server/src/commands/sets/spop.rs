@@ -44,8 +44,7 @@ fn one(call: &mut Call<'_>) -> Outcome {
             Ok((popped, is_changed))
         })?;
     if popped.is_some() {
-        let is_gone = updated == Updated::Removed;
-        (call.keyspace).notify_taken(EventClass::Set, "spop", key, is_gone);
+        (call.keyspace).notify_taken(EventClass::Set, "spop", key, updated);
     }
     call.reply.value(popped.as_deref());
     Ok(())
@@ -58,7 +57,7 @@ fn several(call: &mut Call<'_>) -> Outcome {
     let count = count.ok_or(out_of_range)?;
     let (key, mut lot) = (call.args.at(1), Lot::new());
     let keys = [(call.keyspace.number(), key)];
-    let (popped, is_there, is_gone) = call.keyspace.atomically_on(&keys, |keyspace| {
+    let (popped, updated) = call.keyspace.atomically_on(&keys, |keyspace| {
         let (popped, updated) = keyspace.update_collection::<SetType, _>(key, (), |set| {
             let len = set.len()?;
             // The key is removed below, which costs the same however many members there are.
@@ -69,14 +68,14 @@ fn several(call: &mut Call<'_>) -> Outcome {
             Ok(((popped, len), count > 0 && count < len))
         })?;
         let (popped, len) = popped;
-        let is_gone = len > 0 && count >= len;
-        if is_gone {
-            keyspace.remove(key)?;
+        if len == 0 || count < len {
+            return Ok((popped, updated));
         }
-        Ok((popped, updated != Updated::Absent && count > 0, is_gone))
+        keyspace.remove(key)?;
+        Ok((popped, Updated::Removed))
     })?;
-    if is_there {
-        (call.keyspace).notify_taken(EventClass::Set, "spop", key, is_gone);
+    if updated != Updated::Absent && count > 0 {
+        (call.keyspace).notify_taken(EventClass::Set, "spop", key, updated);
     }
     let reply = &mut call.reply;
     reply.set(popped.len());

@@ -3,7 +3,6 @@
 use super::sismember::MEMBER;
 use crate::command::*;
 use mneme_collections::SetType;
-use mneme_log::Updated;
 
 pub(super) static SREM: Command = Command {
     name: "srem",
@@ -26,10 +25,6 @@ fn run(call: &mut Call<'_>) -> Outcome {
             let removed = set.remove_many(&members)?;
             Ok((removed, removed > 0))
         })?;
-    if removed > 0 {
-        let is_gone = updated == Updated::Removed;
-        (call.keyspace).notify_taken(EventClass::Set, "srem", key, is_gone);
-    }
-    call.reply.integer(removed as i64);
+    call.reply_taken(EventClass::Set, "srem", removed as u64, updated);
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! Redis would keep as an intset is returned at once, as by Redis.
 
 use crate::command::*;
+use crate::commands::generic::SCAN_ELEMENTS;
 use crate::commands::hashes::scan_elements;
 use mneme_collections::SetType;
 
@@ -14,16 +15,7 @@ pub(super) static SSCAN: Command = Command {
     flags: &[Flag::Readonly],
     tips: &["nondeterministic_output"],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
-    arguments: &[
-        Argument::key("key"),
-        Argument::new("cursor", Kind::Integer),
-        Argument::new("pattern", Kind::Pattern)
-            .after("MATCH")
-            .optional(),
-        Argument::new("count", Kind::Integer)
-            .after("COUNT")
-            .optional(),
-    ],
+    arguments: SCAN_ELEMENTS,
     run: scan_elements::<SetType, 1>,
     ..Command::SET
 };

@@ -75,8 +75,7 @@ pub(crate) fn pop(
     })?;
     if !members.is_empty() {
         let event = if is_max { "zpopmax" } else { "zpopmin" };
-        let is_gone = updated == Updated::Removed;
-        keyspace.notify_taken(EventClass::SortedSet, event, key, is_gone);
+        keyspace.notify_taken(EventClass::SortedSet, event, key, updated);
     }
     Ok((updated != Updated::Absent).then_some(members))
 }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use super::arguments::{header, member};
 use crate::command::*;
+use crate::commands::hashes::count_to_draw;
 use mneme_collections::Lot;
 
 pub(super) static ZRANDMEMBER: Command = Command {
@@ -50,22 +51,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
 }
 
 fn several(call: &mut Call<'_>) -> Outcome {
-    let count = call.integer(2)?;
-    if count == i64::MIN {
-        return Err(Failure::other(format!(
-            "ERR value is out of range, value must between {} and {}",
-            -i64::MAX,
-            i64::MAX
-        )));
-    }
-    let with_scores = match call.args.len() {
-        3 => false,
-        4 if call.is(3, "WITHSCORES") => true,
-        _ => return Err(Failure::Syntax),
-    };
-    if with_scores && count.unsigned_abs() > i64::MAX as u64 / 2 {
-        return Err(Failure::other("ERR value is out of range"));
-    }
+    let (count, with_scores) = count_to_draw(call, Some("WITHSCORES"))?;
     let (protocol, reply) = (call.client.protocol, &mut call.reply);
     let (begin, wanted) = (reply.position(), count.unsigned_abs());
     let found = call.keyspace.read_sorted_set(call.args.at(1), |set| {

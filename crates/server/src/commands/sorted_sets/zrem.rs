@@ -3,7 +3,6 @@
 
 use super::arguments::{RangeOrder, range};
 use crate::command::*;
-use mneme_log::Updated;
 
 pub(super) static ZREM: Command = Command {
     name: "zrem",
@@ -72,32 +71,24 @@ const RANGE: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let (key, members) = (call.args.at(1), call.args.from(2));
-    let removed = call.keyspace.update_sorted_set(key, |set| {
+    let (removed, updated) = call.keyspace.update_sorted_set(key, |set| {
         let mut removed = 0;
         for member in members.iter() {
             removed += u64::from(set.remove(member)?.is_some());
         }
         Ok((removed, removed > 0))
     })?;
-    finish(call, removed, "zrem")
+    call.reply_taken(EventClass::SortedSet, "zrem", removed, updated);
+    Ok(())
 }
 
 fn remove_range(call: &mut Call<'_>, order: RangeOrder, event: &'static str) -> Outcome {
     let range = range(order, call.args.at(2), call.args.at(3))?;
-    let removed = call.keyspace.update_sorted_set(call.args.at(1), |set| {
+    let (removed, updated) = call.keyspace.update_sorted_set(call.args.at(1), |set| {
         let positions = set.view()?.positions(&range)?;
         let removed = set.remove_positions(positions)?;
         Ok((removed, removed > 0))
     })?;
-    finish(call, removed, event)
-}
-
-fn finish(call: &mut Call<'_>, (removed, updated): (u64, Updated), event: &'static str) -> Outcome {
-    let key = call.args.at(1);
-    if removed > 0 {
-        let is_gone = updated == Updated::Removed;
-        (call.keyspace).notify_taken(EventClass::SortedSet, event, key, is_gone);
-    }
-    call.reply.integer(removed as i64);
+    call.reply_taken(EventClass::SortedSet, event, removed, updated);
     Ok(())
 }

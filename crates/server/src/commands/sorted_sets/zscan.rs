@@ -2,7 +2,7 @@
 //! that Redis would keep as a listpack is returned at once, as by Redis.
 
 use crate::command::*;
-use crate::commands::generic::{ScanOptions, cursor};
+use crate::commands::generic::{SCAN_ELEMENTS, ScanOptions, cursor, reply_step};
 use crate::glob::Steps;
 use crate::resp::append_f64;
 use mneme_collections::ScoreText;
@@ -16,16 +16,7 @@ pub(super) static ZSCAN: Command = Command {
     flags: &[Flag::Readonly],
     tips: &["nondeterministic_output"],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly, KeyFlag::Access])],
-    arguments: &[
-        Argument::key("key"),
-        Argument::new("cursor", Kind::Integer),
-        Argument::new("pattern", Kind::Pattern)
-            .after("MATCH")
-            .optional(),
-        Argument::new("count", Kind::Integer)
-            .after("COUNT")
-            .optional(),
-    ],
+    arguments: SCAN_ELEMENTS,
     run,
     ..Command::SORTED_SET
 };
@@ -49,9 +40,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let found: Vec<_> = members.iter().filter(|(name, _)| matches(name)).collect();
     steps.check()?;
     let reply = &mut call.reply;
-    reply.array(2);
-    reply.bulk(itoa::Buffer::new().format(next).as_bytes());
-    reply.array(2 * found.len());
+    reply_step(reply, next, 2 * found.len());
     for (member, score) in found {
         reply.bulk(member);
         // A listpack keeps whole numbers as such.

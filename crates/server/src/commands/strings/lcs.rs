@@ -5,6 +5,7 @@ use super::subsequence::{Match, Subsequence};
 use crate::client_memory;
 use crate::command::*;
 use crate::settings::Key;
+use mneme_log::ValueKind;
 
 pub(super) static LCS: Command = Command {
     name: "lcs",
@@ -67,8 +68,11 @@ fn run(call: &mut Call<'_>) -> Outcome {
                 "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
             ));
         }
-        let mut copy =
-            |key| keyspace.read_uncounted(key, |value| value.unwrap_or_default().to_vec());
+        let mut copy = |key| {
+            keyspace.read_uncounted(key, ValueKind::STRING, |value| {
+                value.unwrap_or_default().to_vec()
+            })
+        };
         Ok((copy(first)?, copy(second)?))
     });
     let (a, b) = read.map_err(not_strings)?;
