@@ -29,6 +29,7 @@ pub(crate) mod counts;
 pub(crate) mod databases;
 pub(crate) mod grown;
 pub(crate) mod intent;
+pub(crate) mod journal;
 pub(crate) mod lookup;
 pub(crate) mod pace;
 pub(crate) mod pool;

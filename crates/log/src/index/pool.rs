@@ -3,14 +3,13 @@
 //! A block is a run of 256-byte units in a frame that belongs to one shard. The frame begins with a
 //! bitmap of its 8192 units, which alone defines what is in use. The shard's pool table names the
 //! frames and caches the bitmap's counts. All of it is guarded by the shard's lock, and every
-//! change is written to the shard's *journal* first: the thread that inherits the lock from a dead
+//! change is written to the shard's [journal](ShardJournal) first: the thread that inherits the lock from a dead
 //! holder finishes or undoes the change before anything else happens, so that no block is ever lost
 //! or given out twice.
 //!
 //! A block that readers may still look at waits in the shard's limbo for a grace period.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::compiler_fence;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use mneme_arena::{Class, Extent, ExtentState, FRAME_BYTES, Frame};
 use mneme_sync::{Acquired, Epoch, Guard, Slot, SlotId};
@@ -18,10 +17,12 @@ use mneme_sync::{Acquired, Epoch, Guard, Slot, SlotId};
 use crate::error::{Corrupt, WriteError};
 use crate::index::Index;
 use crate::index::intent::{INDEX_LANE, IndexIntent};
+use crate::index::journal::{MovingFrame, ShapeChange, ShardJournal};
 use crate::index::root::ROOT_SHARD;
 use crate::log::segment::{TAG_INDEX, frame_byte};
 use crate::region::layout::Shard;
 use crate::region::mem::{LOC_BITS, Loc};
+
 /// Bytes of a unit: two buckets.
 pub(crate) const UNIT: u64 = 256;
 /// Units of a frame.
@@ -35,43 +36,6 @@ const BATCH: usize = 64;
 
 /// Blocks that a change of shape retires at most, and some more.
 const RETIRED: usize = 8;
-
-/// Journal words. The kind is written last when an entry is made and first when it is cleared.
-pub(crate) mod journal {
-    /// The change under way: one of the kinds.
-    pub const KIND: usize = 0;
-    /// The slot of the thread that holds the buckets of the old segments.
-    pub const OWNER: usize = 1;
-    /// The first word to be changed.
-    pub const ADDRESS: usize = 2;
-    /// How many words.
-    pub const COUNT: usize = 3;
-    /// How many of them receive `FIRST`; the others receive `SECOND`.
-    pub const HALF: usize = 4;
-    pub const FIRST: usize = 5;
-    pub const SECOND: usize = 6;
-    /// Two index segments that are replaced (segment words), 0: none.
-    pub const OLD: [usize; 2] = [7, 8];
-    /// Another block to retire: a directory (block word), 0: none.
-    pub const OLD_BLOCK: usize = 9;
-    /// Blocks allocated for the change (block words), given back if it is undone.
-    pub const NEW: [usize; 3] = [10, 11, 12];
-    /// A frame, plus one, on its way into or out of the pool table, and in the high half its
-    /// generation in the arena.
-    pub const FRAME: usize = 13;
-    /// A block on its way out of limbo.
-    pub const FREE: usize = 14;
-
-    /// Nothing.
-    pub const IDLE: u64 = 0;
-    /// Blocks are being filled; undone by the next holder of the lock if this one dies.
-    pub const PREPARE: u64 = 1;
-    /// The words are being changed; finished by the next holder if this one dies.
-    pub const PUBLISH: u64 = 2;
-    /// The words are being cleared and the first new block, which they named, freed; finished by
-    /// the next holder if this one dies.
-    pub const STRIKE: u64 = 3;
-}
 
 /// A run of units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,7 +163,7 @@ impl Index {
             held.guard.repaired();
         }
         let result = work(&held);
-        if result.is_err() && held.journal(journal::KIND) == journal::PREPARE {
+        if result.is_err() && held.journal().is_preparing() {
             // Another thread blocks the change, or the region is damaged: the buckets that were
             // locked for the change must not stay locked.
             held.undo()?;
@@ -297,16 +261,8 @@ impl Index {
 }
 
 impl HeldShard<'_> {
-    pub fn journal(&self, i: usize) -> u64 {
-        self.shard.journal[i].load(Acquire)
-    }
-
-    /// Writes a journal word, in order with every other store: after those before it in the
-    /// program, and before those behind it. A death may come between any two instructions.
-    pub fn note(&self, i: usize, value: u64) {
-        // SYNC: pairs with the Acquire load in `journal` by the lock's next holder.
-        self.shard.journal[i].store(value, Release);
-        compiler_fence(SeqCst);
+    pub fn journal(&self) -> ShardJournal<'_> {
+        ShardJournal::of(self.shard)
     }
 
     /// Notes that a frame of the index is on its way into the pool table or out of it, in its
@@ -316,18 +272,20 @@ impl HeldShard<'_> {
             let why = "a frame of the index that nobody has claimed";
             return Err(Corrupt::at(frame_byte(frame), why));
         };
-        let word = (u64::from(frame.0) + 1) | u64::from(info.generation) << 32;
-        self.note(journal::FRAME, word);
+        self.journal().note_frame(Some(MovingFrame {
+            frame,
+            generation: info.generation,
+        }));
         Ok(())
     }
 
-    /// Allocates a block and notes it in journal word `note`; `None`: the arena has no frame to
-    /// give. The bytes are those of an earlier use.
+    /// Allocates a block and notes it as the `n`th of the change under way; `None`: the arena has
+    /// no frame to give. The bytes are those of an earlier use.
     pub fn allocate(
         &self,
         slot: &Slot<'_>,
         units: u64,
-        note: usize,
+        n: usize,
     ) -> Result<Option<Block>, WriteError> {
         debug_assert!((1..UNITS - MAP_UNITS).contains(&units));
         let table = self.index.tables.pool(self.number);
@@ -339,7 +297,7 @@ impl HeldShard<'_> {
             if entry.free() < units || (entry.missing() != 0 && units >= entry.missing()) {
                 continue;
             }
-            if let Some(block) = self.allocate_in(frame, units, note)? {
+            if let Some(block) = self.allocate_in(frame, units, n)? {
                 self.recount(at, frame, entry.missing())?;
                 self.shard.hint.store(at as u64, Relaxed);
                 return Ok(Some(block));
@@ -349,13 +307,13 @@ impl HeldShard<'_> {
         let Some((at, frame)) = self.add_frame(slot)? else {
             return Ok(None);
         };
-        let block = self.allocate_in(frame, units, note)?;
+        let block = self.allocate_in(frame, units, n)?;
         self.recount(at, frame, 0)?;
         self.shard.hint.store(at as u64, Relaxed);
         Ok(block)
     }
 
-    fn allocate_in(&self, frame: Frame, units: u64, note: usize) -> Result<Option<Block>, Corrupt> {
+    fn allocate_in(&self, frame: Frame, units: u64, n: usize) -> Result<Option<Block>, Corrupt> {
         let map = self.index.bitmap(frame)?;
         let Some(first) = find_run(|i| map[i].load(Relaxed), units) else {
             return Ok(None);
@@ -370,7 +328,7 @@ impl HeldShard<'_> {
             loc: Loc::of_byte(frame_byte(frame) + first * UNIT),
             units,
         };
-        self.note(note, block.word());
+        self.journal().note_new(n, Some(block));
         mneme_sys::fault!("index.pool.noted");
         for_range(first, units, |word, mask| {
             map[word].store(map[word].load(Relaxed) | mask, Relaxed)
@@ -433,7 +391,7 @@ impl HeldShard<'_> {
         self.shard.frames.fetch_max(at as u64 + 1, Relaxed);
         mneme_sys::fault!("index.pool.frame-linked");
         index.adopt(extent)?;
-        self.note(journal::FRAME, 0);
+        self.journal().note_frame(None);
         Ok(Some((at, frame)))
     }
 
@@ -465,7 +423,7 @@ impl HeldShard<'_> {
                 // The arena's lock is held: a later call gives the frame back.
                 word.store(entry.0, Relaxed);
             }
-            self.note(journal::FRAME, 0);
+            self.journal().note_frame(None);
             released?;
             trimmed += 1;
         }
@@ -518,27 +476,23 @@ impl HeldShard<'_> {
             if epoch == 0 || !self.index.participants.quiescent(Epoch::from_u64(epoch)) {
                 continue;
             }
-            self.note(journal::FREE, block.word());
+            self.journal().note_free(Some(block));
             mneme_sys::fault!("index.limbo.noted");
             entry[0].store(0, Release);
             mneme_sys::fault!("index.limbo.struck");
             self.free(block)?;
-            self.note(journal::FREE, 0);
+            self.journal().note_free(None);
         }
         Ok(())
     }
 
     /// Finishes or undoes what the lock's dead holder was doing.
     fn repair(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
-        let noted = self.journal(journal::FRAME);
-        if noted != 0 {
-            // A frame that no arena can have is damage, and nothing was done with it.
-            if let Some(frame) = (noted as u32).checked_sub(1) {
-                self.repair_frame(slot, Frame(frame), (noted >> 32) as u32)?;
-            }
-            self.note(journal::FRAME, 0);
+        if let Some(moving) = self.journal().moving_frame() {
+            self.repair_frame(slot, moving)?;
         }
-        if let Some(block) = Block::of_word(self.journal(journal::FREE)) {
+        self.journal().note_frame(None);
+        if let Some(block) = self.journal().freed_block() {
             // It is removed from limbo too, or it would be freed once more after its next use
             // began.
             for entry in &self.shard.limbo {
@@ -548,13 +502,24 @@ impl HeldShard<'_> {
             }
             mneme_sys::fault!("index.repair.struck");
             self.free(block)?;
-            self.note(journal::FREE, 0);
+            self.journal().note_free(None);
         }
-        match self.journal(journal::KIND) {
-            journal::PREPARE => self.undo()?,
-            journal::PUBLISH => self.publish()?,
-            journal::STRIKE => self.finish_strike()?,
-            _ => {}
+        match self.journal().announced(self.index)? {
+            None => {}
+            Some((_, ShapeChange::Prepare { .. })) => self.undo()?,
+            Some((owner, ShapeChange::Publish { old, words })) => {
+                self.publish(owner, old, words)?;
+            }
+            Some((
+                _,
+                ShapeChange::Strike {
+                    address,
+                    count,
+                    block,
+                },
+            )) => {
+                self.finish_strike(address, count, block)?;
+            }
         }
         // A bitmap may be half changed without the cached numbers: recount all of them.
         let table = self.index.tables.pool(self.number);
@@ -570,8 +535,7 @@ impl HeldShard<'_> {
     fn repair_frame(
         &self,
         slot: &Slot<'_>,
-        frame: Frame,
-        generation: u32,
+        MovingFrame { frame, generation }: MovingFrame,
     ) -> Result<(), WriteError> {
         let extent = Extent {
             start: frame,

@@ -20,8 +20,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use mneme_sync::{Holding, Slot, SlotId, Word};
 
 use super::bucket::{BUCKET_WORDS, Entry, SLOTS, TAG_BITS, TryLock};
+use super::journal::{ShapeChange, WordChanges};
 use super::lookup::Lookup;
-use super::pool::{Block, HeldShard, UNIT, journal};
+use super::pool::{Block, HeldShard, UNIT};
 use super::root::Root;
 use super::shape::{MAX_DEPTH, Partition, Place, SIZES, SegmentRef};
 use crate::error::{Corrupt, WriteError};
@@ -160,11 +161,8 @@ impl HeldShard<'_> {
         let Some(segment) = self.fresh_segment(slot, SIZES[0], 0, 0)? else {
             return self.give_up(Resized::NoSpace);
         };
-        self.commit(WordChanges::words(
-            root.partition(place.partition),
-            1,
-            segment.word(),
-        ))
+        let word = root.partition(place.partition);
+        self.commit(&[], WordChanges::words(word, 1, segment.word()))
     }
 
     fn grow(
@@ -255,7 +253,7 @@ impl HeldShard<'_> {
             if self.fill(new, &entries)? {
                 mneme_sys::fault!("index.resize.filled");
                 let (address, count) = self.words_of(root, place, depth)?;
-                return self.commit(WordChanges::words(address, count, new.word()));
+                return self.commit(old, WordChanges::words(address, count, new.word()));
             }
             // So many entries share a few homes that they do not fit: try a larger segment.
             self.undo()?;
@@ -304,7 +302,7 @@ impl HeldShard<'_> {
             if self.fill(new[0], &low)? && self.fill(new[1], &high)? {
                 mneme_sys::fault!("index.resize.filled");
                 return match self.split_change(slot, root, place, old, new)? {
-                    Some(change) => self.commit(change),
+                    Some(change) => self.commit(&[old], change),
                     None => self.give_up(Resized::NoSpace),
                 };
             }
@@ -329,9 +327,8 @@ impl HeldShard<'_> {
         let partition = root.partition(place.partition);
         let (loc, depth) = match Partition::of_word(mem.word(partition)?.load(Acquire), partition)?
         {
-            Partition::Directory { loc, depth } if depth > old.depth() => {
+            Partition::Directory { depth, .. } if depth > old.depth() => {
                 let (address, count) = self.words_of(root, place, old.depth())?;
-                let _ = (loc, depth);
                 return Ok(Some(WordChanges {
                     second: new[1].word(),
                     half: count / 2,
@@ -345,7 +342,7 @@ impl HeldShard<'_> {
             }
         };
         let words = 2u64 << depth;
-        let Some(block) = self.allocate(slot, (words * 8).div_ceil(UNIT), journal::NEW[2])? else {
+        let Some(block) = self.allocate(slot, (words * 8).div_ceil(UNIT), 2)? else {
             return Ok(None);
         };
         for i in 0..words {
@@ -358,12 +355,9 @@ impl HeldShard<'_> {
             };
             mem.word(block.loc.add_words(i))?.store(word, Relaxed);
         }
-        let old_block = loc.map_or(0, |loc| {
-            Block {
-                loc,
-                units: (words * 4).div_ceil(UNIT),
-            }
-            .word()
+        let old_block = loc.map(|loc| Block {
+            loc,
+            units: (words * 4).div_ceil(UNIT),
         });
         let word = Partition::directory_word(block.loc, depth + 1);
         Ok(Some(WordChanges {
@@ -403,17 +397,13 @@ impl HeldShard<'_> {
         Ok(false)
     }
 
-    /// Opens a journal entry for replacing `old`.
-    fn prepare(&self, old: &[SegmentRef]) {
-        for i in journal::NEW {
-            self.note(i, 0);
-        }
-        for (i, at) in journal::OLD.into_iter().enumerate() {
-            self.note(at, old.get(i).map_or(0, |s| s.word()));
-        }
-        self.note(journal::OLD_BLOCK, 0);
-        self.note(journal::OWNER, u64::from(self.slot().0));
-        self.note(journal::KIND, journal::PREPARE);
+    /// Announces that `old` is to be replaced.
+    pub(super) fn prepare(&self, old: &[SegmentRef]) {
+        let change = ShapeChange::Prepare {
+            old: pair(old),
+            new: [None; 3],
+        };
+        self.journal().announce(self.slot(), change);
         mneme_sys::fault!("index.resize.prepared");
     }
 
@@ -430,7 +420,7 @@ impl HeldShard<'_> {
         depth: u32,
         n: usize,
     ) -> Result<Option<SegmentRef>, WriteError> {
-        let Some(block) = self.allocate(slot, segment_units(buckets), journal::NEW[n])? else {
+        let Some(block) = self.allocate(slot, segment_units(buckets), n)? else {
             return Ok(None);
         };
         for word in self
@@ -475,96 +465,72 @@ impl HeldShard<'_> {
 
     /// Undoes a prepared change: frees its blocks and releases the bucket locks.
     pub(super) fn undo(&self) -> Result<(), WriteError> {
-        let owner = SlotId(self.journal(journal::OWNER) as u16);
-        for segment in self.noted_segments()?.into_iter().flatten() {
+        let journal = self.journal();
+        let Some((owner, ShapeChange::Prepare { old, new })) = journal.announced(self.index)?
+        else {
+            return Ok(());
+        };
+        for segment in old.into_iter().flatten() {
             for i in 0..segment.buckets() {
                 if let Some(held) = self.index.mem.bucket(segment, i)?.inherit(owner) {
                     held.unlock();
                 }
             }
         }
-        for at in journal::NEW {
-            if let Some(block) = Block::of_word(self.journal(at)) {
+        for (n, block) in new.into_iter().enumerate() {
+            if let Some(block) = block {
                 self.free(block)?;
-                self.note(at, 0);
+                journal.note_new(n, None);
             }
         }
-        self.note(journal::KIND, journal::IDLE);
+        journal.clear();
         Ok(())
     }
 
-    /// Carries out a prepared change.
-    pub(super) fn commit(&self, change: WordChanges) -> Result<Resized, WriteError> {
-        self.note(journal::ADDRESS, change.address.bits());
-        self.note(journal::COUNT, change.count);
-        self.note(journal::HALF, change.half);
-        self.note(journal::FIRST, change.first);
-        self.note(journal::SECOND, change.second);
-        self.note(journal::OLD_BLOCK, change.old_block);
-        self.note(journal::KIND, journal::PUBLISH);
-        self.publish()?;
+    /// Carries out a prepared change of the segments `old`.
+    pub(super) fn commit(
+        &self,
+        old: &[SegmentRef],
+        words: WordChanges,
+    ) -> Result<Resized, WriteError> {
+        let old = pair(old);
+        let change = ShapeChange::Publish { old, words };
+        self.journal().announce(self.slot(), change);
+        self.publish(self.slot(), old, words)?;
         Ok(Resized::Done)
     }
 
-    /// The segments that the journal says are to be replaced.
-    fn noted_segments(&self) -> Result<[Option<SegmentRef>; 2], Corrupt> {
-        let mut noted = [None; 2];
-        for (segment, at) in noted.iter_mut().zip(journal::OLD) {
-            let word = self.journal(at);
-            if word != 0 {
-                let loc = self.index.loc_of(&self.shard.journal[at]);
-                *segment = Some(SegmentRef::of_word(word, loc)?);
-            }
-        }
-        Ok(noted)
-    }
-
-    /// The words that the journal says are to be changed: no more than the longest directory has.
-    pub(super) fn noted_words(&self) -> Result<(Loc, u64), Corrupt> {
-        let address = Loc::of_word(self.journal(journal::ADDRESS));
-        let count = self.journal(journal::COUNT);
-        let index = self.index;
-        let in_header = index.tables.in_header(address) && count == 1;
-        if !in_header && (count > 1 << MAX_DEPTH || !index.is_index(address)) {
-            return Err(Corrupt::at(
-                address.byte(),
-                format!("a journal names {count} words there, which are not the index'"),
-            ));
-        }
-        Ok((address, count))
-    }
-
-    /// Completes the change in the journal, from any step at which it was left.
-    pub(super) fn publish(&self) -> Result<(), WriteError> {
+    /// Completes a change that `owner` has announced, from any step at which it was left.
+    pub(super) fn publish(
+        &self,
+        owner: SlotId,
+        old: [Option<SegmentRef>; 2],
+        words: WordChanges,
+    ) -> Result<(), WriteError> {
         mneme_sys::fault!("index.resize.noted");
-        let (address, count) = self.noted_words()?;
-        let words = (0..count).map(|i| {
-            let half = i < self.journal(journal::HALF);
-            let word = if half {
-                journal::FIRST
-            } else {
-                journal::SECOND
-            };
-            (address.add_words(i), self.journal(word))
-        });
         replace(
             &self.index.mem,
-            words,
+            words.iter(),
             || mneme_sys::fault!("index.resize.word"),
-            self.noted_segments()?.into_iter().flatten(),
-            SlotId(self.journal(journal::OWNER) as u16),
+            old.into_iter().flatten(),
+            owner,
             |segment| {
                 mneme_sys::fault!("index.resize.retired");
                 self.retire(block_of(segment));
             },
         )?;
-        if let Some(block) = Block::of_word(self.journal(journal::OLD_BLOCK)) {
+        if let Some(block) = words.old_block {
             self.retire(block);
         }
         mneme_sys::fault!("index.resize.limbo");
-        self.note(journal::KIND, journal::IDLE);
+        self.journal().clear();
         Ok(())
     }
+}
+
+/// The segments that a change replaces, at most two, as the journal has them.
+fn pair(old: &[SegmentRef]) -> [Option<SegmentRef>; 2] {
+    [old.first().copied(), old.get(1).copied()]
 }
 
 /// The error for an index word that names a replaced segment, which begins or has a bucket at
@@ -670,28 +636,4 @@ pub(crate) fn replace<M: Lookup>(
         retired(segment);
     }
     Ok(())
-}
-
-/// Words to be changed.
-pub(super) struct WordChanges {
-    address: Loc,
-    count: u64,
-    half: u64,
-    first: u64,
-    second: u64,
-    old_block: u64,
-}
-
-impl WordChanges {
-    /// `count` words from `address` on, all to become `word`.
-    pub(super) fn words(address: Loc, count: u64, word: u64) -> WordChanges {
-        WordChanges {
-            address,
-            count,
-            half: count,
-            first: word,
-            second: 0,
-            old_block: 0,
-        }
-    }
 }

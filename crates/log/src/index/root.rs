@@ -15,10 +15,11 @@ use std::time::Duration;
 use mneme_sync::{Epoch, Slot};
 
 use super::bucket::SLOTS;
+use super::journal::{ShapeChange, WordChanges};
 use super::lookup::Lookup;
 use super::pace::Pace;
-use super::pool::{Block, HeldShard, UNIT, journal};
-use super::resize::{Resized, WordChanges, block_of};
+use super::pool::{Block, HeldShard, UNIT};
+use super::resize::{Resized, block_of};
 use super::shape::{Partition, SegmentRef};
 use crate::error::{Corrupt, WriteError};
 use crate::feed::area::Binds;
@@ -421,13 +422,8 @@ impl HeldShard<'_> {
         id: Option<u64>,
     ) -> Result<Resized, WriteError> {
         let index = self.index;
-        self.note(journal::OLD[0], 0);
-        self.note(journal::OLD[1], 0);
-        for at in journal::NEW {
-            self.note(at, 0);
-        }
-        self.note(journal::KIND, journal::PREPARE);
-        let Some(block) = self.allocate(slot, index.root_units(), journal::NEW[0])? else {
+        self.prepare(&[]);
+        let Some(block) = self.allocate(slot, index.root_units(), 0)? else {
             self.undo()?;
             return Ok(Resized::NoSpace);
         };
@@ -459,7 +455,7 @@ impl HeldShard<'_> {
             }
         }
         let link = index.loc_of(header.root_word(space));
-        self.commit(WordChanges::words(link, 1, block.loc.bits()))
+        self.commit(&[], WordChanges::words(link, 1, block.loc.bits()))
     }
 
     /// Frees the index segments of one partition of a dropped root, and counts their records as
@@ -524,25 +520,32 @@ impl HeldShard<'_> {
 
     /// Clears the `count` words from `address` on, which name `block`, and frees it.
     fn strike(&self, block: Block, address: Loc, count: u64) -> Result<(), WriteError> {
-        self.note(journal::ADDRESS, address.bits());
-        self.note(journal::COUNT, count);
-        self.note(journal::NEW[0], block.word());
-        self.note(journal::KIND, journal::STRIKE);
+        let block = Some(block);
+        let change = ShapeChange::Strike {
+            address,
+            count,
+            block,
+        };
+        self.journal().announce(self.slot(), change);
         mneme_sys::fault!("index.sweep.noted");
-        self.finish_strike()
+        self.finish_strike(address, count, block)
     }
 
-    /// Completes the strike in the journal, from any step at which it was left.
-    pub(super) fn finish_strike(&self) -> Result<(), WriteError> {
-        let (address, count) = self.noted_words()?;
+    /// Completes a strike, from any step at which it was left.
+    pub(super) fn finish_strike(
+        &self,
+        address: Loc,
+        count: u64,
+        block: Option<Block>,
+    ) -> Result<(), WriteError> {
         for i in 0..count {
             self.index.mem.word(address.add_words(i))?.store(0, Release);
         }
         mneme_sys::fault!("index.sweep.unlinked");
-        if let Some(block) = Block::of_word(self.journal(journal::NEW[0])) {
+        if let Some(block) = block {
             self.free(block)?;
         }
-        self.note(journal::KIND, journal::IDLE);
+        self.journal().clear();
         Ok(())
     }
 }

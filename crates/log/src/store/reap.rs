@@ -5,8 +5,6 @@
 //! swap of databases, the shape of the index, the operation on a bucket, the log segments, and at
 //! the end the arena, which takes back all that was claimed and not adopted.
 
-use std::sync::atomic::Ordering::Acquire;
-
 use mneme_arena::RepairError;
 use mneme_sync::{DeadSlot, ReapError, Slot, SlotId};
 use mneme_sys::fault::without;
@@ -14,7 +12,7 @@ use mneme_sys::fault::without;
 use crate::error::{Corrupt, WriteError};
 use crate::feed::area::Binds;
 use crate::index::intent::{INDEX_LANE, IndexIntent};
-use crate::index::pool::journal;
+use crate::index::journal::ShardJournal;
 use crate::index::root::ROOT_SHARD;
 use crate::store::components::Store;
 
@@ -37,13 +35,8 @@ impl Store {
     /// the lock left nothing, and its reaper does not wait for the lock's holder.
     fn left_in_shard(&self, shard: u64, dead: SlotId) -> bool {
         let shard = self.tables.shard(shard);
-        // SYNC: pairs with the Release stores of the journal: a holder that was taken over from is
-        // its owner until the change is finished.
-        let journal = |word: usize| shard.journal[word].load(Acquire);
-        shard.lock.owner() == Some(dead)
-            || journal(journal::FRAME) != 0
-            || (journal(journal::KIND) != journal::IDLE
-                && journal(journal::OWNER) == u64::from(dead.0))
+        // A holder that was taken over from is the journal's owner until the change is finished.
+        shard.lock.owner() == Some(dead) || ShardJournal::of(shard).is_left_by(dead)
     }
 
     /// Repairs what dead threads left and frees their slots. Returns how many slots.

@@ -25,7 +25,7 @@ fn two_shards() -> (World, LogStore) {
 
 /// A block that leaves no space for another one in its frame.
 fn fill(held: &HeldShard<'_>, slot: &Slot<'_>) -> Block {
-    let block = held.allocate(slot, UNITS - MAP_UNITS - 1, journal::NEW[0]);
+    let block = held.allocate(slot, UNITS - MAP_UNITS - 1, 0);
     block.unwrap().unwrap()
 }
 
@@ -43,8 +43,8 @@ fn dies_in_trim(world: &World, store: LogStore) -> Frame {
     });
     assert!(matches!(outcome, Outcome::Abandoned));
     world.script.kill(1);
-    let noted = store.inner().tables.shard(0).journal[journal::FRAME].load(Acquire);
-    Frame(noted as u32 - 1)
+    let journal = ShardJournal::of(store.inner().tables.shard(0));
+    journal.moving_frame().unwrap().frame
 }
 
 /// At every step of giving it back.

@@ -1,0 +1,303 @@
+//! The journal of a shard: what the holder of its lock is doing, for the thread that inherits the
+//! lock from a dead one.
+//!
+//! This module alone knows the words; `docs/design/log.md` lists them. Three things are noted, each
+//! by itself: a [change of shape](ShapeChange), a [frame](MovingFrame) on its way into the pool
+//! table or out of it, and a block on its way out of limbo.
+
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, compiler_fence};
+
+use mneme_arena::Frame;
+use mneme_sync::SlotId;
+
+use crate::error::Corrupt;
+use crate::index::Index;
+use crate::index::pool::Block;
+use crate::index::shape::{MAX_DEPTH, SegmentRef};
+use crate::region::layout::Shard;
+use crate::region::mem::Loc;
+
+/// A change of the index' shape under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ShapeChange {
+    /// Blocks are being filled. If the holder dies, the next one undoes it.
+    Prepare {
+        /// The segments that are to be replaced. Their buckets are being locked.
+        old: [Option<SegmentRef>; 2],
+        /// The blocks that were allocated, given back if the change is undone.
+        new: [Option<Block>; NEW.len()],
+    },
+    /// The words are being changed. If the holder dies, the next one finishes it.
+    Publish {
+        /// The segments that are replaced. Their buckets are locked.
+        old: [Option<SegmentRef>; 2],
+        words: WordChanges,
+    },
+    /// The words are being cleared, and the block that they name freed. If the holder dies, the
+    /// next one finishes it.
+    Strike {
+        address: Loc,
+        count: u64,
+        block: Option<Block>,
+    },
+}
+
+/// Words to be changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WordChanges {
+    /// The first of them.
+    pub address: Loc,
+    pub count: u64,
+    /// How many of them become `first`; the others become `second`.
+    pub half: u64,
+    pub first: u64,
+    pub second: u64,
+    /// A directory that is replaced.
+    pub old_block: Option<Block>,
+}
+
+impl WordChanges {
+    /// `count` words from `address` on, all to become `word`.
+    pub fn words(address: Loc, count: u64, word: u64) -> WordChanges {
+        WordChanges {
+            address,
+            count,
+            half: count,
+            first: word,
+            second: 0,
+            old_block: None,
+        }
+    }
+
+    /// Each word's place, and what it becomes.
+    pub fn iter(self) -> impl Iterator<Item = (Loc, u64)> {
+        (0..self.count).map(move |i| {
+            let word = if i < self.half {
+                self.first
+            } else {
+                self.second
+            };
+            (self.address.add_words(i), word)
+        })
+    }
+}
+
+/// A frame on its way into the pool table or out of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MovingFrame {
+    pub frame: Frame,
+    /// Its generation in the arena: in another life it is not this shard's.
+    pub generation: u32,
+}
+
+// The words.
+const KIND: usize = 0;
+/// The slot of the lock's holder.
+const OWNER: usize = 1;
+const ADDRESS: usize = 2;
+const COUNT: usize = 3;
+const HALF: usize = 4;
+const FIRST: usize = 5;
+const SECOND: usize = 6;
+/// Segment words; 0: none.
+const OLD: [usize; 2] = [7, 8];
+/// Block words; 0: none.
+const OLD_BLOCK: usize = 9;
+const NEW: [usize; 3] = [10, 11, 12];
+/// A frame, plus one, and in the high half its generation.
+const FRAME: usize = 13;
+/// A block word.
+const FREE: usize = 14;
+
+// Kinds of changes.
+const IDLE: u64 = 0;
+const PREPARE: u64 = 1;
+const PUBLISH: u64 = 2;
+const STRIKE: u64 = 3;
+
+/// A shard's journal. The holder of the shard's lock writes it.
+#[derive(Clone, Copy)]
+pub(crate) struct ShardJournal<'s>(&'s [AtomicU64; 16]);
+
+impl<'s> ShardJournal<'s> {
+    pub fn of(shard: &'s Shard) -> ShardJournal<'s> {
+        ShardJournal(&shard.journal)
+    }
+
+    /// Announces what `owner`, the holder of the lock, does from now on.
+    pub fn announce(self, owner: SlotId, change: ShapeChange) {
+        self.set(OWNER, u64::from(owner.0));
+        let kind = match change {
+            ShapeChange::Prepare { old, new } => {
+                for (n, block) in new.into_iter().enumerate() {
+                    self.note_new(n, block);
+                }
+                self.set_old(old);
+                PREPARE
+            }
+            ShapeChange::Publish { old, words } => {
+                self.set_old(old);
+                self.set(ADDRESS, words.address.bits());
+                self.set(COUNT, words.count);
+                self.set(HALF, words.half);
+                self.set(FIRST, words.first);
+                self.set(SECOND, words.second);
+                self.set(OLD_BLOCK, word_of(words.old_block));
+                PUBLISH
+            }
+            ShapeChange::Strike {
+                address,
+                count,
+                block,
+            } => {
+                self.set(ADDRESS, address.bits());
+                self.set(COUNT, count);
+                self.note_new(0, block);
+                STRIKE
+            }
+        };
+        // Last: without it nothing was changed.
+        self.set(KIND, kind);
+    }
+
+    /// The change that is under way in the shard, and the slot of the thread that announced it.
+    ///
+    /// # Errors
+    /// No thread leaves these words.
+    pub fn announced(self, index: &Index) -> Result<Option<(SlotId, ShapeChange)>, Corrupt> {
+        let change = match self.get(KIND) {
+            IDLE => return Ok(None),
+            PREPARE => ShapeChange::Prepare {
+                old: self.old(index)?,
+                new: NEW.map(|at| self.block(at)),
+            },
+            PUBLISH => {
+                let (address, count) = self.words(index)?;
+                ShapeChange::Publish {
+                    old: self.old(index)?,
+                    words: WordChanges {
+                        address,
+                        count,
+                        half: self.get(HALF),
+                        first: self.get(FIRST),
+                        second: self.get(SECOND),
+                        old_block: self.block(OLD_BLOCK),
+                    },
+                }
+            }
+            STRIKE => {
+                let (address, count) = self.words(index)?;
+                ShapeChange::Strike {
+                    address,
+                    count,
+                    block: self.block(NEW[0]),
+                }
+            }
+            kind => {
+                let loc = index.loc_of(&self.0[KIND]);
+                return Err(Corrupt::at(loc.byte(), format!("a journal of kind {kind}")));
+            }
+        };
+        Ok(Some((SlotId(self.get(OWNER) as u16), change)))
+    }
+
+    /// Whether a change is announced and nothing of it published.
+    pub fn is_preparing(self) -> bool {
+        self.get(KIND) == PREPARE
+    }
+
+    /// Whether the journal has something that this dead thread, which had the lock, left undone.
+    pub fn is_left_by(self, dead: SlotId) -> bool {
+        self.get(FRAME) != 0 || (self.get(KIND) != IDLE && self.get(OWNER) == u64::from(dead.0))
+    }
+
+    /// Notes that the change is over.
+    pub fn clear(self) {
+        self.set(KIND, IDLE);
+    }
+
+    /// Notes the `n`th block that is allocated for the change. `None`: it was given back.
+    pub fn note_new(self, n: usize, block: Option<Block>) {
+        self.set(NEW[n], word_of(block));
+    }
+
+    /// Notes a frame on its way. `None`: it has arrived.
+    pub fn note_frame(self, moving: Option<MovingFrame>) {
+        let word = |moving: MovingFrame| {
+            (u64::from(moving.frame.0) + 1) | u64::from(moving.generation) << 32
+        };
+        self.set(FRAME, moving.map_or(0, word));
+    }
+
+    /// The frame on its way. One that no arena can have is damage, and nothing was done with it.
+    pub fn moving_frame(self) -> Option<MovingFrame> {
+        let word = self.get(FRAME);
+        (word as u32).checked_sub(1).map(|frame| MovingFrame {
+            frame: Frame(frame),
+            generation: (word >> 32) as u32,
+        })
+    }
+
+    /// Notes a block on its way out of limbo. `None`: it is free.
+    pub fn note_free(self, block: Option<Block>) {
+        self.set(FREE, word_of(block));
+    }
+
+    /// The block on its way out of limbo.
+    pub fn freed_block(self) -> Option<Block> {
+        self.block(FREE)
+    }
+
+    fn get(self, at: usize) -> u64 {
+        // SYNC: pairs with the Release store in `set` by an earlier holder of the lock.
+        self.0[at].load(Acquire)
+    }
+
+    /// Writes a word, in order with every other store: after those before it in the program, and
+    /// before those behind it. A death may come between any two instructions.
+    fn set(self, at: usize, word: u64) {
+        // SYNC: pairs with the Acquire load in `get` by the lock's next holder.
+        self.0[at].store(word, Release);
+        compiler_fence(SeqCst);
+    }
+
+    fn block(self, at: usize) -> Option<Block> {
+        Block::of_word(self.get(at))
+    }
+
+    fn set_old(self, old: [Option<SegmentRef>; 2]) {
+        for (at, segment) in OLD.into_iter().zip(old) {
+            self.set(at, segment.map_or(0, SegmentRef::word));
+        }
+    }
+
+    fn old(self, index: &Index) -> Result<[Option<SegmentRef>; 2], Corrupt> {
+        let mut old = [None; 2];
+        for (segment, at) in old.iter_mut().zip(OLD) {
+            let word = self.get(at);
+            if word != 0 {
+                *segment = Some(SegmentRef::of_word(word, index.loc_of(&self.0[at]))?);
+            }
+        }
+        Ok(old)
+    }
+
+    /// The words to be changed: words of the index, or one of the header's roots, and no more than
+    /// the longest directory has.
+    fn words(self, index: &Index) -> Result<(Loc, u64), Corrupt> {
+        let (address, count) = (Loc::of_word(self.get(ADDRESS)), self.get(COUNT));
+        let in_header = index.tables.in_header(address) && count == 1;
+        if !in_header && (count > 1 << MAX_DEPTH || !index.is_index(address)) {
+            return Err(Corrupt::at(
+                address.byte(),
+                format!("a journal names {count} words there, which are not the index'"),
+            ));
+        }
+        Ok((address, count))
+    }
+}
+
+fn word_of(block: Option<Block>) -> u64 {
+    block.map_or(0, Block::word)
+}
