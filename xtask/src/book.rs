@@ -38,7 +38,11 @@ pub fn check(workspace: &Workspace) -> Outcome {
     let mut wrong = without_chapter(&docs, &summary(&docs)?);
     let documents = files::below(&workspace.root, &["md"]);
     let broken = documents.iter();
-    wrong.extend(broken.flat_map(|file| links::broken(&workspace.root, file)));
+    wrong.extend(broken.flat_map(|file| {
+        let mut wrong = links::broken(&workspace.root, file);
+        wrong.extend(links::missing_functions(&workspace.root, file));
+        wrong
+    }));
     for line in &wrong {
         println!("{line}");
     }

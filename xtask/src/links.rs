@@ -26,6 +26,45 @@ pub fn broken(root: &Path, document: &Path) -> Vec<String> {
         .collect()
 }
 
+/// The functions that a document's tables name and that are not where they say, in words. A row
+/// begins with a link to a file of sources, and names functions of that file as `name()`.
+pub fn missing_functions(root: &Path, document: &Path) -> Vec<String> {
+    let text = fs::read_to_string(document).unwrap_or_default();
+    let name = document.strip_prefix(root).unwrap_or(document).display();
+    let mut missing = Vec::new();
+    for (file, functions) in rows_of_functions(&text) {
+        let source = fs::read_to_string(resolve(document, file)).unwrap_or_default();
+        let is_there = |function: &&str| {
+            ["(", "<"]
+                .map(|end| format!("fn {function}{end}"))
+                .iter()
+                .any(|head| source.contains(head))
+        };
+        let absent = functions.into_iter().filter(|function| !is_there(function));
+        missing.extend(absent.map(|function| format!("{name}: {file} has no `{function}()`")));
+    }
+    missing
+}
+
+/// The rows of tables that name functions: the file, and the functions.
+fn rows_of_functions(text: &str) -> Vec<(&str, Vec<&str>)> {
+    let file_of = |row: &str| {
+        let (_, label) = row.split_once("][")?;
+        let target = format!("\n[{}]: ", label.split_once(']')?.0);
+        let at = text.find(&target)? + target.len();
+        text[at..]
+            .lines()
+            .next()
+            .filter(|file| file.ends_with(".rs"))
+    };
+    let rows = text.lines().filter(|line| line.starts_with("| ["));
+    let rows = rows.filter_map(|row| {
+        let functions = row.split('`').filter_map(|code| code.strip_suffix("()"));
+        Some((file_of(row)?, functions.collect()))
+    });
+    rows.collect()
+}
+
 fn why_broken(document: &Path, text: &str, target: &str) -> Option<&'static str> {
     if is_elsewhere(target) {
         return None;
@@ -189,6 +228,43 @@ mod tests {
         let text = "[a][b], [c](d)\n\n[b]: e.md#f\n";
         assert_eq!(found(text), ["d", "e.md#f"]);
         assert_eq!(found("an open ` and\n\n[a](b)"), ["b"]);
+    }
+
+    #[test]
+    fn a_row_of_a_table_names_functions_of_a_file() {
+        let text = "| [a][b] | `c()`, `d()` |\n| [a](e.rs) | `f()` |\n\n[b]: ../b.rs\n";
+        assert_eq!(rows_of_functions(text), [("../b.rs", vec!["c", "d"])]);
+    }
+
+    #[test]
+    fn the_way_of_a_request_is_counted() {
+        let text = include_str!("../../docs/life-of-a-request.md");
+        let text = text.split("## The functions on the way").nth(1).unwrap();
+        let mut tables = text.split("|---|---|");
+        let links = &text[text.find("\n[listen]: ").unwrap()..];
+        let claim = tables.next().unwrap();
+        let tables: Vec<BTreeSet<_>> = tables
+            .map(|table| {
+                let table = format!("{table}{links}");
+                let rows = rows_of_functions(&table).into_iter();
+                let names = rows.flat_map(|(file, functions)| {
+                    functions
+                        .into_iter()
+                        .map(move |function| (file.to_owned(), function.to_owned()))
+                });
+                names.collect()
+            })
+            .collect();
+        let count = |own: usize| {
+            let all: BTreeSet<_> = tables[0].union(&tables[own]).collect();
+            let files: BTreeSet<_> = all.iter().map(|(file, _)| file).collect();
+            (all.len(), files.len())
+        };
+        let ((get, get_files), (set, set_files)) = (count(1), count(2));
+        let says = format!(
+            "A GET passes {get} functions in {get_files} files, a SET {set} in {set_files}."
+        );
+        assert!(claim.contains(&says), "{says}");
     }
 
     #[test]
