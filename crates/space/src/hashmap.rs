@@ -54,7 +54,7 @@ const HASHBROWN: &str = "hashbrown 0.17.1";
 /// }
 ///
 /// let segment = LocalSegment::new("index", 64 << 20)?;
-/// segment.enter(|here| -> Result<(), Box<dyn std::error::Error>> {
+/// segment.try_enter(|here| -> Result<(), Box<dyn std::error::Error>> {
 ///     let heap = here.heap("index")?;
 ///     let index = here.create_root::<Index>("index", SegMap::new_in)?;
 ///     for (place, word) in ["to", "be", "or", "not", "to", "be"].into_iter().enumerate() {
@@ -62,10 +62,10 @@ const HASHBROWN: &str = "hashbrown 0.17.1";
 ///         index.try_get_or_insert_with(word, || SegVec::new_in(heap))?.push(place as u64);
 ///     }
 ///     Ok(())
-/// })??;
-/// let places = segment.read(|here| {
-///     here.root::<Index>("index").map(|index| index.get("be").map(|places| places.to_vec()))
-/// })??;
+/// })?;
+/// let places = segment.try_read(|here| -> Result<_, Box<dyn std::error::Error>> {
+///     Ok(here.root::<Index>("index")?.get("be").map(|places| places.to_vec()))
+/// })?;
 /// assert_eq!(places, Some(vec![1, 5]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -39,12 +39,14 @@
 //!
 //! # let sam = "@SQ\tSN:chr1\tLN:1000\nread\t0\tchr1\t501\t60\t4M\t*\t0\t0\tACGT\tIIII\n";
 //! let segment = LocalSegment::new("reads", 16 << 20)?;
-//! segment.enter(|here| -> Result<(), Box<dyn std::error::Error>> {
+//! segment.try_enter(|here| -> Result<(), Box<dyn std::error::Error>> {
 //!     let (store, _) = load::from_reader(sam.as_bytes(), here.heap("reads")?)?;
 //!     here.create_root::<Alignments>("reads", |_| store)?;
 //!     Ok(())
-//! })??;
-//! let count = segment.read(|here| here.root::<Alignments>("reads").map(|store| store.flagstat()))??;
+//! })?;
+//! let count = segment.try_read(|here| -> Result<_, Box<dyn std::error::Error>> {
+//!     Ok(here.root::<Alignments>("reads")?.flagstat())
+//! })?;
 //! assert_eq!(count.passed.mapped, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
