@@ -722,12 +722,6 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(first)
     }
 
-    /// Bytes of its leaves.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.anchor.bytes
-    }
-
     /// What is wrong with it. O(elements).
     ///
     /// # Errors

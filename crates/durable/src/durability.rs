@@ -117,8 +117,6 @@ pub struct DurabilityStats {
     pub policy: SyncPolicy,
     /// The form in which it is kept.
     pub mode: DurabilityMode,
-    /// The first position after everything that was written.
-    pub tail: u64,
     /// Everything before this position is durable.
     pub durable: u64,
     /// Bytes written and not durable yet.
@@ -341,7 +339,6 @@ impl Durability {
             why: self.shared.why(),
             policy: self.shared.policy(),
             mode: self.keeper.mode(),
-            tail,
             durable,
             pending: tail - durable,
             feed_capacity: self.shared.feed_capacity,

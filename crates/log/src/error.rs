@@ -30,18 +30,6 @@ impl Corrupt {
         let what = what.into();
         Corrupt(Box::new(Damage { offset, what }))
     }
-
-    /// Bytes from the region's base.
-    #[must_use]
-    pub fn offset(&self) -> u64 {
-        self.0.offset
-    }
-
-    /// What was found there.
-    #[must_use]
-    pub fn what(&self) -> &str {
-        &self.0.what
-    }
 }
 
 impl std::fmt::Debug for Corrupt {

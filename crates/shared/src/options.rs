@@ -7,7 +7,7 @@ use mneme_log::{Builder, Evict, LogStore, UpdatePolicy, control_bytes};
 use mneme_space::{
     Access, Backing, ContentsInfo, MapError, PagePolicy, Parts, Registry, Segment, SegmentBuilder,
 };
-use mneme_sys::{Clock, Topology};
+use mneme_sys::Clock;
 
 use crate::error::{AttachError, CreateError};
 use crate::store::{CONTENTS, CONTENTS_LENDING, SharedStore};
@@ -29,7 +29,6 @@ pub struct StoreOptions {
     pages: PagePolicy,
     mode: u32,
     backing: Backing,
-    topology: Option<Arc<dyn Topology>>,
     clock: Option<Arc<dyn Clock>>,
 }
 
@@ -47,7 +46,6 @@ impl Default for StoreOptions {
             pages: PagePolicy::Huge,
             mode: 0o600,
             backing: Backing::default(),
-            topology: None,
             clock: None,
         }
     }
@@ -133,12 +131,6 @@ impl StoreOptions {
     /// and writers wait unless somebody drains it.
     pub fn change_feed(mut self, feed: bool) -> Self {
         self.change_feed = Some(feed);
-        self
-    }
-
-    /// The machine's nodes and CPUs; by default as the system describes them.
-    pub fn topology(mut self, topology: Arc<dyn Topology>) -> Self {
-        self.topology = Some(topology);
         self
     }
 
@@ -316,10 +308,6 @@ impl StoreOptions {
             .page_policy(self.pages);
         let builder = match self.idle {
             Some(lending) => builder.lend_idle(lending),
-            None => builder,
-        };
-        let builder = match &self.topology {
-            Some(topology) => builder.topology(Arc::clone(topology)),
             None => builder,
         };
         match &self.clock {

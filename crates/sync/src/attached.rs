@@ -42,8 +42,6 @@ pub enum Life {
 pub struct AttachedThread {
     /// The slot, which locks and claims name as their holder.
     pub slot: SlotId,
-    /// Whether an earlier owner of the process' entry, which died, left it.
-    pub is_orphan: bool,
     /// The thread's pin, if it has one.
     pub pin: Option<ThreadPin>,
     /// The intents that it has announced, by [`Lane`].
@@ -96,8 +94,7 @@ impl Participants {
             };
             let owned = inner.control().slots().filter_map(|(slot, lines)| {
                 let owner = slot_owner::read(&lines.owner);
-                let is_orphan = owner.incarnation != status.incarnation;
-                (!owner.is_free() && owner.process == index).then(|| thread(slot, lines, is_orphan))
+                (!owner.is_free() && owner.process == index).then(|| thread(slot, lines))
             });
             attached.push(Attached {
                 pid: inner.entry_pid(index),
@@ -112,7 +109,7 @@ impl Participants {
     }
 }
 
-fn thread(slot: SlotId, lines: &SlotLines, is_orphan: bool) -> AttachedThread {
+fn thread(slot: SlotId, lines: &SlotLines) -> AttachedThread {
     let word = lines.pin.load(Acquire);
     let pin = match epoch::kind_of(word) {
         PinKind::None | PinKind::Revoked => None,
@@ -127,7 +124,6 @@ fn thread(slot: SlotId, lines: &SlotLines, is_orphan: bool) -> AttachedThread {
     };
     AttachedThread {
         slot,
-        is_orphan,
         pin,
         intents: lines.intents.each_ref().map(intent::read_line),
     }

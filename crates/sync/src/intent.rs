@@ -36,8 +36,6 @@ impl Lane {
 pub struct Intent {
     /// What is being done, in the layer's own numbering. Never 0.
     pub kind: u16,
-    /// The number of the intent in its line: two reads with equal numbers saw the same intent.
-    pub sequence: u64,
     /// The operands; words that the writer did not give are zero.
     pub words: [u64; INTENT_WORDS],
 }
@@ -168,9 +166,5 @@ pub(crate) fn read<W: Word>(head: &W, line: &[W; INTENT_WORDS]) -> Option<Intent
         // SYNC: pairs with the Release store in `IntentLine::set` and the fence in `begin`.
         *out = word.load(Acquire);
     }
-    (head.load(Relaxed) == seen).then_some(Intent {
-        kind,
-        sequence: sequence(seen),
-        words,
-    })
+    (head.load(Relaxed) == seen).then_some(Intent { kind, words })
 }

@@ -1,7 +1,7 @@
 //! [`Participants`]: one process's opening of a control region.
 
 use crate::atomics::Barrier;
-use crate::layout::{COUNTERS, TableGeometry};
+use crate::layout::TableGeometry;
 use crate::lock_word::Owner;
 use crate::opening::Inner;
 use crate::thread_slots::{self, Local};
@@ -250,9 +250,6 @@ impl Participants {
     pub fn max_threads(&self) -> u16 {
         self.inner.control().geometry().max_threads
     }
-
-    /// The number of counters in a slot: indices below it are valid.
-    pub const COUNTERS: usize = COUNTERS;
 
     /// Whether the light side of the barrier is free here, rather than a full fence.
     #[must_use]

@@ -5,7 +5,7 @@ use crate::lock_word::Owner;
 use crate::opening::Inner;
 use crate::thread_slots::Local;
 use crate::undo::UndoArea;
-use crate::{IntentLine, Lane, Pin, RevocablePin, SlotId, counter_fold};
+use crate::{IntentLine, Lane, Pin, SlotId, counter_fold};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -112,13 +112,6 @@ impl<'p> Slot<'p> {
         unsafe { Pin::enter(self.local) }
     }
 
-    /// Pins revocably; see [`Participants::pin_revocable`](crate::Participants::pin_revocable).
-    #[inline]
-    pub fn pin_revocable(&self) -> RevocablePin<'p> {
-        // SAFETY: the `Local` belongs to this thread; the opening is borrowed for 'p.
-        unsafe { RevocablePin::enter(self.local) }
-    }
-
     /// Whether this thread has a pin, firm or revocable, through any handle.
     ///
     /// A pinned thread that waits for an epoch to be over waits for itself.
@@ -151,18 +144,11 @@ impl<'p> Slot<'p> {
     /// [`Participants::counters`](crate::Participants::counters).
     ///
     /// For an intent that must not count twice: it records the value *to be*, and the thread that
-    /// finishes the intent sets that value by [`set_count`](Self::set_count) or
+    /// repairs after the intent sets that value by
     /// [`DeadSlot::set_count`](crate::DeadSlot::set_count).
     #[must_use]
     pub fn counted(&self, db: usize, root: u64) -> i64 {
         self.lines().counted(db, root)
-    }
-
-    /// Sets this thread's part of counter `db`.
-    pub fn set_count(&self, db: usize, root: u64, value: i64) {
-        if let Some(counter) = self.lines().counters.get(db) {
-            counter_fold::set(&counter.words(), root, value.cast_unsigned());
-        }
     }
 
     /// Whether a panic has ended, while the caller had this handle, an operation of this thread

@@ -35,12 +35,6 @@ impl<'a> UndoArea<'a> {
         self.words.len() * 8
     }
 
-    /// Whether the region was created without undo areas.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.words.is_empty()
-    }
-
     /// Splits the area after `bytes` bytes (a multiple of 8, at most all).
     #[must_use]
     pub fn split_at(self, bytes: usize) -> (UndoArea<'a>, UndoArea<'a>) {

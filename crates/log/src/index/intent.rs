@@ -360,11 +360,7 @@ mod tests {
     use crate::index::lookup::Lookup;
 
     fn line(kind: u16, words: [u64; 7]) -> Line {
-        Line {
-            kind,
-            sequence: 1,
-            words,
-        }
+        Line { kind, words }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use mneme_arena::{DiscardableStats, FRAME_BYTES};
-use mneme_sys::{PageKind, PagePolicy, PageReport};
+use mneme_sys::{PageKind, PageReport};
 
 use crate::index::Index;
 use crate::log::segment::State;
@@ -141,7 +141,6 @@ impl Stats {
             expired: 0,
             lent: None,
             pages: PageReport {
-                policy: PagePolicy::Small,
                 kind: PageKind::Small,
                 resident_bytes: 0,
                 huge_bytes: 0,

@@ -16,10 +16,9 @@ use std::sync::Arc;
 use mneme_sys::{Clock, SystemClock};
 
 use crate::backing::Wanted;
-use crate::eviction_policy;
 use crate::listen::Listeners;
 use crate::settings::{Key, Refused, Settings, Source, Value};
-use mneme_log::{Evict, LogStore, UpdatePolicy};
+use mneme_log::LogStore;
 use mneme_shared::{Opening, Registry};
 
 /// The configuration of a server that has not been started. Every setting has a default; see each
@@ -119,21 +118,6 @@ impl Server {
         self.with(Key::MaxMemory, Value::number(bytes))
     }
 
-    /// How records are updated. Without effect if [`store`](Self::store) or
-    /// [`segment`](Self::segment) is given.
-    pub fn update_policy(self, policy: UpdatePolicy) -> Self {
-        let number = i64::from(policy == UpdatePolicy::InPlace);
-        self.with(Key::UpdatePolicy, Value::number(number))
-    }
-
-    /// The eviction policy. It replaces the one that the store had.
-    pub fn eviction(self, evict: Evict) -> Self {
-        self.with(
-            Key::MaxMemoryPolicy,
-            Value::number(eviction_policy::number(evict)),
-        )
-    }
-
     /// How many databases clients may `SELECT`; 1 to 64.
     pub fn databases(self, databases: usize) -> Self {
         self.with(Key::Databases, number(databases))
@@ -146,30 +130,9 @@ impl Server {
         self.with(Key::MaxClients, number(clients))
     }
 
-    /// Seconds after which an inactive client is disconnected; 0, the default, means never.
-    pub fn idle_timeout(self, seconds: u64) -> Self {
-        self.with(
-            Key::Timeout,
-            number(usize::try_from(seconds).unwrap_or(usize::MAX)),
-        )
-    }
-
     /// The password that clients must give (with `AUTH` or `HELLO`) before any other command.
     pub fn password(self, password: impl Into<String>) -> Self {
         self.with(Key::Password, Value::text(password.into()))
-    }
-
-    /// Whether connections from other machines are refused while no password is set. The default is
-    /// yes.
-    pub fn protected_mode(self, on: bool) -> Self {
-        self.with(Key::ProtectedMode, Value::number(on.into()))
-    }
-
-    /// Limits on a client's unsent replies, in bytes. Beyond `pause` (64 MiB) the server reads no
-    /// more of its commands until it has read replies; beyond `limit` (1 GiB) it is disconnected.
-    pub fn output_bounds(self, pause: usize, limit: usize) -> Self {
-        self.with(Key::OutputPause, number(pause))
-            .with(Key::OutputLimit, Value::text(format!("normal {limit} 0 0")))
     }
 
     /// The store to serve, which the embedding program may use beside the clients. Otherwise a

@@ -209,11 +209,6 @@ impl Running {
         self.shared.settings.data()
     }
 
-    /// The number of its I/O threads.
-    pub fn threads(&self) -> usize {
-        self.shared.threads.len()
-    }
-
     /// The memory it has obtained.
     pub fn memory(&self) -> DataMemory {
         let store = &self.shared.store;

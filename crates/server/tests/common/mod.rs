@@ -187,6 +187,14 @@ pub fn debugged() -> Server {
     server().set(Key::EnableDebug, "yes").unwrap()
 }
 
+/// A server that reads no more of a client's commands beyond `pause` bytes of unsent replies, and
+/// disconnects it beyond `limit`.
+pub fn bounded(server: Server, pause: usize, limit: usize) -> Server {
+    let server = server.set(Key::OutputPause, &pause.to_string()).unwrap();
+    let limit = format!("normal {limit} 0 0");
+    server.set(Key::OutputLimit, &limit).unwrap()
+}
+
 pub fn start(server: Server) -> (Running, SocketAddr) {
     let running = server.start().expect("a free port and a little memory");
     let address = running.addresses()[0];

@@ -5,7 +5,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::common::{Client, Reply, encode, info, server, start};
+use crate::common::{Client, Reply, bounded, encode, info, server, start};
 
 /// A field of a line of `CLIENT LIST`, as a number.
 fn number(line: &str, name: &str) -> usize {
@@ -29,11 +29,8 @@ fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> Option<usize> {
 fn replies_to_a_reader_near_its_limit_arrive_in_order_or_the_connection_ends() {
     const COMMANDS: usize = 6_000;
     // Unsent replies approach the limit, and stay below it while the client reads.
-    let (_running, address) = start(
-        server()
-            .threads(1)
-            .output_bounds((8 << 20) - (512 << 10), 8 << 20),
-    );
+    let pause = (8 << 20) - (512 << 10);
+    let (_running, address) = start(bounded(server().threads(1), pause, 8 << 20));
     let mut client = Client::connect(address);
     let text = |index: usize| format!("{index:010000}");
     let mut sender = client.stream.get_ref().try_clone().unwrap();

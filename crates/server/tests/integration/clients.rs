@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Client, Reply, encode, info, server, start};
+use mneme_server::settings::Key;
 use mneme_sys::ManualClock;
 use mneme_testkit::TestDir;
 
@@ -378,7 +379,7 @@ fn no_command_of_a_killed_client_is_executed_after_the_reply() {
 fn idle_clients_are_disconnected_and_others_are_not() {
     let clock = Arc::new(ManualClock::new(0, 1_700_000_000_000));
     let shared: Arc<dyn mneme_sys::Clock> = clock.clone();
-    let (_running, address) = start(server().clock(shared).idle_timeout(10));
+    let (_running, address) = start(server().clock(shared).set(Key::Timeout, "10").unwrap());
     let mut steady = Client::connect(address);
     let mut silent = Client::connect(address);
     for client in [&mut steady, &mut silent] {

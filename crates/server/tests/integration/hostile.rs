@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, Shutdown, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{Client, Reply, encode, info, server, start};
+use crate::common::{Client, Reply, bounded, encode, info, server, start};
 use mneme_server::settings::Key;
 use mneme_testkit::TestDir;
 
@@ -204,7 +204,7 @@ fn a_half_closed_client_gets_all_its_replies() {
 
 #[test]
 fn a_client_that_does_not_read_is_not_read_from() {
-    let (_running, address) = start(server().threads(1).output_bounds(64 << 10, 512 << 20));
+    let (_running, address) = start(bounded(server().threads(1), 64 << 10, 512 << 20));
     let mut bystander = Client::connect(address);
     let value = "x".repeat(100_000);
     bystander.command(&["SET", "key", &value]);
@@ -236,7 +236,7 @@ fn a_client_that_does_not_read_is_not_read_from() {
 
 #[test]
 fn a_client_that_sends_all_before_it_reads_is_served_in_the_end() {
-    let (_running, address) = start(server().output_bounds(4 << 20, 512 << 20));
+    let (_running, address) = start(bounded(server(), 4 << 20, 512 << 20));
     let mut client = Client::connect(address);
     let value = "x".repeat(10_000);
     client.command(&["SET", "key", &value]);
@@ -257,7 +257,7 @@ fn a_client_that_sends_all_before_it_reads_is_served_in_the_end() {
 
 #[test]
 fn replies_beyond_the_limit_end_the_connection() {
-    let (_running, address) = start(server().output_bounds(64 << 10, 8 << 20));
+    let (_running, address) = start(bounded(server(), 64 << 10, 8 << 20));
     let mut bystander = Client::connect(address);
     bystander.command(&["SET", "key", &"x".repeat(1 << 20)]);
     let mut greedy = Client::connect(address);
@@ -356,7 +356,7 @@ fn outsiders_are_denied_without_a_password() {
     let mut insider = Client::connect(([127, 0, 0, 1], address.port()).into());
     assert_eq!(insider.line("PING"), Reply::Simple("PONG".into()));
 
-    let (_open, address) = start(bound().protected_mode(false));
+    let (_open, address) = start(bound().set(Key::ProtectedMode, "no").unwrap());
     let mut outsider = Client::connect((outside, address.port()).into());
     assert_eq!(outsider.line("PING"), Reply::Simple("PONG".into()));
     let (_guarded, address) = start(bound().password("secret"));
@@ -375,7 +375,7 @@ fn backups_are_for_connections_of_this_machine_unless_said_otherwise() {
             None => kept,
         };
         let bound = kept.bind(["0.0.0.0".parse().unwrap()]);
-        let (running, address) = start(bound.protected_mode(false));
+        let (running, address) = start(bound.set(Key::ProtectedMode, "no").unwrap());
         let mut client = Client::connect((ip, address.port()).into());
         let reply = client.line("MNEME BACKUP one");
         // Reporting on the last backup needs no space.
@@ -423,7 +423,7 @@ fn a_thousand_connections_that_come_and_go_do_not_disturb() {
 
 #[test]
 fn one_command_does_not_build_more_than_may_be_sent() {
-    let (_running, address) = start(server().output_bounds(1 << 20, 8 << 20));
+    let (_running, address) = start(bounded(server(), 1 << 20, 8 << 20));
     let mut client = Client::connect(address);
     client.command(&["SET", "k", &"v".repeat(1 << 20)]);
     // Ten GiB if the reply were built.

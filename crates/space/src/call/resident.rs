@@ -44,12 +44,6 @@ impl Residence {
         })
     }
 
-    /// This process's attachment of the space.
-    #[must_use]
-    pub fn attachment(&self) -> &Attachment {
-        &self.attachment
-    }
-
     /// Serves callers in this thread until `stop` is set, which it notices within a tenth of a
     /// second.
     ///

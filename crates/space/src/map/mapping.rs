@@ -164,13 +164,6 @@ impl Mapping {
         self.0.region.len()
     }
 
-    /// Whether stores are possible. Once they are, they remain possible as long as anything in the
-    /// process has the segment mapped.
-    #[must_use]
-    pub fn access(&self) -> Access {
-        self.0.region.access()
-    }
-
     /// Statistics of the segment's control region: the numbers of participating processes and
     /// threads. All are 0 in a forked child.
     #[must_use]

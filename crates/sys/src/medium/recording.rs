@@ -122,12 +122,6 @@ impl RecordingMedium {
         self.lock().trace.clone()
     }
 
-    /// The number of recorded operations.
-    #[must_use]
-    pub fn recorded(&self) -> usize {
-        self.lock().trace.operations.len()
-    }
-
     /// Adds [`Operation::Mark`].
     pub fn mark(&self, value: u64) {
         self.record(Operation::Mark(value));

@@ -589,7 +589,6 @@ impl RegionBacking {
             settings::report(self.promise(), resident)
         };
         PageReport {
-            policy,
             kind,
             resident_bytes: resident.total,
             huge_bytes: resident.huge,

@@ -259,10 +259,9 @@ impl RegionBacking {
         _place: &Reservation,
         len: usize,
         weakest: PageKind,
-        policy: PagePolicy,
+        _policy: PagePolicy,
     ) -> PageReport {
         PageReport {
-            policy,
             kind: weakest,
             resident_bytes: len,
             huge_bytes: 0,

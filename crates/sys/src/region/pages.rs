@@ -31,8 +31,6 @@ pub enum PageKind {
 /// The pages of a region at the time of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageReport {
-    /// The requested policy.
-    pub policy: PagePolicy,
     /// The kind that was obtained; the weakest if there are several. Before the first touch, what
     /// the kernel's settings promise; later, the actual kind.
     pub kind: PageKind,
