@@ -11,9 +11,10 @@ mod number;
 mod parser;
 mod reply;
 
-pub use batch::{Arguments, Batch, KeptArguments};
-pub use double::{append_f64, parse_bound, parse_f64};
+pub(crate) use batch::KeptArguments;
+pub use batch::{Arguments, Batch};
+pub(crate) use double::{append_f64, parse_bound, parse_f64};
 pub(crate) use inline::split_line;
-pub use number::{parse_i64, parse_u64};
+pub(crate) use number::{parse_i64, parse_u64};
 pub use parser::{Parsed, Parser, ProtocolError, RequestLimits, Stop};
-pub use reply::{Protocol, Reply};
+pub(crate) use reply::{Protocol, Reply};
