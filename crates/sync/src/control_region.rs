@@ -101,11 +101,6 @@ impl ControlRegion {
             .map(|(lines, id)| (SlotId(id), lines))
     }
 
-    /// The offset of a slot's undo area in the region.
-    pub(crate) fn undo_offset(&self, id: SlotId) -> usize {
-        self.geometry.undo() + usize::from(id.0).saturating_sub(1) * self.geometry.undo_stride()
-    }
-
     /// The undo area of a slot, as words. Empty for an id that does not exist.
     pub(crate) fn undo(&self, id: SlotId) -> &[AtomicU64] {
         let Some(index) = usize::from(id.0).checked_sub(1) else {

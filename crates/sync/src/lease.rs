@@ -101,14 +101,6 @@ impl Inner {
     }
 }
 
-impl Lease {
-    /// The lease's number.
-    #[must_use]
-    pub fn number(&self) -> usize {
-        self.number
-    }
-}
-
 impl Drop for Lease {
     fn drop(&mut self) {
         let inner = self.participants.inner();

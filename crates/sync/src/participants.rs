@@ -282,7 +282,7 @@ impl Participants {
         let map = self.inner.control();
         let slots = (!self.is_forked()).then(|| map.slots());
         let areas = slots.into_iter().flatten();
-        areas.map(|(id, _)| UndoArea::new(map.undo_offset(id), map.undo(id)))
+        areas.map(|(id, _)| UndoArea::new(map.undo(id)))
     }
 
     /// The offset at which this crate's part of the control region ends, a multiple of 128.

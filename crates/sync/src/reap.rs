@@ -83,8 +83,7 @@ impl DeadSlot<'_> {
     /// The thread's undo area.
     #[must_use]
     pub fn undo(&self) -> UndoArea<'_> {
-        let map = self.inner.control();
-        UndoArea::new(map.undo_offset(self.id), map.undo(self.id))
+        UndoArea::new(self.inner.control().undo(self.id))
     }
 
     /// The thread's count for the index `root` in counter `db`; see

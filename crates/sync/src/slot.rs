@@ -170,10 +170,9 @@ impl<'p> Slot<'p> {
     #[must_use]
     pub fn undo(&self) -> UndoArea<'p> {
         if self.local().is_forked() {
-            return UndoArea::new(0, &[]);
+            return UndoArea::new(&[]);
         }
-        let map = self.inner.control();
-        UndoArea::new(map.undo_offset(self.id()), map.undo(self.id()))
+        UndoArea::new(self.inner.control().undo(self.id()))
     }
 }
 

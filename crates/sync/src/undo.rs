@@ -7,26 +7,18 @@
 //! The bytes are words of shared memory. All access is atomic, so a reader that races with a writer
 //! gets torn content at worst.
 
-use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// One slot's undo area.
 #[derive(Clone, Copy)]
 pub struct UndoArea<'a> {
-    offset: usize,
     words: &'a [AtomicU64],
 }
 
 impl<'a> UndoArea<'a> {
-    pub(crate) fn new(offset: usize, words: &'a [AtomicU64]) -> Self {
-        UndoArea { offset, words }
-    }
-
-    /// The area's offsets in the control region, in bytes.
-    #[must_use]
-    pub fn range(&self) -> Range<usize> {
-        self.offset..self.offset + self.len()
+    pub(crate) fn new(words: &'a [AtomicU64]) -> Self {
+        UndoArea { words }
     }
 
     /// The length of the area in bytes.
@@ -35,16 +27,18 @@ impl<'a> UndoArea<'a> {
         self.words.len() * 8
     }
 
+    /// Whether the region was created without undo areas.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
     /// Splits the area after `bytes` bytes (a multiple of 8, at most all).
     #[must_use]
     pub fn split_at(self, bytes: usize) -> (UndoArea<'a>, UndoArea<'a>) {
         let words = (bytes / 8).min(self.words.len());
         let (first, second) = self.words.split_at(words);
-        let rest = self.offset + words * 8;
-        (
-            UndoArea::new(self.offset, first),
-            UndoArea::new(rest, second),
-        )
+        (UndoArea::new(first), UndoArea::new(second))
     }
 
     /// The area as words.

@@ -31,7 +31,7 @@ fn one_opening_holds_a_lease_and_can_release_it_from_any_thread() {
     assert_eq!((holder(&pair.a), holder(&pair.b)), (me, me));
     for other in (0..LEASES).filter(|n| *n != NUMBER) {
         assert_eq!(pair.b.lease_holder(other).unwrap(), None);
-        assert_eq!(pair.b.try_lease(other).unwrap().unwrap().number(), other);
+        assert!(pair.b.try_lease(other).unwrap().is_some());
     }
     std::thread::spawn(move || drop(lease)).join().unwrap();
     assert_eq!((holder(&pair.a), holder(&pair.b)), (None, None));

@@ -301,3 +301,67 @@ impl<'s> ShardJournal<'s> {
 fn word_of(block: Option<Block>) -> u64 {
     block.map_or(0, Block::word)
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+    use crate::index::pool::UNIT;
+    use crate::region::space::KeyspaceId;
+    use crate::store::LogStore;
+
+    #[test]
+    fn what_is_announced_is_what_is_read() {
+        let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
+        let store = builder.open_private().unwrap();
+        let index: &Index = store.inner();
+        let shard = index.tables.shard(0);
+        let (journal, owner) = (ShardJournal::of(shard), SlotId(3));
+        let root = index.loc_of(index.tables.header().root_word(KeyspaceId::new(0)));
+        let block = |unit| {
+            Some(Block {
+                loc: Loc::of_byte(unit * UNIT),
+                units: 3,
+            })
+        };
+        let old = [Some(SegmentRef::new(Loc::of_byte(1 << 20), 12, 3)), None];
+        let new = [block(1), None, block(2)];
+        let words = WordChanges {
+            half: 0,
+            second: 7,
+            old_block: block(9),
+            ..WordChanges::words(root, 1, 5)
+        };
+        let strike = ShapeChange::Strike {
+            address: root,
+            count: 1,
+            block: block(4),
+        };
+        for change in [
+            ShapeChange::Prepare { old, new },
+            ShapeChange::Publish { old, words },
+            strike,
+        ] {
+            journal.announce(owner, change);
+            assert_eq!(journal.announced(index), Ok(Some((owner, change))));
+            assert!(journal.is_left_by(owner) && !journal.is_left_by(SlotId(4)));
+            journal.clear();
+            assert_eq!(journal.announced(index), Ok(None));
+        }
+        let moving = Some(MovingFrame {
+            frame: Frame(0),
+            generation: 2,
+        });
+        journal.note_frame(moving);
+        assert_eq!(journal.moving_frame(), moving);
+        assert!(journal.is_left_by(SlotId(4)), "whoever holds the lock");
+        journal.note_frame(None);
+        assert_eq!(journal.moving_frame(), None);
+        shard.journal[KIND].store(STRIKE + 1, Relaxed);
+        assert!(journal.announced(index).is_err(), "no thread leaves this");
+        journal.clear();
+    }
+}

@@ -1,7 +1,7 @@
 //! The Redis serialisation protocol: requests in, replies out.
 //!
 //! [`Parser`] turns the bytes of a connection into [`Batch`]es of commands without copying an
-//! argument; [`Reply`] writes answers in the protocol version that the client has asked for.
+//! argument; `Reply` writes answers in the protocol version that the client has asked for.
 //! Neither depends on sockets or the store, so both are tested and fuzzed on their own.
 
 mod batch;
