@@ -3,9 +3,9 @@
 //! A block is a run of 256-byte units in a frame that belongs to one shard. The frame begins with a
 //! bitmap of its 8192 units, which alone defines what is in use. The shard's pool table names the
 //! frames and caches the bitmap's counts. All of it is guarded by the shard's lock, and every
-//! change is written to the shard's [journal](ShardJournal) first: the thread that inherits the lock from a dead
-//! holder finishes or undoes the change before anything else happens, so that no block is ever lost
-//! or given out twice.
+//! change is written to the shard's [journal](ShardJournal) first: the thread that inherits the
+//! lock from a dead holder finishes or undoes the change before anything else happens, so that no
+//! block is ever lost or given out twice.
 //!
 //! A block that readers may still look at waits in the shard's limbo for a grace period.
 

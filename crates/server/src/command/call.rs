@@ -96,6 +96,28 @@ impl<'a> Call<'a> {
         self.reply.integer(number as i64);
     }
 
+    /// How many elements it draws, its argument 2, which is negative if one may be drawn again, and
+    /// whether it draws them with what belongs to them, which the word `with` asks for.
+    pub fn count_to_draw(&self, with: Option<&str>) -> Result<(i64, bool), Failure> {
+        let count = self.integer(2)?;
+        if count == i64::MIN {
+            return Err(Failure::other(format!(
+                "ERR value is out of range, value must between {} and {}",
+                -i64::MAX,
+                i64::MAX
+            )));
+        }
+        match (self.args.len(), with) {
+            (3, _) => Ok((count, false)),
+            (4, Some(word)) if self.is(3, word) => match count.unsigned_abs() > i64::MAX as u64 / 2
+            {
+                true => Err(Failure::other("ERR value is out of range")),
+                false => Ok((count, true)),
+            },
+            _ => Err(Failure::Syntax),
+        }
+    }
+
     /// Whether it is one of the commands of an `EXEC`.
     pub fn is_within_exec(&self) -> bool {
         self.slice_end_ns.is_none()

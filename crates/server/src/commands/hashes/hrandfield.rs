@@ -53,32 +53,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
         })
 }
 
-/// How many elements a call draws, which is negative if one may be drawn again, and whether it
-/// draws them with what belongs to them, which the word `with` asks for.
-pub(in crate::commands) fn count_to_draw(
-    call: &Call<'_>,
-    with: Option<&str>,
-) -> Result<(i64, bool), Failure> {
-    let count = call.integer(2)?;
-    if count == i64::MIN {
-        return Err(Failure::other(format!(
-            "ERR value is out of range, value must between {} and {}",
-            -i64::MAX,
-            i64::MAX
-        )));
-    }
-    match (call.args.len(), with) {
-        (3, _) => Ok((count, false)),
-        (4, Some(word)) if call.is(3, word) => match count.unsigned_abs() > i64::MAX as u64 / 2 {
-            true => Err(Failure::other("ERR value is out of range")),
-            false => Ok((count, true)),
-        },
-        _ => Err(Failure::Syntax),
-    }
-}
-
 fn several(call: &mut Call<'_>) -> Outcome {
-    let (count, with_values) = count_to_draw(call, Some("WITHVALUES"))?;
+    let (count, with_values) = call.count_to_draw(Some("WITHVALUES"))?;
     let is_resp3 = call.client.protocol == crate::resp::Protocol::Resp3;
     let (key, reply) = (call.args.at(1), &mut call.reply);
     call.keyspace.read_hash(key, None, |hash| {

@@ -12,7 +12,6 @@ mod hscan;
 mod hset;
 
 use crate::command::Command;
-pub(in crate::commands) use hrandfield::count_to_draw;
 pub(in crate::commands) use hscan::scan_elements;
 
 /// This folder's commands.

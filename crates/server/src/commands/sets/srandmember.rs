@@ -4,7 +4,6 @@
 use std::collections::HashSet;
 
 use crate::command::*;
-use crate::commands::hashes::count_to_draw;
 use mneme_collections::{CollectionError, Form, LargeSet, Lot, PackedSet, SetType};
 
 pub(super) static SRANDMEMBER: Command = Command {
@@ -57,7 +56,7 @@ enum Drawn {
 }
 
 fn several(call: &mut Call<'_>) -> Outcome {
-    let (count, _) = count_to_draw(call, None)?;
+    let (count, _) = call.count_to_draw(None)?;
     let (wanted, is_distinct) = (count.unsigned_abs() as usize, count >= 0);
     let (key, reply) = (call.args.at(1), &mut call.reply);
     let of_large = |set: LargeSet<'_>| draw(set, wanted, is_distinct);

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 
 use super::arguments::{header, member};
 use crate::command::*;
-use crate::commands::hashes::count_to_draw;
 use mneme_collections::Lot;
 
 pub(super) static ZRANDMEMBER: Command = Command {
@@ -51,7 +50,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
 }
 
 fn several(call: &mut Call<'_>) -> Outcome {
-    let (count, with_scores) = count_to_draw(call, Some("WITHSCORES"))?;
+    let (count, with_scores) = call.count_to_draw(Some("WITHSCORES"))?;
     let (protocol, reply) = (call.client.protocol, &mut call.reply);
     let (begin, wanted) = (reply.position(), count.unsigned_abs());
     let found = call.keyspace.read_sorted_set(call.args.at(1), |set| {
