@@ -400,7 +400,9 @@ impl Connection {
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.readable = self.stream.may_have_more(false);
+                // Bytes of TLS without a plain one may have come together with the end, which is
+                // reported once.
+                self.readable = self.stream.may_have_more(false) || self.ended;
                 self.writable &= !self.stream.has_unsent();
                 Ok(false)
             }

@@ -323,6 +323,27 @@ fn unfinished_handshakes_delay_nobody() {
     assert_eq!(asked(&mut client, "PING").unwrap(), "+PONG");
 }
 
+/// Its last bytes come together with the end in some of the rounds.
+#[test]
+fn a_client_that_leaves_at_the_end_of_its_handshake_is_disconnected() {
+    let authority = Authority::new();
+    let (_running, _, tls) = with_tls(&authority, &[(Key::TlsAuthClients, "no")]);
+    for version in [&version::TLS12, &version::TLS13] {
+        let config = config(&authority, None, &[version]);
+        for _ in 0..50 {
+            let mut client = connect(tls, &config).into_inner();
+            client.conn.complete_io(&mut client.sock).unwrap();
+            client.sock.shutdown(std::net::Shutdown::Write).unwrap();
+            let ended = client.sock.read_to_end(&mut Vec::new());
+            let is_open = ended.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+            assert!(
+                !is_open,
+                "the server keeps a connection whose client has gone"
+            );
+        }
+    }
+}
+
 #[test]
 fn without_its_files_a_server_does_not_start() {
     let authority = Authority::new();
