@@ -188,7 +188,7 @@ impl<'i> CountedTree<'i> {
         };
         match self.tree.root {
             0 => Ok(()),
-            root => self.walk_in(root, &mut way, visit, 0).map(drop),
+            root => self.walk_in((root, None), &mut way, visit, 0).map(drop),
         }
     }
 
@@ -235,7 +235,7 @@ impl<'i> CountedTree<'i> {
                 self.store_leaf(root, &EditedLeaf { before: 0, ..leaf })?
             }
             _ => {
-                let planned = self.plan(root, edits, (true, true), 0)?;
+                let planned = self.plan((root, None), edits, (true, true), 0)?;
                 self.carry_out(planned)?
             }
         };
@@ -248,7 +248,7 @@ impl<'i> CountedTree<'i> {
         if root == 0 || positions.is_empty() {
             return Ok(());
         }
-        let edited = self.remove_in(root, positions, 0)?;
+        let edited = self.remove_in((root, None), positions, 0)?;
         self.set_root(root, edited)
     }
 
@@ -398,7 +398,7 @@ impl<'i> CountedTree<'i> {
 
     fn walk_in(
         &mut self,
-        number: u64,
+        (number, count): (u64, Option<u64>),
         way: &mut Way,
         visit: &mut dyn FnMut(&[Element<'_>]) -> Result<bool, CollectionError>,
         level: usize,
@@ -406,7 +406,9 @@ impl<'i> CountedTree<'i> {
         let shape = self.shape;
         let image = lent(self.records, self.id, number)?;
         if image.first() != Some(&BRANCH) {
-            return walk_leaf(&CountedLeaf::read(&image, shape)?, way, visit);
+            let leaf = CountedLeaf::read(&image, shape)?;
+            leaf.has(count)?;
+            return walk_leaf(&leaf, way, visit);
         }
         let image = image.into_owned();
         let branch = Branch::read(&image, shape)?;
@@ -421,8 +423,11 @@ impl<'i> CountedTree<'i> {
             let count = branch.count(index);
             if way.skipped >= count {
                 way.skipped -= count;
-            } else if !self.walk_in(branch.number(index), way, visit, level + 1)? {
-                return Ok(false);
+            } else {
+                let below = (branch.number(index), Some(count));
+                if !self.walk_in(below, way, visit, level + 1)? {
+                    return Ok(false);
+                }
             }
         }
         Ok(true)
@@ -432,14 +437,15 @@ impl<'i> CountedTree<'i> {
     /// changes of places there. Nothing is stored before all of them were found.
     fn plan(
         &mut self,
-        number: u64,
+        (number, count): (u64, Option<u64>),
         edits: &mut [PlaceEdit<'_, '_>],
         (is_first, is_last): (bool, bool),
         level: usize,
     ) -> Result<Planned, CollectionError> {
         let (image, shape) = (self.image(number)?, self.shape);
         let branch = match CountedNode::read(&image, shape)? {
-            CountedNode::Leaf(_) => {
+            CountedNode::Leaf(leaf) => {
+                leaf.has(count)?;
                 let leaf = edit_leaf(&image, shape, edits, (is_first, is_last))?;
                 return Ok(Planned::Leaf(number, leaf));
             }
@@ -455,7 +461,8 @@ impl<'i> CountedTree<'i> {
         for run in indices[..rest.len()].chunk_by(|one, other| one == other) {
             let (index, (these, behind)) = (run[0], rest.split_at_mut(run.len()));
             edges = (is_first && index == 0, is_last && index + 1 == branch.len);
-            let planned = self.plan(branch.number(index), these, edges, level + 1)?;
+            let child = (branch.number(index), Some(branch.count(index)));
+            let planned = self.plan(child, these, edges, level + 1)?;
             below.push((index, planned));
             rest = behind;
         }
@@ -626,18 +633,16 @@ impl<'i> CountedTree<'i> {
     /// Removes elements in or below a record. One that is left empty is removed.
     fn remove_in(
         &mut self,
-        number: u64,
+        (number, count): (u64, Option<u64>),
         positions: Range<u64>,
         level: usize,
     ) -> Result<Edited, CollectionError> {
         let (image, shape) = (self.image(number)?, self.shape);
         let branch = match CountedNode::read(&image, shape)? {
             CountedNode::Leaf(leaf) => {
-                let place = |at: u64| {
-                    let index = usize::try_from(at).unwrap_or(usize::MAX);
-                    leaf.place(index.min(leaf.len()))
-                };
-                let gone = place(positions.start)?..place(positions.end)?;
+                leaf.has(count)?;
+                let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(leaf.len());
+                let gone = leaf.range(index(positions.start)..index(positions.end))?;
                 let leaf = EditedLeaf::of(&leaf, gone, &NewElements::default(), Place::Within)?;
                 return self.store_leaf(number, &leaf);
             }
@@ -661,6 +666,7 @@ impl<'i> CountedTree<'i> {
                 changed.push((index, gone));
             } else {
                 let of_child = of_child.start - begin..of_child.end - begin;
+                let below = (below, Some(count));
                 changed.push((index, self.remove_in(below, of_child, level + 1)?));
             }
         }
@@ -835,6 +841,11 @@ fn walk_leaf(
             place = behind;
         }
     }
+    let end = match way.is_backwards {
+        true => leaf.first(),
+        false => leaf.end(),
+    };
+    place.is(end)?;
     Ok(true)
 }
 

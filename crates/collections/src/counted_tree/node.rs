@@ -200,6 +200,16 @@ pub(super) struct LeafPlace {
     begin: usize,
 }
 
+impl LeafPlace {
+    /// An error unless this place, which elements were passed up to, is `other` as well.
+    pub fn is(self, other: LeafPlace) -> Result<(), Damage> {
+        match (self.index, self.begin) == (other.index, other.begin) {
+            true => Ok(()),
+            false => Err(other_number()),
+        }
+    }
+}
+
 impl LeafRun<'_> {
     pub fn len(&self) -> usize {
         self.range.len()
@@ -233,6 +243,14 @@ impl<'b> CountedLeaf<'b> {
 
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Compares the number of its elements with what the branch that leads to it says, if one does.
+    pub fn has(&self, count: Option<u64>) -> Result<(), Damage> {
+        match count.is_none_or(|count| count == self.len as u64) {
+            true => Ok(()),
+            false => Err(other_number()),
+        }
     }
 
     pub fn first(&self) -> LeafPlace {
@@ -283,6 +301,20 @@ impl<'b> CountedLeaf<'b> {
             place = self.behind(place)?;
         }
         Ok(place)
+    }
+
+    /// The places at which these elements begin and end, of those that there are. The second one
+    /// follows from the first one, so that what lies between them is as many elements.
+    pub fn range(&self, of: Range<usize>) -> Result<Range<LeafPlace>, Damage> {
+        let start = self.place(of.start)?;
+        if of.end == self.len {
+            return Ok(start..self.end());
+        }
+        let mut end = start;
+        for _ in of {
+            end = self.behind(end)?;
+        }
+        Ok(start..end)
     }
 
     /// The place behind an element.

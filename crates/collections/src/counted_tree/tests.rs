@@ -372,3 +372,36 @@ fn elements_that_cannot_be_counted_are_not_removed() {
     assert!(tree.remove(0..u64::MAX).is_err());
     assert!(model.inner == records && anchor_tree == before);
 }
+
+/// The number of the leaf with the element at this position, and the first byte of its listpack's
+/// number of entries, in a tree whose leaves have no positions.
+fn leaf_at(model: &Model, nth: usize) -> (u64, usize) {
+    let leaves = model.inner.iter().filter(|(_, image)| image[0] != BRANCH);
+    let leaf = *leaves.map(|(number, _)| number).nth(nth).unwrap();
+    (leaf, 1 + 4)
+}
+
+#[test]
+fn a_leaf_that_says_another_number_than_it_holds_is_an_error_and_is_not_written() {
+    for (less, nth) in [(true, 1), (false, 1), (true, 0)] {
+        let (mut model, mut anchor_tree) = ordered();
+        let (leaf, at) = leaf_at(&model, nth);
+        let image = model.inner.get_mut(&leaf).unwrap();
+        let said = u16::from_le_bytes([image[at], image[at + 1]]);
+        let other = if less { said - 2 } else { said + 2 };
+        image[at..at + 2].copy_from_slice(&other.to_le_bytes());
+        let (records, before) = (model.inner.clone(), anchor_tree);
+        let mut tree = CountedTree::new(&mut model, 1, &mut anchor_tree, ORDERED);
+        for is_backwards in [false, true] {
+            let mut seen = 0;
+            let walk = tree.walk(0, is_backwards, &mut |_| {
+                seen += 1;
+                Ok(true)
+            });
+            assert!(walk.is_err(), "{less} {nth} {is_backwards}: {seen}");
+        }
+        let position = nth as u64 * u64::from(said) / 2 + 3;
+        assert!(tree.remove(position..position + 1).is_err());
+        assert!(model.inner == records && anchor_tree == before);
+    }
+}
