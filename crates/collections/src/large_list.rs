@@ -89,6 +89,18 @@ fn placed_at(at: i64, item: &[u8]) -> Result<NewElements, Damage> {
     NewElements::at(at, 1, std::iter::once(item))
 }
 
+/// Whether an item is put together with the next one, of those whose lengths `len` says.
+fn at_once<T>(len: impl Fn(&T) -> usize) -> impl FnMut(&T, &T) -> bool {
+    let mut bytes = 0;
+    move |item, _| {
+        bytes = match bytes > AT_ONCE {
+            true => 0,
+            false => bytes + len(item) + 16,
+        };
+        bytes <= AT_ONCE
+    }
+}
+
 /// Before anything is stored: a transaction may go on after an error.
 fn check_len(item: &[u8]) -> Result<(), EditError> {
     match item.len() <= MAX_ITEM {
@@ -318,6 +330,27 @@ impl<'r> LargeList<'r> {
         Ok(())
     }
 
+    /// Inserts items from position `first` on, each `step` behind the one before it. Between them
+    /// there is no other, and no key of a branch.
+    fn insert_run(
+        &mut self,
+        first: i64,
+        step: i64,
+        items: &[Placed],
+    ) -> Result<(), CollectionError> {
+        let mut insert = |_: Option<&[Element<'_>]>| {
+            let items = items.iter().map(|(_, item)| &item[..]);
+            let new = NewElements::at(first, step.unsigned_abs(), items)?;
+            Ok(PlaceChange::Insert(new))
+        };
+        self.edit(Seek::By(&mut compare(first)), &mut insert)?;
+        self.anchor.count = self.anchor.count.saturating_add(items.len() as u64);
+        for (number, (_, item)) in items.iter().enumerate() {
+            self.say(first + step * number as i64, Some(item));
+        }
+        Ok(())
+    }
+
     /// Removes the items at these indices, which are at these positions.
     fn remove_at(&mut self, indices: Range<u64>, positions: &[i64]) -> Result<(), CollectionError> {
         self.anchor.count = self.anchor.count.saturating_sub(positions.len() as u64);
@@ -350,14 +383,7 @@ impl<'r> LargeList<'r> {
         };
         // Before anything is stored.
         items.iter().try_for_each(|item| check_len(item))?;
-        let mut bytes = 0;
-        let runs = items.chunk_by(|item, _| {
-            bytes = match bytes > AT_ONCE {
-                true => 0,
-                false => bytes + item.len() + 16,
-            };
-            bytes <= AT_ONCE
-        });
+        let runs = items.chunk_by(at_once(|item: &&[u8]| item.len()));
         let mut left = items.len() as i64;
         for run in runs {
             let (mut first, is_new) = (0i64, self.anchor.tree.root == 0);
@@ -515,8 +541,13 @@ impl<'r> LargeList<'r> {
             }
             let old: Vec<i64> = items.iter().map(|(at, _)| *at).collect();
             self.remove_at(indices, &old)?;
-            for (number, (_, item)) in items.iter().enumerate() {
-                self.insert_at(low + step * (number as i64 + 1), item)?;
+            let mut first = low + step;
+            // Between two others, what was removed may have left keys that divide them.
+            let is_at_end = before.is_none() || behind.is_none();
+            let mut at_once = at_once(|(_, item): &Placed| item.len());
+            for run in items.chunk_by(|one, other| is_at_end && at_once(one, other)) {
+                self.insert_run(first, step, run)?;
+                first += step * run.len() as i64;
             }
             return Ok(());
         }
@@ -1045,5 +1076,31 @@ mod tests {
             store.inner.insert(leaf, sound.clone());
         }
         LargeList::open(&mut store, 1).unwrap().check().unwrap();
+    }
+
+    #[test]
+    fn positions_that_run_out_in_a_long_list_are_given_anew_together() {
+        for (place, len) in [(150_000, 300_000), (10, 300_000), (299_990, 300_000)] {
+            let items: Vec<String> = (0..len).map(|number: u32| number.to_string()).collect();
+            let items: Vec<&[u8]> = items.iter().map(String::as_bytes).collect();
+            let mut packed = ListEdit::new();
+            packed.push_many(End::Back, &items).unwrap();
+            let mut store = Model::default();
+            LargeList::build(&mut store, 1, &packed.into_image()).unwrap();
+            let (stored, records) = (store.stored, store.inner.len());
+            let mut list = LargeList::open(&mut store, 1).unwrap();
+            let pivot = place.to_string();
+            let index = list.insert(pivot.as_bytes(), true, b"x").unwrap();
+            assert_eq!(index, Some(place));
+            list.check().unwrap();
+            let mut expected = items.clone();
+            expected.insert(place, b"x");
+            assert!(list.range(0..usize::MAX).unwrap().iter().eq(&expected));
+            list.finish().unwrap();
+            let stored = store.stored - stored;
+            assert!(stored < 4 * records, "{stored} for {records}");
+            let longest = store.inner.values().map(Vec::len).max();
+            assert!(longest < Some(2 * 2048), "{longest:?}");
+        }
     }
 }

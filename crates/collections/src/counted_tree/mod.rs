@@ -570,6 +570,7 @@ impl<'i> CountedTree<'i> {
         let lens = match edges {
             (_, true) => runs_of_branch(&children, SPLIT, false),
             (true, _) => runs_of_branch(&children, SPLIT, true),
+            _ if new.len() > 2 * SPLIT => runs_of_branch(&children, SPLIT, false),
             _ => vec![children.len() / 2, children.len().div_ceil(2)],
         };
         let mut rest = &children[..];
@@ -599,17 +600,17 @@ impl<'i> CountedTree<'i> {
         let places = leaf.places()?;
         // What comes at an end is followed by more there: the other leaves stay full.
         let lens = match place {
-            Place::Within => {
+            Place::Within if image.len() <= 2 * SPLIT => {
                 let first = middle(&places);
                 vec![first, leaf.len() - first]
             }
-            at_end => {
+            _ => {
                 let limit = SPLIT - self.shape.head();
                 runs(
                     leaf.sizes(&places).into_iter(),
                     limit,
                     1,
-                    at_end == Place::First,
+                    place == Place::First,
                 )
             }
         };
