@@ -16,9 +16,9 @@ fn store() -> LogStore {
         .unwrap()
 }
 
-/// By the draw of n keys k times each, as chi squared measures it. A fair lot fails once in a million
-/// times (Laurent and Massart, "Adaptive estimation of a quadratic functional by model selection",
-/// lemma 1).
+/// By the draw of n keys k times each, as chi squared measures it. A fair lot fails once in a
+/// million times (Laurent and Massart, "Adaptive estimation of a quadratic functional by model
+/// selection", lemma 1).
 fn assert_fair(store: &LogStore, database: usize, keys: usize) {
     let database = store.database(database).unwrap();
     let each = 60;
