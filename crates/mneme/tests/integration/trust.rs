@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use mneme_testkit::{TestDir, runs_as_nobody};
+use mneme_testkit::{TestDir, runs_as_nobody, wait_until};
 
 use crate::common::Registry;
 use crate::common::serving::{self, Serving};
@@ -127,6 +127,9 @@ fn another_user_is_kept_out_of(durability: &str, of_it: &str) {
          MNEME BACKUP monday\r\nCONFIG SET requirepass secret\r\nCONFIG REWRITE\r\n",
     );
     assert!(said.lines().all(|line| !line.starts_with('-')), "{said}");
+    // It is written in the background.
+    let backup = Path::new(&data).join("monday.backup");
+    wait_until("the backup is whole", || backup.exists());
     registry.done(&["create", "heap", "--size", "4mb"]);
     for more in [&["create", "space"][..], &["add", "space", "heap"]] {
         let (code, _, error) = registry.run_as("space", more);
