@@ -7,27 +7,12 @@
 mod memory;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use memory::stopped::Stopped;
+use memory::stopped::{Looked, Stopped};
 use memory::{CAPACITY, Memory};
 use mneme_collections::{CollectionError, End, Hash, List, SortedSet, anchor_of, check_while};
 use mneme_log::{Anchor, LogStore, UpdatePolicy, WriteError};
-use mneme_sys::Clock;
-
-/// A clock that moves by a millisecond whenever somebody looks at it, and counts the looks.
-#[derive(Default)]
-struct Looked(AtomicU64);
-
-impl Clock for Looked {
-    fn now_ns(&self) -> u64 {
-        self.0.fetch_add(1, Relaxed) * 1_000_000
-    }
-
-    fn wall_ms(&self) -> u64 {
-        1 << 30
-    }
-}
 
 /// Other values, which mostly lie elsewhere in the index than what the stopped program has locked.
 const OTHERS: u32 = 64;

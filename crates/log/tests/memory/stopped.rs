@@ -1,9 +1,25 @@
-//! Threads that stand still in the middle of something, alive.
+//! Threads that stand still in the middle of something, alive, and a clock for those that wait.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 
+use mneme_sys::Clock;
 use mneme_sys::fault::{self, Action};
+
+/// A clock that moves by a millisecond whenever somebody looks at it, and counts the looks.
+#[derive(Default)]
+pub struct Looked(pub AtomicU64);
+
+impl Clock for Looked {
+    fn now_ns(&self) -> u64 {
+        self.0.fetch_add(1, Relaxed) * 1_000_000
+    }
+
+    fn wall_ms(&self) -> u64 {
+        1 << 30
+    }
+}
 
 /// How it goes on.
 #[derive(PartialEq, Eq)]

@@ -10,7 +10,7 @@ use mneme_log::{
 use mneme_sys::fault::{self, Action, Outcome};
 use mneme_sys::{Clock, ManualClock};
 
-use crate::memory::stopped::Stopped;
+use crate::memory::stopped::{Looked, Stopped};
 use crate::memory::{self, Memory};
 use crate::{key, sound};
 
@@ -59,20 +59,6 @@ fn a_transaction_that_waits_for_a_lock_delays_no_reader() {
         assert_eq!(store.get(key).unwrap().as_deref(), Some(&b"1"[..]));
     }
     sound(&store, "");
-}
-
-/// A clock that moves by a millisecond whenever somebody looks at it, and counts the looks.
-#[derive(Default)]
-struct Looked(AtomicU64);
-
-impl Clock for Looked {
-    fn now_ns(&self) -> u64 {
-        self.0.fetch_add(1, Relaxed) * 1_000_000
-    }
-
-    fn wall_ms(&self) -> u64 {
-        1 << 30
-    }
 }
 
 /// One writer waits its second for a stopped holder; those after it fail at once, until the lock is
