@@ -17,6 +17,7 @@
 
 pub mod barrier;
 mod clock;
+mod core_dumps;
 mod cpu;
 mod crc32c;
 pub mod descriptors;
@@ -46,6 +47,7 @@ mod write_back;
 mod write_protect;
 
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use core_dumps::forbid_core_dumps;
 pub use cpu::{CpuId, CpuSource, cpu_source, current_cpu, time_stamp};
 pub use crc32c::crc32c;
 pub use entropy::{boot_id, random_bytes};

@@ -81,6 +81,11 @@ pub fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     if let Some(path) = &arguments.config {
         settings.read(path).map_err(Error::from)?;
     }
+    if !settings.is(Key::CoreDumps)
+        && let Err(error) = mneme_sys::forbid_core_dumps()
+    {
+        tracing::warn!(%error, "a crash may leave a core dump, which has passwords in it");
+    }
     let name = settings.text(Key::Segment);
     Name::new(&name).map_err(|source| Error::SegmentName {
         name: name.to_string(),

@@ -226,3 +226,43 @@ fn no_log_and_no_file_but_the_configuration_has_a_password() {
     let (_, log) = serving.end();
     assert!(!log.is_empty() && !log.contains(MARKER), "{log}");
 }
+
+/// The core dump that a server leaves when it crashes after a client has sent it a password;
+/// `None` if it leaves none.
+fn core_dump_with(arguments: &[&str], password: &str) -> Option<Vec<u8>> {
+    let dir = TestDir::on_disk("trust");
+    let registry = Registry::new("trust", "core");
+    let mut server = serving::command(&["--port", "0", "--memory", "64mb"]);
+    server.args(arguments);
+    // In a shell, which raises the limit for it.
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -c unlimited && exec \"$@\"", "sh"]);
+    command.arg(server.get_program()).args(server.get_args());
+    for (name, _) in server.get_envs() {
+        command.env_remove(name);
+    }
+    command.env("MNEME_DIR", &registry.root);
+    command.env("MNEME_REQUIREPASS", password);
+    command.current_dir(dir.path());
+    let serving = Serving::start(command);
+    let said = serving.said(&format!("AUTH {password}\r\nPING\r\n"));
+    assert!(said.contains("PONG"), "{said}");
+    serving.signal("-ABRT");
+    serving.end();
+    let mut left = std::fs::read_dir(dir.path()).unwrap();
+    let core = left.next()?.unwrap().path();
+    Some(std::fs::read(core).unwrap())
+}
+
+#[test]
+fn a_crash_leaves_no_core_dump_with_passwords() {
+    const MARKER: &str = "MARKER-77c0";
+    assert!(core_dump_with(&[], MARKER).is_none());
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    if pattern.contains(['|', '/', '@']) {
+        return eprintln!("skipped: core dumps are not written to the working directory here");
+    }
+    let dump = core_dump_with(&["--core-dumps", "yes"], MARKER).expect("a core dump");
+    let mut windows = dump.windows(MARKER.len());
+    assert!(windows.any(|window| window == MARKER.as_bytes()));
+}

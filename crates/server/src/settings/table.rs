@@ -169,6 +169,9 @@ settings! {
     /// Bytes of an incomplete command, or of a transaction that waits for EXEC, beyond which a
     /// client is disconnected.
     QueryBuffer: "client-query-buffer-limit", Kind::Size { least: 1 << 20, most: i64::MAX }, "1073741824", Live;
+    /// Whether a crash of `mneme serve` may leave a core dump, as far as the process' limits allow
+    /// one. It has all that clients send, passwords among it, and the key of `tls-key-file`.
+    CoreDumps: "core-dumps", Kind::Flag, "no", AtStart;
     /// The directory on a local disk that keeps the data through a power cut, in the form of
     /// `durability`. Created if it does not exist. If empty, nothing is kept on disk.
     Data: "data", Kind::Text, "", AtStart;

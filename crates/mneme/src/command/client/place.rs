@@ -83,6 +83,10 @@ impl clap::FromArgMatches for Where {
             .filter(|text| !flags::is_service_link(place, text.as_ref()));
         let port = said.map(|text| port(&text, place)).transpose()?;
         let socket = || std::env::var_os("MNEME_SOCKET").map(PathBuf::from);
+        if words.requirepass.is_some() {
+            // If this fails, the password is where the operator's limits leave it.
+            let _ = mneme_sys::forbid_core_dumps();
+        }
         Ok(Self {
             host: words.host,
             port,
