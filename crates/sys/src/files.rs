@@ -3,7 +3,7 @@
 
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -146,6 +146,16 @@ pub fn open_plain(path: &Path, options: &mut fs::OpenOptions) -> io::Result<File
 /// As [`open_plain`].
 pub fn open_linked(path: &Path, options: &mut fs::OpenOptions) -> io::Result<File> {
     plain(options.custom_flags(libc::O_NONBLOCK).open(path)?)
+}
+
+/// All bytes of a file that [`open_linked`] opens.
+///
+/// # Errors
+/// As [`open_plain`].
+pub fn read_linked(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_linked(path, fs::OpenOptions::new().read(true))?.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn plain(file: File) -> io::Result<File> {

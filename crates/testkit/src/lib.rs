@@ -31,7 +31,7 @@ pub use broken::{Step, every_step_is_needed};
 pub use certificates::{Authority, CertificateFiles};
 pub use directory::TestDir;
 pub use mount::Mount;
-pub use process::{NOBODY, Process, fd_path, is_killed, runs_as_nobody, signal};
+pub use process::{NOBODY, Process, fd_path, is_killed, make_pipe, runs_as_nobody, signal};
 pub use random::Random;
 pub use settings::{seconds, setting};
 pub use waiting::{in_threads, retry_within, wait_until};

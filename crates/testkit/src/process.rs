@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, ErrorKind, Lines, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 use crate::wait_until;
@@ -218,6 +219,15 @@ pub fn runs_as_nobody<K: AsRef<OsStr>, V: AsRef<OsStr>>(
 /// A path by which other processes open this descriptor's file, while this process lives.
 pub fn fd_path(fd: &impl AsRawFd) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd())
+}
+
+/// Makes a named pipe.
+///
+/// # Panics
+/// The path is taken.
+pub fn make_pipe(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.unwrap().success(), "mkfifo {}", path.display());
 }
 
 /// Sends a process a signal by its name, as `-STOP`. A stop takes effect on each thread for itself

@@ -26,7 +26,7 @@ pub(crate) enum AclFileError {
 
 /// Reads the users of a file.
 pub(super) fn read(path: &Path, reading: Reading<'_>) -> Result<Table, AclFileError> {
-    let bytes = std::fs::read(path).map_err(|source| AclFileError::Read {
+    let bytes = mneme_sys::files::read_linked(path).map_err(|source| AclFileError::Read {
         path: path.to_owned(),
         source,
     })?;

@@ -152,7 +152,7 @@ fn named(settings: &Settings, key: Key) -> Result<PathBuf, TlsError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|source| TlsError::Read {
+    mneme_sys::files::read_linked(path).map_err(|source| TlsError::Read {
         path: path.to_owned(),
         source,
     })

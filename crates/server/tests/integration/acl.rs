@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mneme_server::settings::Key;
-use mneme_testkit::TestDir;
+use mneme_testkit::{TestDir, make_pipe};
 
 use super::common::{Client, Reply, encode, server, start};
 
@@ -280,7 +280,16 @@ fn a_file_of_users_is_loaded_completely_or_not_at_all() {
     let mut alice = Client::connect(address);
     alice.line("AUTH alice x");
     assert_eq!(alice.line("ACL LIST"), list);
+    // A pipe into which nobody writes.
+    std::fs::remove_file(&path).unwrap();
+    make_pipe(&path);
+    let refused = error(&alice.line("ACL LOAD"));
+    assert!(refused.contains("not a file"), "{refused}");
+    assert_eq!(alice.line("ACL LIST"), list);
     drop(running);
+    let refused = with_file().start().err().unwrap().to_string();
+    assert!(refused.contains("not a file"), "{refused}");
+    std::fs::remove_file(&path).unwrap();
     write("user alice on %X~a");
     let refused = with_file().start().err().unwrap().to_string();
     assert!(refused.contains(":1: Syntax error"), "{refused}");

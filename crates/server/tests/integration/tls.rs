@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mneme_server::settings::{Key, Settings};
 use mneme_server::{Ended, Handover, HandoverSocket, Running, StartError};
-use mneme_testkit::{Authority, CertificateFiles, TestDir, setting};
+use mneme_testkit::{Authority, CertificateFiles, TestDir, make_pipe, setting};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, version};
@@ -230,14 +230,19 @@ fn a_certificate_is_replaced_while_clients_are_served() {
     let first = shown(&mut before);
     let next = authority.issue("next", 2090);
     let [certificate, key] = [&next.certificate, &next.key].map(|path| text(path));
+    let pipe = authority.path("pipe");
+    make_pipe(&pipe);
     // One file without the other does not match, and changes nothing.
     for (setting, value, reason) in [
         ("tls-cert-file", certificate, "key"),
         ("tls-cert-file", "/nowhere", "No such file"),
+        ("tls-cert-file", text(&pipe), "not a file"),
+        ("tls-key-file", text(&pipe), "not a file"),
         ("tls-key-file", certificate, "no private key"),
         ("tls-protocols", "SSLv3", "TLSv1.2, TLSv1.3"),
         ("tls-ciphers", "DEFAULT:!MEDIUM", "ECDHE"),
         ("tls-ca-cert-file", key, "no certificate"),
+        ("tls-ca-cert-file", text(&pipe), "not a file"),
     ] {
         if setting == "tls-ca-cert-file" {
             admin.command(&["CONFIG", "SET", "tls-auth-clients", "optional"]);
@@ -266,6 +271,11 @@ fn a_certificate_is_replaced_while_clients_are_served() {
     let third = shown(&mut connect(tls, &config));
     assert_ne!(third, second);
     std::fs::write(&next.key, "nonsense").unwrap();
+    running.stopper().reload();
+    assert_eq!(shown(&mut connect(tls, &config)), third);
+    // A pipe into which nobody writes.
+    std::fs::remove_file(&next.key).unwrap();
+    make_pipe(&next.key);
     running.stopper().reload();
     assert_eq!(shown(&mut connect(tls, &config)), third);
 }
@@ -372,6 +382,10 @@ fn without_its_files_a_server_does_not_start() {
     .unwrap();
     let refused = start(&[certificate, (Key::TlsKey, text(&encrypted)), no]);
     assert!(refused.contains("decrypt it first"), "{refused}");
+    let pipe = authority.path("pipe");
+    make_pipe(&pipe);
+    let refused = start(&[certificate, (Key::TlsKey, text(&pipe)), no]);
+    assert!(refused.contains("not a file"), "{refused}");
 }
 
 #[test]
