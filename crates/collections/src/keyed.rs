@@ -3,13 +3,15 @@
 use std::marker::PhantomData;
 
 use mneme_log::{
-    Anchor, Database, Decision, Elements, Expiry, ReadError, Stored, Updated, WriteError,
-    collection_of, main_of,
+    Anchor, Database, Decision, Elements, Expiry, ReadError, Stored, Transaction, Updated,
+    WriteError, collection_of, main_of,
 };
 
 use crate::collection_type::{CollectionType, LargeEdit};
 use crate::error::{CollectionError, Damage};
+use crate::large_list::LargeList;
 use crate::leaves::Leaves;
+use crate::open_value;
 use crate::packed::{Packed, Pair, Step};
 use crate::records::StoreRecords;
 
@@ -138,6 +140,26 @@ pub fn edit<T: CollectionType, R, E: From<CollectionError>>(
         None => Updated::Inserted,
     };
     Ok((result, updated))
+}
+
+/// Keeps the first large value open that `transaction` reads. It has to be
+/// [closed](close_value) before the transaction ends, and only [`edit`] may change it
+/// until then.
+pub fn keep_open(transaction: &mut Transaction<'_>) {
+    open_value::begin(transaction);
+}
+
+/// Stores what `transaction` has in memory of a large value.
+///
+/// # Errors
+/// The value is damaged, or there is no space: the transaction is to be given up.
+pub fn close_value(transaction: &mut Transaction<'_>) -> Result<(), CollectionError> {
+    if let Some(id) = open_value::waiting_list(transaction) {
+        let mut list = LargeList::open(transaction, id)?;
+        list.store_ends()?;
+        list.finish()?;
+    }
+    Ok(open_value::close(transaction)?)
 }
 
 /// Stores a value of this image under `key`, whatever is there: packed, or large where it is too

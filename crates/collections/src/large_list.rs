@@ -9,6 +9,7 @@
 //! Where there is none, the items around are given others: as few as have enough space.
 
 use std::cmp::Ordering;
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use mneme_log::{Anchor, MAX_VALUE};
@@ -21,6 +22,7 @@ use crate::counted_tree::{
 use crate::error::{CollectionError, Damage, EditError};
 use crate::hash::OwnedPair;
 use crate::list_edit::ListEdit;
+use crate::list_ends::ListEnds;
 use crate::listpack::Element;
 use crate::packed_list::{End, MIDDLE, PackedList, no_position, position_of};
 use crate::records::StoreRecords;
@@ -33,6 +35,9 @@ const MAX_ITEM: usize = MAX_VALUE - 4096;
 const AT_ONCE: usize = 1 << 20;
 /// Items around a place that get other positions at first, on each side.
 const AROUND: u64 = 8;
+/// Items that are read together where one is popped and others are likely to follow, and their
+/// bytes, at most.
+const NEXT: (u64, usize) = (32, 4096);
 
 /// A position and its item. Branches have positions alone: an item may be long.
 const SHAPE: ElementShape = ElementShape {
@@ -175,8 +180,51 @@ impl<'r> LargeList<'r> {
         large.finish().map(drop)
     }
 
-    fn tree(&mut self) -> CountedTree<'_> {
+    /// The tree, with all items in it.
+    fn tree(&mut self) -> Result<CountedTree<'_>, CollectionError> {
+        self.store_ends()?;
+        Ok(self.tree_within_ends())
+    }
+
+    /// The tree without what was pushed, and with what was popped.
+    fn tree_within_ends(&mut self) -> CountedTree<'_> {
         CountedTree::new(self.records, self.id, &mut self.anchor.tree, SHAPE)
+    }
+
+    /// What was done to the ends and the tree does not have yet, if the list is
+    /// [open](crate::open_value).
+    fn ends(&mut self) -> Option<&mut ListEnds> {
+        self.records.list_ends(self.id)
+    }
+
+    /// Removes from the tree what was popped, and puts there what was pushed.
+    ///
+    /// # Errors
+    /// The list is damaged, or there is no space.
+    pub(crate) fn store_ends(&mut self) -> Result<(), CollectionError> {
+        let Some(ends) = self.ends().filter(|ends| ends.waits_for().is_some()) else {
+            return Ok(());
+        };
+        let mut ends = std::mem::take(ends);
+        let len = self.len() + ends.gone();
+        self.anchor.count = len.saturating_sub(ends.pushed());
+        for end in [End::Back, End::Front] {
+            let gone = std::mem::take(&mut ends.end(end).gone);
+            let indices = self.indices(end, gone.len() as u64);
+            self.remove_at(indices, &gone)?;
+        }
+        for end in [End::Front, End::Back] {
+            self.push_in_tree(end, &ends.end(end).pushed())?;
+        }
+        Ok(())
+    }
+
+    /// The indices of so many items at an end.
+    fn indices(&self, end: End, count: u64) -> Range<u64> {
+        match end {
+            End::Front => 0..count,
+            End::Back => self.len().saturating_sub(count)..self.len(),
+        }
     }
 
     fn say(&mut self, at: i64, item: Option<&[u8]>) {
@@ -192,8 +240,11 @@ impl<'r> LargeList<'r> {
     ///
     /// # Errors
     /// There is no space.
-    pub(crate) fn finish(self) -> Result<bool, CollectionError> {
+    pub(crate) fn finish(mut self) -> Result<bool, CollectionError> {
         let is_there = self.anchor.count > 0;
+        if !is_there {
+            self.store_ends()?;
+        }
         if self.is_changed {
             let anchor = Some(&self.anchor).filter(|_| is_there || !self.says);
             self.records.set_anchor(self.id, anchor)?;
@@ -227,7 +278,7 @@ impl<'r> LargeList<'r> {
         skipped: u64,
         mut visit: impl FnMut(i64, &Element<'_>) -> Result<bool, CollectionError>,
     ) -> Result<(), CollectionError> {
-        self.tree()
+        self.tree()?
             .walk(skipped, from == End::Back, &mut |element| {
                 let (at, item) = parts(element)?;
                 visit(at, item)
@@ -353,15 +404,15 @@ impl<'r> LargeList<'r> {
 
     /// Removes the items at these indices, which are at these positions.
     fn remove_at(&mut self, indices: Range<u64>, positions: &[i64]) -> Result<(), CollectionError> {
+        self.tree()?.remove(indices)?;
         self.anchor.count = self.anchor.count.saturating_sub(positions.len() as u64);
-        self.tree().remove(indices)?;
         positions.iter().for_each(|at| self.say(*at, None));
         Ok(())
     }
 
     /// Changes one place in the order.
     fn edit(&mut self, seek: Seek<'_>, decide: &mut Decide<'_>) -> Result<(), CollectionError> {
-        self.tree().edit(&mut [PlaceEdit { seek, decide }])
+        self.tree()?.edit(&mut [PlaceEdit { seek, decide }])
     }
 
     /// Adds an item at an end. O(log items).
@@ -377,12 +428,21 @@ impl<'r> LargeList<'r> {
     /// # Errors
     /// As for [`push`](Self::push).
     pub fn push_many(&mut self, end: End, items: &[&[u8]]) -> Result<(), CollectionError> {
+        // Before anything is stored.
+        items.iter().try_for_each(|item| check_len(item))?;
+        if self.ends().is_some_and(|ends| ends.end(end).push(items)) {
+            self.anchor.count = self.anchor.count.saturating_add(items.len() as u64);
+            self.is_changed |= !items.is_empty();
+            return Ok(());
+        }
+        self.push_in_tree(end, items)
+    }
+
+    fn push_in_tree(&mut self, end: End, items: &[&[u8]]) -> Result<(), CollectionError> {
         let step = match end {
             End::Front => -STEP,
             End::Back => STEP,
         };
-        // Before anything is stored.
-        items.iter().try_for_each(|item| check_len(item))?;
         let runs = items.chunk_by(at_once(|item: &&[u8]| item.len()));
         let mut left = items.len() as i64;
         for run in runs {
@@ -429,21 +489,73 @@ impl<'r> LargeList<'r> {
         count: usize,
         mut visit: impl FnMut(&[u8]),
     ) -> Result<usize, CollectionError> {
-        let mut positions = Vec::new();
-        if count > 0 {
-            self.walk(end, 0, |at, item| {
-                item.with_bytes(&mut visit);
-                positions.push(at);
-                Ok(positions.len() < count)
-            })?;
+        let mut popped = 0;
+        if count as u64 <= NEXT.0 {
+            while popped < count && self.pop_open(end, &mut visit)? {
+                popped += 1;
+            }
         }
-        let (popped, len) = (positions.len() as u64, self.len());
-        let indices = match end {
-            End::Front => 0..popped,
-            End::Back => len.saturating_sub(popped)..len,
-        };
+        if popped == count {
+            return Ok(popped);
+        }
+        let mut positions = Vec::new();
+        self.walk(end, 0, |at, item| {
+            item.with_bytes(&mut visit);
+            positions.push(at);
+            Ok(popped + positions.len() < count)
+        })?;
+        let indices = self.indices(end, positions.len() as u64);
         self.remove_at(indices, &positions)?;
-        Ok(positions.len())
+        Ok(popped + positions.len())
+    }
+
+    /// Pops an item of a list that is open. False: it is not, or the tree does not have one.
+    fn pop_open(
+        &mut self,
+        end: End,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, CollectionError> {
+        let len = self.len();
+        let Some(ends) = self.ends() else {
+            return Ok(false);
+        };
+        let of_tree = len.saturating_sub(ends.pushed());
+        if !ends.end(end).pop_pushed(&mut *visit) {
+            if of_tree > 0 && ends.end(end).next.is_empty() {
+                self.read_next(end, of_tree)?;
+            }
+            let of_end = self.ends().map(|ends| ends.end(end));
+            let Some(of_end) = of_end.filter(|_| of_tree > 0) else {
+                return Ok(false);
+            };
+            let Some((at, item)) = of_end.next.pop_front() else {
+                return Ok(false);
+            };
+            visit(&item);
+            of_end.gone.push(at);
+        }
+        self.anchor.count = len.saturating_sub(1);
+        self.is_changed = true;
+        Ok(true)
+    }
+
+    /// Reads items of the tree, which has `left` that were not popped, ahead.
+    fn read_next(&mut self, end: End, left: u64) -> Result<(), CollectionError> {
+        let gone = self.ends().map_or(0, |ends| ends.end(end).gone.len());
+        let (mut next, mut bytes) = (VecDeque::new(), 0);
+        let (most, most_bytes) = (NEXT.0.min(left), NEXT.1);
+        let mut tree = self.tree_within_ends();
+        tree.walk(gone as u64, end == End::Back, &mut |element| {
+            let (at, item) = parts(element)?;
+            let item = item.to_vec();
+            bytes += item.len();
+            next.push_back((at, item));
+            Ok((next.len() as u64) < most && bytes < most_bytes)
+        })?;
+        if let Some(ends) = self.ends() {
+            ends.end(end).next = next;
+        }
+        Ok(())
     }
 
     /// Gives the item at `index` another value. Whether there is one. O(log items).
@@ -620,7 +732,7 @@ impl<'r> LargeList<'r> {
         item: Option<&[u8]>,
     ) -> Result<(), CollectionError> {
         let at = signed(position_of(element)?);
-        let (index, is_there) = self.tree().rank(&mut compare(at))?;
+        let (index, is_there) = self.tree()?.rank(&mut compare(at))?;
         match (item, is_there) {
             (Some(item), true) => self.set(index as usize, item).map(drop),
             (Some(item), false) => self.insert_at(at, item),
@@ -632,7 +744,7 @@ impl<'r> LargeList<'r> {
     /// The item at the position that `element` is.
     pub(crate) fn element(&mut self, element: &[u8]) -> Result<Option<Vec<u8>>, CollectionError> {
         let at = signed(position_of(element)?);
-        let (index, is_there) = self.tree().rank(&mut compare(at))?;
+        let (index, is_there) = self.tree()?.rank(&mut compare(at))?;
         match is_there {
             true => self.get(index as usize),
             false => Ok(None),
@@ -650,7 +762,7 @@ impl<'r> LargeList<'r> {
             0 => i64::MIN,
             cursor => signed(cursor),
         };
-        let (index, _) = self.tree().rank(&mut compare(from))?;
+        let (index, _) = self.tree()?.rank(&mut compare(from))?;
         let items = self.placed(index..index.saturating_add(count.max(1) as u64))?;
         let is_over = index + items.len() as u64 >= self.len();
         let next = match items.last() {
@@ -665,7 +777,7 @@ impl<'r> LargeList<'r> {
 
     /// Makes collection `to` a copy of it.
     pub(crate) fn copy_to(&mut self, to: u64) -> Result<(), CollectionError> {
-        let tree = self.tree().copy_to(to)?;
+        let tree = self.tree()?.copy_to(to)?;
         let mut anchor = Anchor::new(LIST);
         (anchor.count, anchor.tree) = (self.anchor.count, tree);
         for (at, item) in self.placed(0..self.len())? {
@@ -684,7 +796,7 @@ impl<'r> LargeList<'r> {
             Ok(position_in(one)?.cmp(&position_in(other)?))
         };
         self.records.reads_all(self.id)?;
-        let count = self.tree().check(&mut order)?;
+        let count = self.tree()?.check(&mut order)?;
         match count == self.anchor.count {
             true => Ok(()),
             false => {
@@ -848,15 +960,28 @@ mod tests {
             .for_each(|item| packed.push(End::Back, item).unwrap());
         let (mut store, mut model) = (Model::default(), VecDeque::from(first));
         LargeList::build(&mut store, 1, &packed.into_image()).unwrap();
-        for change in changes {
+        for (number, change) in changes.iter().enumerate() {
             if store.anchor.is_none() {
                 break;
+            }
+            // Ten changes of an open list come after ten of one that is not.
+            if number % 20 == 10 {
+                store.ends = Some(ListEnds::default());
             }
             let mut list = LargeList::open(&mut store, 1).unwrap();
             make(change, &mut list, &mut model);
             prop_assert_eq!(list.len(), model.len() as u64);
-            list.check().unwrap();
+            let is_closed = number % 20 == 19 || number + 1 == changes.len();
+            if is_closed {
+                list.store_ends().unwrap();
+            }
+            if is_closed || number % 20 < 10 {
+                list.check().unwrap();
+            }
             prop_assert_eq!(list.finish().unwrap(), !model.is_empty());
+            if is_closed {
+                store.ends = None;
+            }
         }
         prop_assert_eq!(store.anchor.is_none(), model.is_empty());
         prop_assert_eq!(store.inner.is_empty(), model.is_empty());
@@ -912,6 +1037,43 @@ mod tests {
         ) {
             let first = (0..first).map(|number| (number % 300).to_string().into_bytes());
             lives(first.collect(), &changes)?;
+        }
+    }
+
+    #[test]
+    fn the_ends_of_an_open_list_meet() {
+        for (first, other) in [(End::Front, End::Back), (End::Back, End::Front)] {
+            let mut store = short();
+            let mut model = VecDeque::from([b"0".to_vec()]);
+            for round in 0..40u32 {
+                store.ends = Some(ListEnds::default());
+                let before = store.stored;
+                for number in 0..30 + round {
+                    let item = format!("{round}:{number}").into_bytes();
+                    let mut list = LargeList::open(&mut store, 1).unwrap();
+                    make(&Change::Push(first, item), &mut list, &mut model);
+                    assert!(list.finish().unwrap());
+                }
+                assert_eq!(store.stored, before, "they wait");
+                // From the other end, all but one, through what was pushed in this round.
+                for end in [other, first, other] {
+                    let mut list = LargeList::open(&mut store, 1).unwrap();
+                    let count = model.len() / 2;
+                    for _ in 0..count {
+                        make(&Change::Pop(end, 1), &mut list, &mut model);
+                    }
+                    assert_eq!(list.len(), model.len() as u64);
+                    assert!(list.finish().unwrap());
+                }
+                let mut list = LargeList::open(&mut store, 1).unwrap();
+                list.store_ends().unwrap();
+                assert!(list.finish().unwrap());
+                store.ends = None;
+                let mut list = LargeList::open(&mut store, 1).unwrap();
+                list.check().unwrap();
+                assert!(list.range(0..usize::MAX).unwrap().iter().eq(&model));
+            }
+            assert!(store.said.values().eq(&model));
         }
     }
 

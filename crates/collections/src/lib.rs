@@ -39,11 +39,13 @@ mod large_sorted_set;
 mod leaves;
 mod list;
 mod list_edit;
+mod list_ends;
 mod list_type;
 pub mod listpack;
 mod lot;
 #[cfg(test)]
 mod model;
+mod open_value;
 mod packed;
 mod packed_builder;
 mod packed_edit;
@@ -67,7 +69,10 @@ pub use error::{CollectionError, Damage, EditError};
 pub use hash::{Hash, OwnedPair};
 pub use hash_type::HashType;
 pub use in_place::set_in_place;
-pub use keyed::{Form, MAX_PACKED, anchor_of, decide_packed, edit, look_at_large, put, with_large};
+pub use keyed::{
+    Form, MAX_PACKED, anchor_of, close_value, decide_packed, edit, keep_open, look_at_large, put,
+    with_large,
+};
 pub use large_list::LargeList;
 pub use large_sorted_set::LargeSortedSet;
 pub use leaves::{LargeHash, LargeSet, Leaves};

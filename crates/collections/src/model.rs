@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use mneme_log::{Anchor, Expiry, Stored, ValueKind, WriteError};
 
+use crate::list_ends::ListEnds;
 use crate::records::StoreRecords;
 
 /// The records of collection 1, and what was said of its elements. The inner records of others are
@@ -19,6 +20,8 @@ pub(crate) struct Model {
     pub stored: usize,
     /// Nothing is stored.
     pub refuses: bool,
+    /// Where the ends of a list wait; `None`: they are stored at once.
+    pub ends: Option<ListEnds>,
 }
 
 impl StoreRecords for Model {
@@ -88,5 +91,9 @@ impl StoreRecords for Model {
             Some(value) => drop(self.said.insert(element.to_vec(), value.to_vec())),
             None => drop(self.said.remove(element)),
         }
+    }
+
+    fn list_ends(&mut self, id: u64) -> Option<&mut ListEnds> {
+        self.ends.as_mut()?.of(id)
     }
 }

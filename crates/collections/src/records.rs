@@ -4,6 +4,9 @@ use std::borrow::Cow;
 
 use mneme_log::{Anchor, Expiry, Look, Stored, Transaction, ValueKind, WriteError};
 
+use crate::list_ends::ListEnds;
+use crate::open_value::{self, OpenMain, open};
+
 /// Bytes for an element more, as it usually is.
 const SPARE: usize = 64;
 
@@ -83,6 +86,12 @@ pub trait StoreRecords {
     /// Says in the change feed that an element of a collection of this kind has this value now;
     /// `None`: that the collection does not have it.
     fn say(&mut self, id: u64, kind: ValueKind, element: &[u8], value: Option<&[u8]>);
+    /// What was pushed and popped at the ends of list `id` and is stored later. `None`: it is
+    /// stored at once.
+    #[doc(hidden)]
+    fn list_ends(&mut self, _: u64) -> Option<&mut ListEnds> {
+        None
+    }
 }
 
 impl StoreRecords for Transaction<'_> {
@@ -92,7 +101,22 @@ impl StoreRecords for Transaction<'_> {
         key: &[u8],
         visit: &mut dyn FnMut(Option<Stored<'_>>),
     ) -> Result<(), WriteError> {
-        self.database(database)?.read(key, visit)
+        let Some(open) = open(self) else {
+            return self.database(database)?.read(key, visit);
+        };
+        if let Some(stored) = open.stored(database, key) {
+            visit(Some(stored));
+            return Ok(());
+        }
+        let mut main = None;
+        self.database(database)?.read(key, |stored| {
+            main = OpenMain::of(database, key, stored);
+            visit(stored);
+        })?;
+        if let Some(open) = open_value::open(self) {
+            open.has_read(main);
+        }
+        Ok(())
     }
 
     fn put(
@@ -102,15 +126,20 @@ impl StoreRecords for Transaction<'_> {
         value: &[u8],
         (kind, expiry): (ValueKind, Expiry),
     ) -> Result<(), WriteError> {
+        open_value::forget(self)?;
         self.database(database)?.put_kind(key, value, kind, expiry)
     }
 
     fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, WriteError> {
+        open_value::forget(self)?;
         self.database(database)?.remove(key)
     }
 
     fn touch(&mut self, database: usize, key: &[u8]) -> Result<(), WriteError> {
-        self.database(database)?.touch(key)
+        match open(self).is_none_or(|open| open.is_first_touch(database, key)) {
+            true => self.database(database)?.touch(key),
+            false => Ok(()),
+        }
     }
 
     fn new_collection(&mut self) -> u64 {
@@ -118,10 +147,20 @@ impl StoreRecords for Transaction<'_> {
     }
 
     fn anchor(&mut self, id: u64) -> Result<Option<Anchor>, WriteError> {
-        Transaction::anchor(self, id)
+        if let Some(anchor) = open(self).and_then(|open| open.anchor(id)) {
+            return Ok(Some(anchor));
+        }
+        let anchor = Transaction::anchor(self, id)?;
+        if let (Some(open), Some(anchor)) = (open(self), anchor) {
+            open.has_read_anchor(id, anchor);
+        }
+        Ok(anchor)
     }
 
     fn set_anchor(&mut self, id: u64, anchor: Option<&Anchor>) -> Result<(), WriteError> {
+        if open(self).is_some_and(|open| open.set_anchor(id, anchor)) {
+            return Ok(());
+        }
         match anchor {
             Some(anchor) => Transaction::set_anchor(self, id, anchor),
             None => self.remove_anchor(id).map(drop),
@@ -141,6 +180,10 @@ impl StoreRecords for Transaction<'_> {
 
     fn say(&mut self, id: u64, kind: ValueKind, element: &[u8], value: Option<&[u8]>) {
         Transaction::say(self, id, kind, element, value);
+    }
+
+    fn list_ends(&mut self, id: u64) -> Option<&mut ListEnds> {
+        open(self)?.ends(id)
     }
 }
 

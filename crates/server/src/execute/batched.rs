@@ -161,7 +161,9 @@ impl Executor<'_> {
         let none: [(usize, &[u8]); 0] = [];
         let result = server.store.transaction_on(&none, |transaction| {
             call.reply.truncate(position);
-            together.attempt(&mut call, Some(transaction), Some(full))
+            mneme_collections::keep_open(transaction);
+            together.attempt(&mut call, Some(transaction), Some(full))?;
+            mneme_collections::close_value(transaction).map_err(Failure::from)
         });
         if result.is_err() {
             call.reply.truncate(position);

@@ -318,6 +318,67 @@ fn commands_behind_one_that_waits_wait_too() {
     assert_eq!(ours, theirs);
 }
 
+/// Changes of one large value that come in a pipeline are made together.
+#[test]
+fn changes_of_large_values_in_pipelines_have_the_replies_of_redis() {
+    let Some(redis) = Redis::start() else { return };
+    let (_running, address) = start(debugged());
+    let mut clients = [address, redis.address].map(Client::connect);
+    let mut random = Random::new(11);
+    let mut below = |bound: u64| random.below(bound);
+    let long = "x".repeat(200);
+    for round in 0..400 {
+        let mut lines = Vec::new();
+        // A list that becomes small and large again, too.
+        let is_low = round % 40 < 5;
+        for _ in 0..below(70) + 1 {
+            let (item, place) = (below(300), below(100) as i64 - 50);
+            lines.push(match (round % 4, below(12)) {
+                (0..2, 0..3) => format!("LPUSH l {item} {item}-{long}"),
+                (0..2, 3..5) => format!("RPUSH l {item}-{long}"),
+                (0..2, 5..8) => format!("RPOP l {}", 1 + below(3) + 30 * u64::from(is_low)),
+                (0..2, 8..10) => format!("LPOP l {}", 1 + below(3) + 30 * u64::from(is_low)),
+                (0, 10) => format!("LINSERT l BEFORE {item} new"),
+                (0, _) => format!("LREM l {} {item}", place % 2),
+                (1, 10) => format!("LSET l {place} {item}"),
+                (1, _) => "HSET l field value".to_owned(),
+                (2, 0..4) => format!("HSET h f{item} {item}-{long} g{item} {place}"),
+                (2, 4..7) => format!("HDEL h f{item} g{place}"),
+                (2, 7..9) => format!("HINCRBY h n{item} {place}"),
+                (2, _) => format!("HSETNX h f{item} {long}"),
+                (3, 0..5) => format!("ZADD z {place} m{item}-{long} {item} n{item}"),
+                (3, 5..8) => format!("ZREM z m{item}-{long} n{item}"),
+                (3, 8..10) => format!("ZINCRBY z 1 n{item}"),
+                _ => format!("ZADD z nan m{item}"),
+            });
+        }
+        lines.extend(
+            [
+                "LRANGE l 0 -1",
+                "LLEN l",
+                "ZRANGE z 0 -1 WITHSCORES",
+                "HLEN h",
+            ]
+            .map(str::to_owned),
+        );
+        let words = |line: &String| {
+            line.split(' ')
+                .map(|word| word.as_bytes().to_vec())
+                .collect()
+        };
+        let commands: Vec<Command> = lines.iter().map(words).collect();
+        let bytes: Vec<u8> = commands
+            .iter()
+            .flat_map(|command| encode(command))
+            .collect();
+        clients.iter_mut().for_each(|client| client.send(&bytes));
+        for line in &lines {
+            let [ours, theirs] = clients.each_mut().map(|client| client.reply());
+            assert_eq!(ours, theirs, "{line}");
+        }
+    }
+}
+
 /// What is done with large lists, beside expiry, transactions and other keys.
 #[test]
 fn commands_on_large_lists_have_the_replies_of_redis() {

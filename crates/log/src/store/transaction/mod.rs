@@ -22,6 +22,8 @@ mod reads;
 mod said;
 mod undo;
 
+use std::any::Any;
+
 use hashbrown::hash_table::HashTable;
 use mneme_sync::{Pin, Slot, SlotError};
 use mneme_sys::fault::without;
@@ -125,6 +127,8 @@ pub struct Transaction<'a> {
     growth: Growth,
     /// What was written may be committed: set from the announcement until the outcome is known.
     may_be_committed: bool,
+    /// What a layer above keeps for this attempt.
+    attached: Option<Box<dyn Any>>,
 }
 
 impl<'a> Transaction<'a> {
@@ -154,6 +158,7 @@ impl<'a> Transaction<'a> {
             watch,
             ahead: None,
             may_be_committed: false,
+            attached: None,
             growth: Growth::Unprepared,
         })
     }
@@ -178,6 +183,12 @@ impl<'a> Transaction<'a> {
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
         self.now_ms
+    }
+
+    /// What a layer above keeps for this attempt, at first nothing. It ends with it, whether that
+    /// is committed or not.
+    pub fn attached(&mut self) -> &mut Option<Box<dyn Any>> {
+        &mut self.attached
     }
 
     fn has_passed(&self, expires: u64) -> bool {
