@@ -166,7 +166,7 @@ impl Expiries {
 
 impl Index {
     /// Records in all databases; those of a database whose root is damaged are not counted.
-    pub(crate) fn records(&self) -> u64 {
+    pub(crate) fn count_records(&self) -> u64 {
         KeyspaceId::all()
             .filter_map(|space| Some(self.records_of(space).ok()?.0))
             .sum()

@@ -369,13 +369,18 @@ mod tests {
         let store = store.capacity(64 << 20).open_private().unwrap();
         store.put(b"key", b"value").unwrap();
         let inner = store.inner();
-        let slot = inner.participants.slot().unwrap();
+        let slot = inner.session().participants.slot().unwrap();
         let read = |lane| decode(lane, &slot.intent(lane).read().unwrap()).unwrap();
         let _pin = slot.pin();
-        let space = inner.entered_space(0);
-        let root = inner.root(space).unwrap().unwrap();
-        let place = inner.place(b"key");
-        let segment = inner.mem.index_segment(root, place).unwrap().unwrap();
+        let space = inner.index().entered_space(0);
+        let root = inner.index().root(space).unwrap().unwrap();
+        let place = inner.index().place(b"key");
+        let segment = inner
+            .session()
+            .mem
+            .index_segment(root, place)
+            .unwrap()
+            .unwrap();
         let (home, record) = (segment.home_at(place.tag), Loc::of_byte(1 << 30));
         let counts = Some(CountsAfter {
             space: KeyspaceId::new(63),

@@ -317,7 +317,7 @@ mod tests {
     fn what_is_announced_is_what_is_read() {
         let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
         let store = builder.open_private().unwrap();
-        let index: &Index = store.inner();
+        let index: &Index = store.inner().index();
         let shard = index.tables.shard(0);
         let (journal, owner) = (ShardJournal::of(shard), SlotId(3));
         let root = index.loc_of(index.tables.header().root_word(KeyspaceId::new(0)));

@@ -52,7 +52,7 @@ use crate::error::WriteError;
 use crate::inner::{MAINS_LOST, collection_of};
 use crate::log::Log;
 use crate::region::record::Record;
-use crate::session::Wait;
+use crate::session::{Session, Wait};
 use bucket::LockWord;
 use grown::GrownAhead;
 use shape::Place;
@@ -88,6 +88,16 @@ impl Index {
             lost_mains: Mutex::default(),
             log,
         }
+    }
+
+    #[inline(always)]
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    #[inline(always)]
+    pub fn session(&self) -> &Session {
+        self.log.session()
     }
 
     /// The keyed hash of a key. Its values are part of the region's format.

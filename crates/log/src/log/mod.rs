@@ -60,6 +60,11 @@ impl Log {
         })
     }
 
+    #[inline(always)]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
     /// Claims frames; `None` if the arena has none to give.
     pub fn claim(
         &self,
@@ -137,17 +142,19 @@ mod tests {
         let builder = LogStore::builder().capacity(1 << 30).maintainer(false);
         let store = builder.open_private().unwrap();
         let log = store.inner();
-        let slot = log.writer().unwrap();
+        let slot = log.session().writer().unwrap();
         let claim = |frames| {
-            let claimed = log.claim(&slot, frames, NodeId(0), Class::Reserved, TAG_LOG);
+            let claimed = log
+                .log()
+                .claim(&slot, frames, NodeId(0), Class::Reserved, TAG_LOG);
             claimed.unwrap()
         };
-        assert_eq!(log.tables.geometry.segment_frames, 2);
+        assert_eq!(log.session().tables.geometry.segment_frames, 2);
         let singles: Vec<Extent> = std::iter::from_fn(|| claim(1)).collect();
         for single in &singles {
             // Two of every four frames, the first of them odd.
             if matches!(single.start.0 % 4, 1 | 2) {
-                log.release(&slot, *single).unwrap();
+                log.log().release(&slot, *single).unwrap();
             }
         }
         let claimed = claim(2).unwrap();

@@ -252,26 +252,28 @@ mod tests {
         let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
         let store = builder.open_private().unwrap();
         let inner = store.inner();
-        let resident = || inner.mem.region().pages().resident_bytes as u64;
+        let resident = || inner.session().mem.region().pages().resident_bytes as u64;
         let ahead = 2 * FRAME_BYTES;
         let mut populated = Populated::new(NodeId(0));
         let before = resident();
-        inner.populate(&mut populated, &|| false);
+        inner.log().populate(&mut populated, &|| false);
         assert_eq!(resident(), before + ahead);
         // Nothing claimed since: nothing to do.
-        inner.populate(&mut populated, &|| false);
+        inner.log().populate(&mut populated, &|| false);
         assert_eq!(resident(), before + ahead);
         for i in 0..100u32 {
             store.put(&i.to_le_bytes(), &[7; 100 << 10]).unwrap();
         }
-        inner.populate(&mut populated, &|| false);
-        let claimed = u64::from(inner.claimed.end(NodeId(0))) * FRAME_BYTES;
+        inner.log().populate(&mut populated, &|| false);
+        let claimed = u64::from(inner.log().claimed.end(NodeId(0))) * FRAME_BYTES;
         assert!(claimed > 10 << 20);
-        let kept = inner.claimed.end(NodeId(0)) + (ahead / FRAME_BYTES) as u32;
+        let kept = inner.log().claimed.end(NodeId(0)) + (ahead / FRAME_BYTES) as u32;
         assert_eq!(populated.end, kept);
         let stocked = resident();
         assert!(stocked > before + ahead && stocked <= claimed + ahead);
-        inner.populate(&mut Populated::new(NodeId(0)), &|| true);
+        inner
+            .log()
+            .populate(&mut Populated::new(NodeId(0)), &|| true);
         assert_eq!(resident(), stocked);
     }
 
@@ -279,7 +281,7 @@ mod tests {
     fn a_store_that_is_loaded_has_memory_ahead_of_the_claims() {
         let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
         let store = builder.open_private().unwrap();
-        let region = store.inner().mem.region();
+        let region = store.inner().session().mem.region();
         let ahead = 2 * FRAME_BYTES;
         let before = region.pages().resident_bytes as u64;
         let looks = std::cell::Cell::new(0);
@@ -296,18 +298,18 @@ mod tests {
         let builder = LogStore::builder().capacity(1024 << 20).maintainer(false);
         let store = builder.open_private().unwrap();
         let inner = store.inner();
-        let resident = || inner.mem.region().pages().resident_bytes as u64;
+        let resident = || inner.session().mem.region().pages().resident_bytes as u64;
         let fill = |values: std::ops::Range<u32>| {
             for i in values {
                 store.put(&i.to_le_bytes(), &[7; 100 << 10]).unwrap();
             }
         };
         fill(0..1400);
-        let slot = inner.writer().unwrap();
+        let slot = inner.session().writer().unwrap();
         let mut populated = Populated::new(NodeId(0));
         let mut round = |idle: bool| {
-            inner.give_back_ahead(&slot, &mut populated, idle);
-            inner.populate(&mut populated, &|| false);
+            inner.log().give_back_ahead(&slot, &mut populated, idle);
+            inner.log().populate(&mut populated, &|| false);
         };
         let few = resident();
         round(false);
@@ -331,24 +333,24 @@ mod tests {
         let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
         let store = builder.open_private().unwrap();
         let inner = store.inner();
-        let resident = || inner.mem.region().pages().resident_bytes as u64;
+        let resident = || inner.session().mem.region().pages().resident_bytes as u64;
         for i in 0..100u32 {
             store.put(&i.to_le_bytes(), &[7; 100 << 10]).unwrap();
         }
-        let stats = inner.arena.stats();
+        let stats = inner.log().arena.stats();
         let mut gathered = Gathered::new(NodeId(0));
         while gathered.ended.is_none() {
-            inner.gather(&mut gathered, &|| false);
+            inner.log().gather(&mut gathered, &|| false);
         }
         let in_use = stats.own.min(TABLES) + stats.frames - stats.free;
         let others = u64::from(stats.own.saturating_sub(TABLES)) * FRAME_BYTES;
         let used = u64::from(in_use) * FRAME_BYTES;
         assert!((used..=used + others).contains(&resident()));
         // It rests, and there is nothing to begin anew for.
-        inner.gather(&mut gathered, &|| false);
+        inner.log().gather(&mut gathered, &|| false);
         assert!(gathered.ended.is_some());
         gathered = Gathered::new(NodeId(0));
-        inner.gather(&mut gathered, &|| true);
+        inner.log().gather(&mut gathered, &|| true);
         assert_eq!(gathered.next, 0);
     }
 
@@ -359,22 +361,22 @@ mod tests {
         let builder = builder.page_policy(PagePolicy::Small).clock(clock.clone());
         let store = builder.open_private().unwrap();
         let inner = store.inner();
-        let stats = inner.arena.stats();
+        let stats = inner.log().arena.stats();
         let mut gathered = Gathered::new(NodeId(0));
         // A round that has begun, and come past all frames but one.
-        inner.gather(&mut gathered, &|| true);
+        inner.log().gather(&mut gathered, &|| true);
         gathered.next = stats.own + stats.frames - 1;
         for i in 0..100u32 {
             store.put(&i.to_le_bytes(), &[7; 100 << 10]).unwrap();
         }
-        inner.gather(&mut gathered, &|| false);
+        inner.log().gather(&mut gathered, &|| false);
         assert_eq!(gathered.ended, Some(1));
         clock.advance_ns(2 * REST_NS);
-        inner.gather(&mut gathered, &|| false);
+        inner.log().gather(&mut gathered, &|| false);
         assert_eq!(gathered.ended, Some(1 + 2 * REST_NS));
         // Which has seen them all.
         clock.advance_ns(2 * REST_NS);
-        inner.gather(&mut gathered, &|| false);
+        inner.log().gather(&mut gathered, &|| false);
         assert_eq!(gathered.ended, Some(1 + 2 * REST_NS));
     }
 
@@ -404,10 +406,10 @@ mod tests {
             store.put(&i.to_le_bytes(), &[7; 4 << 10]).unwrap();
         }
         let inner = store.inner();
-        let resident = || inner.mem.region().pages().resident_bytes;
+        let resident = || inner.session().mem.region().pages().resident_bytes;
         let before = resident();
         let mut gathered = Gathered::new(NodeId(0));
-        inner.gather(&mut gathered, &|| false);
+        inner.log().gather(&mut gathered, &|| false);
         assert_eq!((gathered.next, resident()), (0, before));
     }
 }

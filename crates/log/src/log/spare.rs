@@ -169,16 +169,16 @@ mod tests {
             store.database(database).unwrap().clear().unwrap();
             while store.compact().unwrap() > 0 {}
         };
-        let resident = || inner.arena.spare(NodeId(0)).resident;
+        let resident = || inner.log().arena.spare(NodeId(0)).resident;
         fill(0, 600);
         fill(1, 200);
         clear(1);
         let mut spare = SpareFrames::new(NodeId(0));
         let mut observe = |nanoseconds: u64| {
-            let slot = inner.writer().unwrap();
+            let slot = inner.session().writer().unwrap();
             for _ in 0..nanoseconds / COUNT_NS {
                 clock.advance_ns(COUNT_NS);
-                inner.give_back(&slot, &mut spare, false);
+                inner.log().give_back(&slot, &mut spare, false);
             }
         };
         assert!(resident() > FEW);
@@ -254,13 +254,13 @@ mod tests {
         assert!((0u32..).take_while(is_stored).count() > 200);
         store.clear().unwrap();
         while store.compact().unwrap() > 0 {}
-        let resident = || inner.arena.spare(NodeId(0)).resident;
-        assert!(inner.arena.withheld() > 1000 && resident() > 15);
+        let resident = || inner.log().arena.spare(NodeId(0)).resident;
+        assert!(inner.log().arena.withheld() > 1000 && resident() > 15);
         let mut spare = SpareFrames::new(NodeId(0));
-        let slot = inner.writer().unwrap();
+        let slot = inner.session().writer().unwrap();
         for _ in 0..2 * UNUSED_NS / COUNT_NS {
             clock.advance_ns(COUNT_NS);
-            inner.give_back(&slot, &mut spare, false);
+            inner.log().give_back(&slot, &mut spare, false);
         }
         assert_eq!(resident(), FEW);
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());

@@ -657,9 +657,12 @@ mod tests {
                     |i: u32| store.put_until(&i.to_le_bytes(), &value, Expiry::At(u64::MAX >> 1));
                 (0..records).for_each(|i| put(i).unwrap());
                 let inner = store.inner();
-                let mut closed = inner.segments().filter(|found| found.3 == State::Closed);
+                let mut closed = inner
+                    .log()
+                    .segments()
+                    .filter(|found| found.3 == State::Closed);
                 let header = Loc::of_byte(frame_byte(closed.next().unwrap().0));
-                inner.mem.word(header).unwrap().store(0, Relaxed);
+                inner.session().mem.word(header).unwrap().store(0, Relaxed);
                 let refused = (records..3 * records).filter(|i| put(*i).is_err());
                 let refused = refused.count();
                 assert!(refused <= 1, "{evict:?}, {size} bytes: {refused} refused");
@@ -680,11 +683,14 @@ mod tests {
             store.put(&i.to_le_bytes(), b"v").unwrap();
         }
         let inner = store.inner();
-        let slot = inner.writer().unwrap();
+        let slot = inner.session().writer().unwrap();
         let mut walk = ExpiringWalk::default();
         let mut go_on = || {
             let _pin = slot.pin();
-            let goes_on = inner.walk_on(Evict::ExpiringLru, &mut walk, &mut Sample::new());
+            let goes_on =
+                inner
+                    .reclaim()
+                    .walk_on(Evict::ExpiringLru, &mut walk, &mut Sample::new());
             (goes_on.unwrap(), walk.rests_until_ns)
         };
         assert!(go_on().0);
@@ -694,6 +700,6 @@ mod tests {
                 break until;
             }
         };
-        assert_eq!(rests_until, inner.clock.now_ns() + REST_NS);
+        assert_eq!(rests_until, inner.session().clock.now_ns() + REST_NS);
     }
 }

@@ -512,12 +512,15 @@ mod tests {
     /// Slices of some chunks each, a second after one another.
     fn keep(store: &LogStore, keeper: &mut FillKeeper, clock: &ManualClock, slices: u32) {
         let inner = store.inner();
-        let slot = inner.writer().unwrap();
+        let slot = inner.session().writer().unwrap();
         for _ in 0..slices {
             clock.advance_ns(SECOND);
             let chunks = Cell::new(0);
             let stopped = || chunks.replace(chunks.get() + 1) > 100;
-            inner.keep_filled(&slot, keeper, &stopped).unwrap();
+            inner
+                .reclaim()
+                .keep_filled(&slot, keeper, &stopped)
+                .unwrap();
         }
     }
 
@@ -534,7 +537,7 @@ mod tests {
     fn a_store_becomes_as_full_as_its_policy_says_and_stays_as_it_is_without_one() {
         let (store, clock) = store(3, UpdatePolicy::Append);
         let mut keeper = FillKeeper::new(NodeId(0));
-        let fill = || store.inner().fill(NodeId(0)).share();
+        let fill = || store.inner().reclaim().fill(NodeId(0)).share();
         assert!(fill() < 0.5);
         let mut policy = FillPolicy {
             active: false,
@@ -583,10 +586,10 @@ mod tests {
         let changes: [&(dyn Fn() + Sync); 5] = [&overwrite, &expire, &transact, &bulk, &remove];
         for (i, change) in changes.into_iter().enumerate() {
             keep(&store, &mut keeper, &clock, 3);
-            assert!(keeper.is_idle(inner.clock.now_ns()), "{i}");
+            assert!(keeper.is_idle(inner.session().clock.now_ns()), "{i}");
             std::thread::scope(|scope| scope.spawn(change).join().unwrap());
             keep(&store, &mut keeper, &clock, 1);
-            assert!(!keeper.is_idle(inner.clock.now_ns()), "{i}");
+            assert!(!keeper.is_idle(inner.session().clock.now_ns()), "{i}");
         }
         // What is only read does not.
         keep(&store, &mut keeper, &clock, 3);
@@ -594,7 +597,7 @@ mod tests {
             scope.spawn(|| assert_eq!(store.get(&key).unwrap().map(|v| v.len()), Some(1000)));
         });
         keep(&store, &mut keeper, &clock, 1);
-        assert!(keeper.is_idle(inner.clock.now_ns()));
+        assert!(keeper.is_idle(inner.session().clock.now_ns()));
     }
 
     /// Emptying further segments would take memory and free none.
@@ -602,9 +605,9 @@ mod tests {
     fn compaction_for_memory_waits_for_a_reader_that_stays() {
         let (store, clock) = store(3, UpdatePolicy::Append);
         let mut keeper = FillKeeper::new(NodeId(0));
-        let condemned = || store.inner().fill(NodeId(0)).condemned;
+        let condemned = || store.inner().reclaim().fill(NodeId(0)).condemned;
         // What is closed by now may be emptied although the reader stays.
-        store.inner().stamp_segments();
+        store.inner().log().stamp_segments();
         let (pinned, done) = (Barrier::new(2), Barrier::new(2));
         let (held_up, moved, later) = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -629,7 +632,7 @@ mod tests {
         keep(&store, &mut keeper, &clock, 300);
         assert_eq!(condemned(), 0);
         assert_eq!(store.stats().compaction_wait, None);
-        assert!(store.inner().fill(NodeId(0)).share() > 0.8);
+        assert!(store.inner().reclaim().fill(NodeId(0)).share() > 0.8);
         holds(&store, 3);
     }
 
@@ -638,7 +641,7 @@ mod tests {
         let (store, clock) = store(2, UpdatePolicy::Append);
         let fresh = |i: u32| (RECORDS + i).to_le_bytes();
         let (mut i, inner) = (0, store.inner());
-        while !inner.wants_compaction() {
+        while !inner.reclaim().wants_compaction() {
             store.put(&fresh(i), &[7; 1000]).unwrap();
             i += 1;
         }
@@ -704,7 +707,7 @@ mod tests {
             store.remove(&i.to_le_bytes()).unwrap();
         }
         keep(&store, &mut keeper, &clock, 100);
-        let fill = store.inner().fill(NodeId(0));
+        let fill = store.inner().reclaim().fill(NodeId(0));
         assert!(fill.stale < 64 << 10 && fill.live == 0, "{fill:?}");
         assert_eq!(fill.condemned, 0);
         let stats = store.stats();
@@ -764,15 +767,15 @@ mod tests {
             ..FillPolicy::default()
         });
         let inner = store.inner();
-        let fill = inner.fill(NodeId(0));
-        let share = inner.fill_policy().share(&fill, false);
+        let fill = inner.reclaim().fill(NodeId(0));
+        let share = inner.reclaim().fill_policy().share(&fill, false);
         assert!(share.is_some_and(|share| share <= 0.9), "{share:?}");
         store.set_fill_policy(FillPolicy {
             target_fill: nan,
             when_idle: false,
             ..FillPolicy::default()
         });
-        let share = inner.fill_policy().share(&fill, false);
+        let share = inner.reclaim().fill_policy().share(&fill, false);
         assert!(share.is_none_or(|share| share <= 0.9), "{share:?}");
         keep(&store, &mut FillKeeper::new(NodeId(0)), &clock, 10);
     }
@@ -784,20 +787,23 @@ mod tests {
         let inner = store.inner();
         let mut keeper = FillKeeper::new(NodeId(0));
         keep(&store, &mut keeper, &clock, 3);
-        let slot = inner.writer().unwrap();
-        let workers = inner.workers_of(NodeId(0)).count();
-        let hold = |_| inner.hold_worker(&slot, NodeId(0)).unwrap();
+        let slot = inner.session().writer().unwrap();
+        let workers = inner.reclaim().workers_of(NodeId(0)).count();
+        let hold = |_| inner.reclaim().hold_worker(&slot, NodeId(0)).unwrap();
         let held: Vec<_> = (0..workers).map(hold).collect();
         let moved = store.stats().moved_bytes;
         for _ in 0..3 {
             clock.advance_ns(SECOND);
-            let rest = inner.keep_filled(&slot, &mut keeper, &|| false).unwrap();
+            let rest = inner
+                .reclaim()
+                .keep_filled(&slot, &mut keeper, &|| false)
+                .unwrap();
             assert!(rest >= Duration::from_nanos(LOOK_NS), "{rest:?}");
         }
         assert_eq!(store.stats().moved_bytes, moved);
         drop(held);
         keep(&store, &mut keeper, &clock, 200);
-        assert!(inner.fill(NodeId(0)).share() > 0.8);
+        assert!(inner.reclaim().fill(NodeId(0)).share() > 0.8);
         holds(&store, 3);
     }
 }

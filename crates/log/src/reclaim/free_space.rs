@@ -709,11 +709,11 @@ mod tests {
             .clock(clock.clone());
         let store = store.maintainer(false).open_private().unwrap();
         let mut search = SpaceSearch::new(0);
-        store.inner().spend(&mut search, |_| hour());
+        store.inner().reclaim().spend(&mut search, |_| hour());
         assert!(search.spent < DEADLINE, "{:?}", search.spent);
         // Nor is it one of the thread that blocks the search.
         let mut suspect = Suspect(None);
-        let mut look = || suspect.look(Some(7), store.inner().clock.now_ns());
+        let mut look = || suspect.look(Some(7), store.inner().session().clock.now_ns());
         assert_eq!(look(), None);
         hour();
         for _ in 2..MIN_LOOKS {
@@ -752,11 +752,15 @@ mod tests {
             let builder = LogStore::builder().capacity(capacity).clock(clock.clone());
             let store = builder.maintainer(false).open_private().unwrap();
             let inner = store.inner();
-            assert_eq!(inner.tables.geometry.workers(), workers);
-            let slot = inner.writer().unwrap();
+            assert_eq!(inner.session().tables.geometry.workers(), workers);
+            let slot = inner.session().writer().unwrap();
             let mut search = SpaceSearch::new(0);
-            let mut fails = |rounds| refusal(&clock, rounds, || inner.mind_compactors(&mut search));
-            let hold = || inner.hold_worker(&slot, NodeId(0)).unwrap();
+            let mut fails = |rounds| {
+                refusal(&clock, rounds, || {
+                    inner.reclaim().mind_compactors(&mut search)
+                })
+            };
+            let hold = || inner.reclaim().hold_worker(&slot, NodeId(0)).unwrap();
             let _all_but_one: Vec<_> = (1..workers).map(|_| hold()).collect();
             assert!(fails(100).is_none(), "one is idle");
             for _ in 0..4 {
@@ -782,10 +786,16 @@ mod tests {
             .clock(clock.clone());
         let store = builder.maintainer(false).open_private().unwrap();
         let inner = store.inner();
-        let slot = inner.writer().unwrap();
+        let slot = inner.session().writer().unwrap();
         let mut search = SpaceSearch::new(0);
-        let mut fails = |rounds| refusal(&clock, rounds, || inner.may_wait(&mut search));
-        let _held = inner.tables.header().sweep.try_lock(&slot).unwrap();
+        let mut fails = |rounds| refusal(&clock, rounds, || inner.reclaim().may_wait(&mut search));
+        let _held = inner
+            .session()
+            .tables
+            .header()
+            .sweep
+            .try_lock(&slot)
+            .unwrap();
         let intent = slot.intent(Lane::Txn);
         for shard in 0..4 {
             intent.begin(7, &[shard]);

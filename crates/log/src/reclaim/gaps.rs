@@ -396,7 +396,16 @@ mod tests {
             store.remove(&[i]).unwrap();
         }
         store.put(b"in a gap", &value[..500_000]).unwrap();
-        assert!(store.inner().bulk_head(NodeId(0)).gap.end.load(Relaxed) != 0);
+        assert!(
+            store
+                .inner()
+                .log()
+                .bulk_head(NodeId(0))
+                .gap
+                .end
+                .load(Relaxed)
+                != 0
+        );
         store
     }
 
@@ -405,7 +414,7 @@ mod tests {
         let value = vec![2; 100_000];
         let refuses = |damage: &dyn Fn(&LogStore, &Head), mend: &dyn Fn(&LogStore, &Head)| {
             let store = scene();
-            let head = store.inner().bulk_head(NodeId(0));
+            let head = store.inner().log().bulk_head(NodeId(0));
             damage(&store, head);
             let refused = store.put(b"another", &value);
             assert!(
@@ -430,6 +439,7 @@ mod tests {
                 let at = Loc::of_byte(head.gap.at.load(Relaxed));
                 store
                     .inner()
+                    .session()
                     .mem
                     .word(at)
                     .unwrap()

@@ -20,7 +20,10 @@ use std::ops::Deref;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU8;
 
+use crate::index::Index;
+use crate::log::Log;
 use crate::records::Records;
+use crate::session::Session;
 use compact::Candidates;
 use evict::ExpiringWalk;
 use fill::FillPolicy;
@@ -64,5 +67,25 @@ impl Reclaim {
                 .collect(),
             records,
         }
+    }
+
+    #[inline(always)]
+    pub fn records(&self) -> &Records {
+        &self.records
+    }
+
+    #[inline(always)]
+    pub fn index(&self) -> &Index {
+        self.records.index()
+    }
+
+    #[inline(always)]
+    pub fn log(&self) -> &Log {
+        self.records.log()
+    }
+
+    #[inline(always)]
+    pub fn session(&self) -> &Session {
+        self.records.session()
     }
 }

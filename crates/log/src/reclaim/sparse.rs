@@ -118,7 +118,7 @@ mod tests {
         let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
         let store = builder.open_private().unwrap();
         let inner = store.inner();
-        let slot = inner.writer().unwrap();
+        let slot = inner.session().writer().unwrap();
         let mut sparse = Sparse::new(NodeId(0));
         // As after a look while much more was in use.
         sparse.due = u32::MAX;
@@ -127,7 +127,10 @@ mod tests {
                 store.put(&i.to_le_bytes(), &[round; 1000]).unwrap();
             }
             if looks {
-                inner.compact_sparse(&slot, &mut sparse, &|| false).unwrap();
+                inner
+                    .reclaim()
+                    .compact_sparse(&slot, &mut sparse, &|| false)
+                    .unwrap();
             }
         }
         for i in 0..2000u32 {
@@ -135,7 +138,7 @@ mod tests {
             assert_eq!(value.as_deref(), Some(&[99; 1000][..]));
         }
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
-        inner.in_use(NodeId(0))
+        inner.reclaim().in_use(NodeId(0))
     }
 
     #[test]
@@ -149,7 +152,7 @@ mod tests {
         let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
         let store = builder.open_private().unwrap();
         let inner = store.inner();
-        let slot = inner.writer().unwrap();
+        let slot = inner.session().writer().unwrap();
         for i in 0..20_000u32 {
             store.put(&i.to_le_bytes(), &[7; 1000]).unwrap();
         }
@@ -158,7 +161,10 @@ mod tests {
         }
         let look = || {
             let mut sparse = Sparse::new(NodeId(0));
-            inner.compact_sparse(&slot, &mut sparse, &|| false).unwrap()
+            inner
+                .reclaim()
+                .compact_sparse(&slot, &mut sparse, &|| false)
+                .unwrap()
         };
         assert_eq!(look(), 0);
         for i in (0..20_000u32).filter(|i| i % 14 == 0) {
@@ -177,7 +183,7 @@ mod tests {
         // Nobody keeps what is entered: nothing is, at first.
         let store = builder.loading(true).open_private().unwrap();
         let inner = store.inner();
-        let slot = inner.writer().unwrap();
+        let slot = inner.session().writer().unwrap();
         for i in 0..20_000u32 {
             let (key, value) = (i.to_le_bytes(), [7; 1000]);
             store.put_until(&key, &value, Expiry::At(2_000)).unwrap();
@@ -188,7 +194,10 @@ mod tests {
         store.end_loading();
         let look = || {
             let mut sparse = Sparse::new(NodeId(0));
-            inner.compact_sparse(&slot, &mut sparse, &|| false).unwrap()
+            inner
+                .reclaim()
+                .compact_sparse(&slot, &mut sparse, &|| false)
+                .unwrap()
         };
         clock.set_wall_ms(3_000);
         let (held, tail) = (store.len(), store.feed_tail());

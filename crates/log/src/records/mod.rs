@@ -23,7 +23,9 @@ pub(crate) mod watched;
 use std::ops::Deref;
 
 use crate::index::Index;
+use crate::log::Log;
 use crate::region::policy::UpdatePolicy;
+use crate::session::Session;
 
 /// The records of an open store.
 pub(crate) struct Records {
@@ -45,6 +47,21 @@ impl Deref for Records {
 impl Records {
     pub fn new(index: Index, lends: bool) -> Records {
         Records { index, lends }
+    }
+
+    #[inline(always)]
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    #[inline(always)]
+    pub fn log(&self) -> &Log {
+        self.index.log()
+    }
+
+    #[inline(always)]
+    pub fn session(&self) -> &Session {
+        self.index.session()
     }
 
     /// Whether values are overwritten where they lie.

@@ -38,30 +38,35 @@ impl Store {
         keys: &[K],
         mut visit: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<(), ReadError> {
-        if !self.lends {
-            return self.copy_many(database, keys, visit);
+        if !self.records().lends {
+            return self.records().copy_many(database, keys, visit);
         }
         let mut copy = Vec::new();
         for (chunk, some) in keys.chunks(WIDTH).enumerate() {
-            let (pin, space) = self.enter_to_read(database)?;
+            let (pin, space) = self.index().enter_to_read(database)?;
             let first = chunk * WIDTH;
-            let Some(root) = self.root(space)? else {
+            let Some(root) = self.index().root(space)? else {
                 (first..first + some.len()).for_each(|i| visit(i, None));
                 continue;
             };
-            let ahead = self.prefetch_batch(root, &some, Fetch::Values)?;
+            let ahead = self.index().prefetch_batch(root, &some, Fetch::Values)?;
             for (i, key) in some.iter().enumerate() {
                 if let Some(&Some(loc)) = ahead.locs.get(i + DISTANCE) {
-                    self.prefetch_rest(loc, AHEAD_LINES);
+                    self.index().prefetch_rest(loc, AHEAD_LINES);
                 }
                 let (place, segment, key) = (ahead.places[i], ahead.segment(i), key.as_ref());
                 let fast = match segment {
-                    Some(segment) => self.try_fast_lend_in(&pin, root, place, segment, key),
+                    Some(segment) => self
+                        .records()
+                        .try_fast_lend_in(&pin, root, place, segment, key),
                     None => None,
                 };
                 let value = match fast {
                     Some(value) => Some(value),
-                    None => match self.find_live(root, place, segment, key, &mut copy)? {
+                    None => match self
+                        .records()
+                        .find_live(root, place, segment, key, &mut copy)?
+                    {
                         Some(record) => {
                             record.header().kind().expect(ValueKind::STRING)?;
                             Some(record.value_or(&copy))
@@ -78,15 +83,15 @@ impl Store {
     /// Starts fetching what operations on `keys` will touch. Nothing of what is seen here outlives
     /// the call: the operations look everything up again.
     pub(crate) fn prefetch_many<K: AsRef<[u8]>>(&self, database: u8, keys: &[K]) {
-        let Ok(_pin) = self.participants.pin() else {
+        let Ok(_pin) = self.session().participants.pin() else {
             return;
         };
-        if let Some(space) = self.space(database)
-            && let Ok(Some(root)) = self.root(space)
+        if let Some(space) = self.index().space(database)
+            && let Ok(Some(root)) = self.index().root(space)
         {
             for some in keys.chunks(WIDTH) {
                 // Damage is reported to the operation that meets it.
-                let _ = self.prefetch_batch(root, &some, Fetch::Beginnings);
+                let _ = self.index().prefetch_batch(root, &some, Fetch::Beginnings);
             }
         }
     }
@@ -103,7 +108,7 @@ impl Store {
             removed: 0,
             source,
         };
-        self.may_write().map_err(|e| stopped(done, e))?;
+        self.session().may_write().map_err(|e| stopped(done, e))?;
         let mut search = SpaceSearch::new(0);
         while done < pairs.len() {
             let chunk = &pairs[done..(done + WIDTH).min(pairs.len())];
@@ -116,6 +121,7 @@ impl Store {
             let chunk = &seen[..chunk.len()];
             match self.put_chunk(database, chunk) {
                 Ok(0) => self
+                    .session()
                     .with_feed(|| self.make_space_for(chunk[0], &mut search))
                     .map_err(|e| stopped(done, e))?,
                 Ok(n) => {
@@ -124,7 +130,7 @@ impl Store {
                 }
                 Err((n, WriteError::FeedFull)) => {
                     done += n;
-                    self.await_feed().map_err(|e| stopped(done, e))?;
+                    self.session().await_feed().map_err(|e| stopped(done, e))?;
                 }
                 Err((n, source)) => return Err(stopped(done + n, source)),
             }
@@ -137,23 +143,28 @@ impl Store {
         (key, value): Pair<'_>,
         search: &mut SpaceSearch,
     ) -> Result<(), WriteError> {
-        let slot = self.participants.slot()?;
+        let slot = self.session().participants.slot()?;
         search.want(Header::record(key.len(), value.len(), KeyspaceId::new(0)).size());
-        self.make_space(&slot, search)
+        self.reclaim().make_space(&slot, search)
     }
 
     /// Stores a prefix of up to `WIDTH` pairs. Returns its length. Zero: no free space for the
     /// first.
     fn put_chunk(&self, database: u8, pairs: &[Pair<'_>]) -> Result<usize, (usize, WriteError)> {
         let first = |e: WriteError| (0, e);
-        let slot = self.participants.slot().map_err(|e| first(e.into()))?;
-        let (pin, space) = (self.enter(&slot, database)).map_err(|e| first(e.into()))?;
-        let Some(root) = self.root_or_create(&slot, space).map_err(first)? else {
+        let slot = self
+            .session()
+            .participants
+            .slot()
+            .map_err(|e| first(e.into()))?;
+        let (pin, space) = (self.index().enter(&slot, database)).map_err(|e| first(e.into()))?;
+        let Some(root) = self.index().root_or_create(&slot, space).map_err(first)? else {
             return Ok(0);
         };
-        if self.overwrites() {
+        if self.records().overwrites() {
             // This only prefetches: each store looks its place up again.
-            self.prefetch_batch(root, &KeysOf(pairs), Fetch::Values)
+            self.index()
+                .prefetch_batch(root, &KeysOf(pairs), Fetch::Values)
                 .map_err(|e| first(e.into()))?;
             drop(pin);
             return self.overwrite_chunk(database, pairs);
@@ -167,7 +178,7 @@ impl Store {
                 Err(_) => break,
             }
             headers[small] = Header::record(key.len(), value.len(), space);
-            if self.is_bulk(headers[small].size()) {
+            if self.log().is_bulk(headers[small].size()) {
                 break;
             }
             small += 1;
@@ -181,10 +192,12 @@ impl Store {
                 .map_err(first);
         }
         let ahead = self
+            .index()
             .prefetch_batch(root, &KeysOf(&pairs[..small]), Fetch::Keys)
             .map_err(|e| first(e.into()))?;
         let mut locs = [Loc::of_byte(0); WIDTH];
         let reserved = self
+            .log()
             .reserve(&slot, &headers[..small], &mut locs[..small])
             .map_err(first)?;
         for i in 0..reserved {
@@ -205,7 +218,7 @@ impl Store {
                 expect: Expect::Anything,
                 says: None,
             };
-            let published = self.publish(&slot, &pin, &change);
+            let published = self.records().publish(&slot, &pin, &change);
             let (error, first_dead) = match published {
                 Ok(Published::NoSpace) => (None, i),
                 Ok(_) => continue,
@@ -213,7 +226,8 @@ impl Store {
                 Err(error) => (Some(error), i + 1),
             };
             for j in first_dead..reserved {
-                self.mark_dead(locs[j], headers[j].size())
+                self.log()
+                    .mark_dead(locs[j], headers[j].size())
                     .map_err(|e| (i, e.into()))?;
             }
             return error.map_or(Ok(i), |e| Err((i, e)));
@@ -241,7 +255,7 @@ impl Store {
         keys: &[K],
     ) -> Result<usize, BatchError> {
         let (mut done, mut removed) = (0, 0);
-        let all = self.with_feed(|| {
+        let all = self.session().with_feed(|| {
             let rest = keys.get(done..).unwrap_or_default();
             self.remove_each(database, rest, &mut done, &mut removed)
         });
@@ -263,14 +277,14 @@ impl Store {
         done: &mut usize,
         removed: &mut usize,
     ) -> Result<(), WriteError> {
-        self.may_write()?;
+        self.session().may_write()?;
         for some in keys.chunks(WIDTH) {
-            let slot = self.participants.slot()?;
-            let (pin, space) = self.enter(&slot, database)?;
-            let Some(root) = self.root(space)? else {
+            let slot = self.session().participants.slot()?;
+            let (pin, space) = self.index().enter(&slot, database)?;
+            let Some(root) = self.index().root(space)? else {
                 return Ok(());
             };
-            let ahead = self.prefetch_batch(root, &some, Fetch::Keys)?;
+            let ahead = self.index().prefetch_batch(root, &some, Fetch::Keys)?;
             for (i, key) in some.iter().enumerate() {
                 let key = key.as_ref();
                 if key.len() <= MAX_KEY {
@@ -281,7 +295,7 @@ impl Store {
                         key,
                         ..KeyChange::removal(root, ahead.places[i], key)
                     };
-                    let published = self.publish(&slot, &pin, &change)?;
+                    let published = self.records().publish(&slot, &pin, &change)?;
                     *removed += usize::from(published == Published::Removed);
                 }
                 *done += 1;

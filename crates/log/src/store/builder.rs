@@ -302,7 +302,7 @@ impl Builder {
         FeedArea::of(&mem, &tables, &participants)?.clear();
         let evict = self.evict;
         let store = self.start(mem, tables, arena, participants, topology)?;
-        store.store.set_eviction(evict);
+        store.store.reclaim().set_eviction(evict);
         Ok(store)
     }
 
@@ -379,9 +379,9 @@ impl Builder {
         topology: Arc<dyn Topology>,
     ) -> Result<LogStore, OpenError> {
         let store = self.open_store(mem, tables, arena, participants, topology)?;
-        store.look_at_roots()?;
-        store.set_fill_policy(self.fill);
-        let maintainer = match self.maintainer && !store.read_only {
+        store.index().look_at_roots()?;
+        store.reclaim().set_fill_policy(self.fill);
+        let maintainer = match self.maintainer && !store.session().read_only {
             true => Some(Maintainer::start(Arc::clone(&store)).map_err(OpenError::Maintainer)?),
             false => None,
         };

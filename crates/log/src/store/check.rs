@@ -104,15 +104,19 @@ impl Store {
         self.check_segments(slot, goes_on, &mut report);
         self.check_heads(slot, &mut report);
         report.add(self.check_index(slot, goes_on)?);
-        match self.arena.check() {
+        match self.log().arena.check() {
             Ok(problems) => report
                 .problems
                 .extend(problems.iter().map(ToString::to_string)),
             Err(error) => report.problem(error.to_string()),
         }
-        report
-            .problems
-            .extend(self.participants.check().into_iter().map(|p| p.to_string()));
+        report.problems.extend(
+            self.session()
+                .participants
+                .check()
+                .into_iter()
+                .map(|p| p.to_string()),
+        );
         Ok(report)
     }
 
@@ -123,11 +127,11 @@ impl Store {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Report, WriteError> {
         let mut report = Report::default();
-        if let Some(what) = self.check_spaces(slot)? {
+        if let Some(what) = self.index().check_spaces(slot)? {
             report.problem(what);
         }
-        if let Err(refused) = self.feed.ring().walk(|_, _| {}) {
-            report.problem(self.feed.refused(refused).to_string());
+        if let Err(refused) = self.session().feed.ring().walk(|_, _| {}) {
+            report.problem(self.session().feed.refused(refused).to_string());
         }
         for space in KeyspaceId::with_hidden() {
             let checked = self.check_space(slot, space, goes_on, &mut report);
@@ -137,8 +141,8 @@ impl Store {
         report.damage(checked)?;
         if goes_on() {
             // No thread frees a dropped index while its blocks are counted.
-            let _sweeping = self.tables.header().sweep.lock(slot)?;
-            for shard in 0..self.tables.geometry.shards {
+            let _sweeping = self.session().tables.header().sweep.lock(slot)?;
+            for shard in 0..self.session().tables.geometry.shards {
                 if !goes_on() {
                     return Ok(report);
                 }
@@ -163,31 +167,31 @@ impl Store {
             // found wrong.
             let mut changing = match walk {
                 1 => Announced::default(),
-                _ => self.participants.announced(&CHANGE_LANES)?,
+                _ => self.session().participants.announced(&CHANGE_LANES)?,
             };
             let mut seen = Report::default();
             let counted = || match space.is_hidden() {
                 true => Ok((0, 0)),
-                false => self.records_of(space),
+                false => self.index().records_of(space),
             };
             let before = counted()?;
             let mut first = None;
             let mut cleared = false;
-            let mut pace = Pace::new(&*self.clock);
-            for partition in 0..self.partitions() as u32 {
+            let mut pace = Pace::new(&*self.session().clock);
+            for partition in 0..self.index().partitions() as u32 {
                 if !goes_on() {
                     return Ok(());
                 }
                 pace.step();
                 // The root is looked up under the pin, which keeps its block from being freed.
                 let _pin = slot.pin();
-                let root = self.root(space)?;
+                let root = self.index().root(space)?;
                 cleared = *first.get_or_insert(root) != root;
                 let (Some(root), false) = (root, cleared) else {
                     break;
                 };
-                let shard = root.shard(partition, self.tables.geometry.shards);
-                let walked = self.with_shard(slot, shard, |_| {
+                let shard = root.shard(partition, self.session().tables.geometry.shards);
+                let walked = self.index().with_shard(slot, shard, |_| {
                     Ok(self.check_partition(root, partition, &mut seen))
                 })?;
                 if let Err(corrupt) = walked {
@@ -196,10 +200,11 @@ impl Store {
             }
             let held = (seen.records, seen.expiring);
             let right = space.is_hidden() || cleared || held == before || counted()? != before;
-            self.participants.settle(&mut changing);
+            self.session().participants.settle(&mut changing);
             if let (false, Some(standing)) = (right, changing.first()) {
                 // This also repairs what dead threads have left.
-                self.wait_on(slot, &mut wait, standing, Holding::Lock)?;
+                self.session()
+                    .wait_on(slot, &mut wait, standing, Holding::Lock)?;
                 continue;
             }
             if right || walk == WALKS {
@@ -231,10 +236,10 @@ impl Store {
         report: &mut Report,
     ) -> Result<(), Corrupt> {
         let mut keys: HashMap<&[u8], (&Bucket, usize, Entry)> = HashMap::new();
-        for (prefix, segment) in self.partition_segments(root, partition)? {
+        for (prefix, segment) in self.index().partition_segments(root, partition)? {
             report.slots += segment.buckets() * SLOTS as u64;
             for i in 0..segment.buckets() {
-                let bucket = self.mem.bucket(segment, i)?;
+                let bucket = self.session().mem.bucket(segment, i)?;
                 let at = || format!("space {}, partition {partition}, bucket {i}", root.space());
                 if let Some(what) = self.wrong_lock(bucket) {
                     report.problem(format!("{}: {what}", at()));
@@ -244,7 +249,7 @@ impl Store {
                     .filter(|(_, e)| !e.is_empty())
                 {
                     report.records += 1;
-                    let record = match self.mem.record(entry.loc()) {
+                    let record = match self.session().mem.record(entry.loc()) {
                         Ok(record) => record,
                         Err(corrupt) => {
                             report.problem(format!("{}: {corrupt}", at()));
@@ -253,7 +258,7 @@ impl Store {
                     };
                     report.expiring += u64::from(record.expires() != 0);
                     let mut wrong = |what: &str| report.problem(format!("{}: {what}", at()));
-                    let place = self.place(record.key());
+                    let place = self.index().place(record.key());
                     if place.partition != partition || place.tag != entry.tag() {
                         wrong("an entry leads to a record of another hash");
                         continue;
@@ -267,7 +272,7 @@ impl Store {
                     }
                     let home = segment.home(entry.tag());
                     let distance = (i + segment.buckets() - home) % segment.buckets();
-                    let home = self.mem.bucket(segment, home)?;
+                    let home = self.session().mem.bucket(segment, home)?;
                     if distance > home.word().reach() {
                         wrong(&format!(
                             "an entry {distance} buckets behind its home, beyond its reach"
@@ -304,8 +309,8 @@ impl Store {
         home: &Bucket,
         wrong: &mut impl FnMut(&str),
     ) -> Result<(), Corrupt> {
-        let frame = self.segment_of(loc)?;
-        let info = self.tables.info(frame);
+        let frame = self.log().segment_of(loc)?;
+        let info = self.session().tables.info(frame);
         if (record.patch()).is_some_and(|(_, w)| w.len() > record.header().patch_capacity()) {
             wrong("a value longer than its record");
         }
@@ -344,17 +349,17 @@ impl Store {
         }
         // Loaded after the word was seen: a thread that held the bucket then and has no slot now
         // has released it, or its reaper has.
-        let nobodys = self.participants.pid_of(word.holder()) == 0;
+        let nobodys = self.session().participants.pid_of(word.holder()) == 0;
         (nobodys && bucket.word() == word).then_some("its lock is held by nobody")
     }
 
     /// Every log segment can be walked from header to header, and the arena agrees that it is one.
     fn check_segments(&self, slot: &Slot<'_>, goes_on: &dyn Fn() -> bool, report: &mut Report) {
-        for (frame, info, word, state) in self.segments().take_while(|_| goes_on()) {
+        for (frame, info, word, state) in self.log().segments().take_while(|_| goes_on()) {
             let _pin = slot.pin();
             let (frames, written) = (info.frames(), info.written_at(frame));
-            let arena = self.arena.extent_of(frame);
-            let first = self.segment_of(Loc::of_byte(frame_byte(frame)));
+            let arena = self.log().arena.extent_of(frame);
+            let first = self.log().segment_of(Loc::of_byte(frame_byte(frame)));
             if info.state() != word {
                 continue;
             }
@@ -381,14 +386,19 @@ impl Store {
                 report.problem(format!("log segment at frame {}: {corrupt}", frame.0));
             }
         }
-        for frame in self.stateless() {
+        for frame in self.log().stateless() {
             report.problem(format!(
                 "the log segment at frame {} is in no state there is",
                 frame.0
             ));
         }
-        for found in self.arena.extents() {
-            let state = self.tables.info(found.extent.start).state().state();
+        for found in self.log().arena.extents() {
+            let state = self
+                .session()
+                .tables
+                .info(found.extent.start)
+                .state()
+                .state();
             let held = found.state == mneme_arena::ExtentState::Held;
             if found.tag == TAG_LOG && held && matches!(state, None | Some(State::Free)) {
                 report.problem(format!(
@@ -397,8 +407,8 @@ impl Store {
                 ));
             }
             let linked = || {
-                (0..self.tables.geometry.shards)
-                    .any(|i| self.pool_frames(i).any(|f| f == found.extent.start))
+                (0..self.session().tables.geometry.shards)
+                    .any(|i| self.index().pool_frames(i).any(|f| f == found.extent.start))
             };
             if found.tag == TAG_INDEX && held && !linked() {
                 report.problem(format!(
@@ -414,13 +424,13 @@ impl Store {
         // The pin keeps segments from being freed and opened again meanwhile.
         let _pin = slot.pin();
         let mut seen = Vec::new();
-        for i in 0..self.tables.geometry.all_heads() {
-            let head = self.tables.head(i);
+        for i in 0..self.session().tables.geometry.all_heads() {
+            let head = self.session().tables.head(i);
             let word = head.segment.load(Acquire);
             if word == 0 {
                 continue;
             }
-            let open = self.tables.named(word).is_some_and(|(_, info)| {
+            let open = self.session().tables.named(word).is_some_and(|(_, info)| {
                 let state = info.state().state();
                 info.first.load(Relaxed) == word
                     && matches!(state, Some(State::Opening | State::Head))
@@ -428,7 +438,7 @@ impl Store {
             // A head moves on before its old segment is closed.
             let stays = head.segment.load(Acquire) == word;
             if stays && (!open || seen.contains(&word)) {
-                report.problem(no_head(self.loc_of(&head.segment)).to_string());
+                report.problem(no_head(self.session().loc_of(&head.segment)).to_string());
             }
             seen.push(word);
         }
@@ -439,7 +449,7 @@ impl Store {
         let mut at = 0;
         while at < end {
             let loc = Loc::of_byte(frame_byte(frame) + at);
-            at += self.mem.record(loc)?.header().size();
+            at += self.session().mem.record(loc)?.header().size();
             // SYNC: pairs with the Release stores of headers in gaps: a header behind this one was
             // written before it.
             fence(Acquire);
@@ -460,9 +470,9 @@ impl Store {
         shard: u64,
         report: &mut Report,
     ) -> Result<(), WriteError> {
-        self.with_shard(slot, shard, |held| {
+        self.index().with_shard(slot, shard, |held| {
             let mut used = UsedUnits::new(shard);
-            for frame in self.pool_frames(shard) {
+            for frame in self.index().pool_frames(shard) {
                 let bitmap = Block {
                     loc: Loc::of_byte(frame_byte(frame)),
                     units: 4,
@@ -474,19 +484,19 @@ impl Store {
                     used.take(block, "a block in limbo", report);
                 }
             }
-            for root in self.all_roots()? {
+            for root in self.index().all_roots()? {
                 if shard == 0 {
-                    used.take(self.root_block(root), "a root", report);
+                    used.take(self.index().root_block(root), "a root", report);
                 }
-                for partition in (0..self.partitions() as u32)
-                    .filter(|&p| root.shard(p, self.tables.geometry.shards) == shard)
+                for partition in (0..self.index().partitions() as u32)
+                    .filter(|&p| root.shard(p, self.session().tables.geometry.shards) == shard)
                 {
                     self.take_partition(root, partition, &mut used, report)?;
                 }
             }
-            for frame in self.pool_frames(shard) {
+            for frame in self.index().pool_frames(shard) {
                 let ours = used.frames.remove(&frame).unwrap_or([0; MAP_WORDS]);
-                let wrong: u32 = match self.bitmap(frame) {
+                let wrong: u32 = match self.index().bitmap(frame) {
                     Ok(map) => map
                         .iter()
                         .zip(ours)
@@ -504,7 +514,7 @@ impl Store {
                     ));
                 }
             }
-            for frame in self.miscounted(shard) {
+            for frame in self.index().miscounted(shard) {
                 report.problem(format!(
                     "shard {shard}: the free units of frame {} are miscounted",
                     frame.0
@@ -532,7 +542,7 @@ impl Store {
             used.take(block_of(s), "an index segment", report);
         };
         let at = root.partition(partition);
-        let word = self.mem.word(at)?.load(Acquire);
+        let word = self.session().mem.word(at)?.load(Acquire);
         match Partition::of_word(word, at)? {
             Partition::Empty => {}
             Partition::One(s) => segment(s, used),
@@ -540,7 +550,7 @@ impl Store {
                 let mut last = 0;
                 for i in 0..1u64 << depth {
                     let at = loc.add_words(i);
-                    let word = self.mem.word(at)?.load(Acquire);
+                    let word = self.session().mem.word(at)?.load(Acquire);
                     if word != 0 && word != last {
                         segment(SegmentRef::of_word(word, at)?, used);
                     }
@@ -606,14 +616,17 @@ mod tests {
         let builder = LogStore::builder().capacity(4 << 30).maintainer(false);
         let store = builder.open_private().unwrap();
         let store = store.inner();
-        let slot = store.writer().unwrap();
+        let slot = store.session().writer().unwrap();
         let asked = Cell::new(0);
         let count = || {
             asked.set(asked.get() + 1);
             true
         };
         assert!(store.check_index(&slot, &count).unwrap().is_sound());
-        let (spaces, shards) = (KeyspaceId::all().count(), store.tables.geometry.shards);
+        let (spaces, shards) = (
+            KeyspaceId::all().count(),
+            store.session().tables.geometry.shards,
+        );
         assert!(shards > 1);
         assert!(asked.get() >= spaces + shards as usize, "{}", asked.get());
     }

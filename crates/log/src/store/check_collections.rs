@@ -36,14 +36,14 @@ impl Store {
         }
         let mut at = HashOrder::default();
         // An anchor may come after what it leads to while a store is loaded.
-        while goes_on() && !self.spares_collections.load(Relaxed) {
+        while goes_on() && !self.session().spares_collections.load(Relaxed) {
             let mut strays = Vec::new();
             let is_over = self.hidden_from(slot, KeyspaceId::INNER, &mut at, |loc, record| {
                 let Some((id, number)) = inner_of(record.key()) else {
                     let what = "the key of an inner record is none";
                     return Err(Corrupt::at(loc.byte(), what).into());
                 };
-                let anchor = self.anchor_now(id)?;
+                let anchor = self.reclaim().anchor_now(id)?;
                 if !anchor.is_some_and(|anchor| anchor.leads_to(number)) {
                     strays.push((id, number));
                 }

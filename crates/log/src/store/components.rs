@@ -13,14 +13,16 @@
 //! [`Session`]: crate::session::Session
 //! [`Log`]: crate::log::Log
 
-use std::ops::Deref;
 use std::sync::{Arc, Mutex, Weak};
 
 use mneme_sync::Slot;
 
 use crate::error::WriteError;
+use crate::index::Index;
+use crate::log::Log;
 use crate::reclaim::Reclaim;
-use crate::session::Above;
+use crate::records::Records;
+use crate::session::{Above, Session};
 
 /// An open store, without its maintainer thread.
 pub(crate) struct Store {
@@ -30,15 +32,6 @@ pub(crate) struct Store {
     pub sweeping: Mutex<u64>,
 }
 
-impl Deref for Store {
-    type Target = Reclaim;
-
-    #[inline(always)]
-    fn deref(&self) -> &Reclaim {
-        &self.reclaim
-    }
-}
-
 impl Store {
     pub fn new(reclaim: Reclaim) -> Arc<Store> {
         let store = Arc::new(Store {
@@ -46,16 +39,41 @@ impl Store {
             sweeping: Mutex::default(),
         });
         let above: Weak<Store> = Arc::downgrade(&store);
-        store.set_above(above.clone());
-        store.participants.set_reaper(move || {
+        store.session().set_above(above.clone());
+        store.session().participants.set_reaper(move || {
             if let Some(store) = above.upgrade()
-                && let Ok(slot) = store.participants.slot()
+                && let Ok(slot) = store.session().participants.slot()
             {
                 // What cannot be repaired now is reported to those that meet it.
                 let _ = store.reap(&slot);
             }
         });
         store
+    }
+
+    #[inline(always)]
+    pub fn reclaim(&self) -> &Reclaim {
+        &self.reclaim
+    }
+
+    #[inline(always)]
+    pub fn records(&self) -> &Records {
+        self.reclaim.records()
+    }
+
+    #[inline(always)]
+    pub fn index(&self) -> &Index {
+        self.reclaim.index()
+    }
+
+    #[inline(always)]
+    pub fn log(&self) -> &Log {
+        self.reclaim.log()
+    }
+
+    #[inline(always)]
+    pub fn session(&self) -> &Session {
+        self.reclaim.session()
     }
 }
 
@@ -70,6 +88,6 @@ impl Above for Store {
 
     fn opens_segment(&self, slot: &Slot<'_>) {
         // An error is ignored: it recurs in the calls that it concerns.
-        let _ = self.fold_own_accesses(slot);
+        let _ = self.reclaim().fold_own_accesses(slot);
     }
 }

@@ -35,7 +35,7 @@ macro_rules! operations {
             #[inline(always)]
             pub fn get(&$self, key: &[u8]) -> Result<Option<Value<$value>>, ReadError> {
                 let db = $db;
-                db.store.get(db.number, key)
+                db.store.records().get(db.number, key)
             }
 
             /// The value of `key`, which is of this kind; otherwise as [`get`](Self::get).
@@ -49,8 +49,8 @@ macro_rules! operations {
             ) -> Result<Option<Value<$value>>, ReadError> {
                 let db = $db;
                 match kind {
-                    ValueKind::STRING => db.store.get(db.number, key),
-                    _ => db.store.get_slowly(db.number, key, kind),
+                    ValueKind::STRING => db.store.records().get(db.number, key),
+                    _ => db.store.records().get_slowly(db.number, key, kind),
                 }
             }
 
@@ -61,7 +61,7 @@ macro_rules! operations {
             /// This thread cannot take part, the region is damaged, or a transaction stalls.
             pub fn kind(&$self, key: &[u8]) -> Result<Option<ValueKind>, ReadError> {
                 let db = $db;
-                db.store.kind(db.number, key)
+                db.store.records().kind(db.number, key)
             }
 
             /// Calls `visit(i, value)` for each of `keys`, in order. Several times as fast as
@@ -112,7 +112,7 @@ macro_rules! operations {
             #[inline]
             pub fn get_into(&$self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, ReadError> {
                 let db = $db;
-                db.store.get_into(db.number, key, value)
+                db.store.records().get_into(db.number, key, value)
             }
 
             /// As `get_into`, for a value of this kind.
@@ -127,8 +127,8 @@ macro_rules! operations {
             ) -> Result<bool, ReadError> {
                 let db = $db;
                 match kind {
-                    ValueKind::STRING => db.store.get_into(db.number, key, value),
-                    _ => db.store.get_into_slowly(db.number, key, Some(kind), value),
+                    ValueKind::STRING => db.store.records().get_into(db.number, key, value),
+                    _ => db.store.records().get_into_slowly(db.number, key, Some(kind), value),
                 }
             }
 
@@ -161,7 +161,7 @@ macro_rules! operations {
                 visit: impl FnMut(usize, Option<&[u8]>),
             ) -> Result<(), ReadError> {
                 let db = $db;
-                db.store.copy_many(db.number, keys, visit)
+                db.store.records().copy_many(db.number, keys, visit)
             }
 
             /// Whether `key` is there.
@@ -171,7 +171,7 @@ macro_rules! operations {
             #[doc(alias("contains_key", "exists"))]
             pub fn contains(&$self, key: &[u8]) -> Result<bool, ReadError> {
                 let db = $db;
-                db.store.contains(db.number, key)
+                db.store.records().contains(db.number, key)
             }
 
             /// Stores `value` under `key`, replacing an older value and its expiry. Keys have up to
@@ -185,7 +185,7 @@ macro_rules! operations {
             #[doc(alias("insert", "set"))]
             pub fn put(&$self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
                 let db = $db;
-                db.store.with_feed(|| db.store.put(db.number, key, value, Expiry::Never))
+                db.store.session().with_feed(|| db.store.put(db.number, key, value, Expiry::Never))
             }
 
             /// Stores `value` under `key` until its expiry. An expiry in the past makes the key
@@ -196,7 +196,7 @@ macro_rules! operations {
             #[doc(alias("put_expiring", "insert_with_ttl"))]
             pub fn put_until(&$self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), WriteError> {
                 let db = $db;
-                db.store.with_feed(|| db.store.put(db.number, key, value, expiry))
+                db.store.session().with_feed(|| db.store.put(db.number, key, value, expiry))
             }
 
             /// As `put_until`, of a value of this kind.
@@ -211,7 +211,7 @@ macro_rules! operations {
                 expiry: Expiry,
             ) -> Result<(), WriteError> {
                 let db = $db;
-                db.store.with_feed(|| db.store.put_kind(db.number, key, value, (kind, expiry)))
+                db.store.session().with_feed(|| db.store.put_kind(db.number, key, value, (kind, expiry)))
             }
 
             /// When `key` expires; `None` if it is not there.
@@ -232,7 +232,7 @@ macro_rules! operations {
             /// As for `get`.
             pub fn record_bytes(&$self, key: &[u8]) -> Result<Option<u64>, ReadError> {
                 let db = $db;
-                db.store.record_bytes(db.number, key)
+                db.store.records().record_bytes(db.number, key)
             }
 
             /// Sets when `key` expires. Returns whether `key` is there. Seldom copies the value:
@@ -257,7 +257,7 @@ macro_rules! operations {
             ) -> Result<Updated, WriteError> {
                 let db = $db;
                 let mut decide = |stored: Stored<'_>| decide(stored.expiry);
-                (db.store).with_feed(|| db.store.update_expiry(db.number, key, false, &mut decide))
+                (db.store).session().with_feed(|| db.store.update_expiry(db.number, key, false, &mut decide))
             }
 
             /// As [`update_expiry`](Self::update_expiry), and `decide` sees the value, too: that
@@ -272,7 +272,7 @@ macro_rules! operations {
                 mut decide: impl FnMut(Stored<'_>) -> Option<Expiry>,
             ) -> Result<Updated, WriteError> {
                 let db = $db;
-                (db.store).with_feed(|| db.store.update_expiry(db.number, key, true, &mut decide))
+                (db.store).session().with_feed(|| db.store.update_expiry(db.number, key, true, &mut decide))
             }
 
             /// Stores each pair, in order; later pairs win. Not atomic as a whole.
@@ -290,7 +290,7 @@ macro_rules! operations {
             /// Nothing was removed: another thread stalls, or the region is damaged.
             pub fn remove(&$self, key: &[u8]) -> Result<bool, WriteError> {
                 let db = $db;
-                db.store.with_feed(|| db.store.remove(db.number, key))
+                db.store.session().with_feed(|| db.store.remove(db.number, key))
             }
 
             /// Removes `key` if it has expired, for those that are to hear of it
@@ -339,7 +339,7 @@ macro_rules! operations {
             ) -> Result<Updated, WriteError> {
                 let db = $db;
                 let takes = Takes::Only(ValueKind::STRING);
-                db.store.with_feed(|| db.store.update(db.number, key, takes, None, &mut decide))
+                db.store.session().with_feed(|| db.store.update(db.number, key, takes, None, &mut decide))
             }
 
             /// As `update_stored`, for a value of this kind: what is stored is of it, too.
@@ -354,7 +354,7 @@ macro_rules! operations {
             ) -> Result<Updated, WriteError> {
                 let db = $db;
                 let takes = Takes::Only(kind);
-                db.store.with_feed(|| db.store.update(db.number, key, takes, None, &mut decide))
+                db.store.session().with_feed(|| db.store.update(db.number, key, takes, None, &mut decide))
             }
 
             /// As `update_kind`, for a change of some elements of the value. `decide` says them,
@@ -371,14 +371,14 @@ macro_rules! operations {
                 mut decide: impl FnMut(Option<Stored<'_>>, &mut Elements) -> Decision,
             ) -> Result<Updated, WriteError> {
                 let db = $db;
-                let elements = RefCell::new(Elements::new(kind, db.store.feed.kept().is_some()));
+                let elements = RefCell::new(Elements::new(kind, db.store.session().feed.kept().is_some()));
                 let mut decide = |stored: Option<Stored<'_>>| {
                     let mut said = elements.borrow_mut();
                     said.clear();
                     decide(stored, &mut said)
                 };
                 let (takes, said) = (Takes::Only(kind), Some(&elements));
-                (db.store).with_feed(|| db.store.update(db.number, key, takes, said, &mut decide))
+                (db.store).session().with_feed(|| db.store.update(db.number, key, takes, said, &mut decide))
             }
 
             /// Changes parts of the value of `key`, which has elements and is of this kind, where
@@ -398,8 +398,8 @@ macro_rules! operations {
                 mut decide: impl FnMut(&[u8], &mut ValueEdit) -> Option<bool>,
             ) -> Result<Option<Updated>, WriteError> {
                 let db = $db;
-                let mut edit = ValueEdit::new(kind, db.store.feed.kept().is_some());
-                (db.store).with_feed(|| {
+                let mut edit = ValueEdit::new(kind, db.store.session().feed.kept().is_some());
+                (db.store).session().with_feed(|| {
                     db.store.edit_value(db.number, (key, kind), &mut edit, &mut decide)
                 })
             }
@@ -415,7 +415,7 @@ macro_rules! operations {
             ) -> Result<Updated, WriteError> {
                 let db = $db;
                 let takes = Takes::AnyFor(ValueKind::STRING);
-                db.store.with_feed(|| db.store.update(db.number, key, takes, None, &mut decide))
+                db.store.session().with_feed(|| db.store.update(db.number, key, takes, None, &mut decide))
             }
 
             /// Calls `visit` once, with a part of the value of `key`. `range` gets the value's
@@ -456,7 +456,7 @@ macro_rules! operations {
                 mut decide: impl FnMut(Option<Part<'_>>) -> Patch<'b>,
             ) -> Result<Updated, WriteError> {
                 let db = $db;
-                (db.store).with_feed(|| db.store.update_part(db.number, key, &range, &mut decide))
+                (db.store).session().with_feed(|| db.store.update_part(db.number, key, &range, &mut decide))
             }
 
             /// Visits about `count` strings (key, value) from `cursor` on, and returns where to go
@@ -476,7 +476,7 @@ macro_rules! operations {
                 visit: impl FnMut(&[u8], &[u8]),
             ) -> Result<Cursor, ReadError> {
                 let db = $db;
-                db.store.scan(db.number, cursor, count, visit)
+                db.store.records().scan(db.number, cursor, count, visit)
             }
 
             /// As `scan`, with the keys of records of every kind: no value is read.
@@ -503,7 +503,7 @@ macro_rules! operations {
                 visit: impl FnMut(&[u8], ValueKind),
             ) -> Result<Cursor, ReadError> {
                 let db = $db;
-                db.store.scan_kinds(db.number, cursor, count, visit)
+                db.store.records().scan_kinds(db.number, cursor, count, visit)
             }
 
             /// As `scan`, with copies of keys and values, as `copy_many` makes them. `visit` is not
@@ -518,7 +518,7 @@ macro_rules! operations {
                 visit: impl FnMut(&[u8], &[u8]),
             ) -> Result<Cursor, ReadError> {
                 let db = $db;
-                db.store.scan_copied(db.number, cursor, count, visit)
+                db.store.records().scan_copied(db.number, cursor, count, visit)
             }
 
             /// A random key, each as likely as any other. `None`: the database holds no record.
@@ -528,7 +528,7 @@ macro_rules! operations {
             /// As for `get`.
             pub fn random_key(&$self) -> Result<Option<Vec<u8>>, ReadError> {
                 let db = $db;
-                db.store.random_key(db.number)
+                db.store.records().random_key(db.number)
             }
 
             /// One step of the drawing of a random key, each as likely as any other: looks at about
@@ -540,7 +540,7 @@ macro_rules! operations {
             /// As for `get`.
             pub fn draw(&$self, draw: &mut Draw) -> Result<Drawn, ReadError> {
                 let db = $db;
-                db.store.draw(db.number, draw)
+                db.store.reclaim().draw(db.number, draw)
             }
 
             /// Records in the database, including those that have expired and are not yet removed.
@@ -555,7 +555,7 @@ macro_rules! operations {
             /// As for `get`.
             pub fn try_len(&$self) -> Result<u64, ReadError> {
                 let db = $db;
-                db.store.len(db.number)
+                db.store.records().len(db.number)
             }
 
             /// The number of the database's records, how many of them have an expiry, and an
@@ -565,7 +565,7 @@ macro_rules! operations {
             /// As for `get`.
             pub fn keyspace(&$self) -> Result<KeyspaceInfo, ReadError> {
                 let db = $db;
-                db.store.keyspace(db.number)
+                db.store.records().keyspace(db.number)
             }
 
             /// Whether the database holds no record.
@@ -580,7 +580,7 @@ macro_rules! operations {
             /// Another thread stalls, or 64 earlier clearings still wait for readers to finish.
             pub fn clear(&$self) -> Result<(), WriteError> {
                 let db = $db;
-                db.store.with_feed(|| db.store.clear(db.number))
+                db.store.session().with_feed(|| db.store.clear(db.number))
             }
         }
     };

@@ -22,7 +22,7 @@ use crate::session::Wait;
 impl Store {
     /// When `key` expires. `None`: it is absent.
     pub(crate) fn expiry(&self, database: u8, key: &[u8]) -> Result<Option<Expiry>, ReadError> {
-        let found = self.find_copying(database, key)?;
+        let found = self.records().find_copying(database, key)?;
         Ok(found.map(|outline| Expiry::of_word(outline.expires)))
     }
 
@@ -35,12 +35,12 @@ impl Store {
         reads: bool,
         decide: &mut impl FnMut(Stored<'_>) -> Option<Expiry>,
     ) -> Result<Updated, WriteError> {
-        self.may_write()?;
+        self.session().may_write()?;
         if key.len() > MAX_KEY {
             return Ok(Updated::Absent);
         }
         // A value that may be overwritten is read in a copy, which the general way makes.
-        if !(reads && self.overwrites())
+        if !(reads && self.records().overwrites())
             && let Some(updated) = self.update_expiry_word(database, key, reads, decide)?
         {
             return Ok(updated);
@@ -61,24 +61,25 @@ impl Store {
 
     /// Removes `key` if it has expired. Returns whether it had.
     pub(crate) fn remove_if_expired(&self, database: u8, key: &[u8]) -> Result<bool, WriteError> {
-        let slot = self.writer()?;
+        let slot = self.session().writer()?;
         if key.len() > MAX_KEY {
             return Ok(false);
         }
-        let (_pin, space) = self.enter(&slot, database)?;
-        let Some(root) = self.root(space)? else {
+        let (_pin, space) = self.index().enter(&slot, database)?;
+        let Some(root) = self.index().root(space)? else {
             return Ok(false);
         };
-        let place = self.place(key);
-        let segment = self.mem.index_segment(root, place)?;
-        let seen = self.find(root, place, segment, key)?;
+        let place = self.index().place(key);
+        let segment = self.session().mem.index_segment(root, place)?;
+        let seen = self.index().find(root, place, segment, key)?;
         let expired = seen
             .and_then(|(found, _)| found)
-            .filter(|found| self.is_expired(&found.record));
+            .filter(|found| self.records().is_expired(&found.record));
         match expired {
             Some(found) => {
                 let removal = KeyChange::removal(root, place, key);
-                self.remove_expired(&slot, removal, found.entry.loc())
+                self.reclaim()
+                    .remove_expired(&slot, removal, found.entry.loc())
             }
             None => Ok(false),
         }
@@ -92,28 +93,30 @@ impl Store {
         reads: bool,
         decide: &mut impl FnMut(Stored<'_>) -> Option<Expiry>,
     ) -> Result<Option<Updated>, WriteError> {
-        let slot = self.participants.slot()?;
-        let (_pin, space) = self.enter(&slot, database)?;
-        let Some(root) = self.root(space)? else {
+        let slot = self.session().participants.slot()?;
+        let (_pin, space) = self.index().enter(&slot, database)?;
+        let Some(root) = self.index().root(space)? else {
             return Ok(Some(Updated::Absent));
         };
-        let place = self.place(key);
+        let place = self.index().place(key);
         let (mut wait, before) = (Wait::new(), Before::default());
         let mut copy = Vec::new();
         loop {
-            let segment = self.mem.index_segment(root, place)?;
+            let segment = self.session().mem.index_segment(root, place)?;
             // A value that was found whole no longer changes in place: a writer that changes it
             // makes another record, and `decide` is called again.
             let seen = match reads {
-                true => self.find_whole(root, place, segment, key, &mut copy)?,
-                false => self.find(root, place, segment, key)?,
+                true => self
+                    .records()
+                    .find_whole(root, place, segment, key, &mut copy)?,
+                false => self.index().find(root, place, segment, key)?,
             };
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
             // Read once: the expiry may change where it lies.
             let Some((found, expires)) = found.map(|found| (found, found.record.expires())) else {
                 return Ok(Some(Updated::Absent));
             };
-            match self.life(expires, &before) {
+            match self.records().life(expires, &before) {
                 RecordLife::Live => {}
                 RecordLife::Expired => return Ok(Some(Updated::Absent)),
                 RecordLife::Unsure => continue,
@@ -121,7 +124,7 @@ impl Store {
             if reads {
                 found.record.header().kind().expect(ValueKind::STRING)?;
             }
-            self.note_access(root, place);
+            self.records().note_access(root, place);
             // Called before the bucket is locked, so that `decide` may do anything, even panic.
             let now = Expiry::of_word(expires);
             let decided = decide(Stored {
@@ -129,7 +132,7 @@ impl Store {
                 expiry: now,
                 kind: found.record.header().kind(),
             });
-            self.may_go_on(&slot)?;
+            self.session().may_go_on(&slot)?;
             let to = match decided {
                 Some(to) if to != now => to,
                 _ => return Ok(Some(Updated::Kept)),
@@ -139,17 +142,17 @@ impl Store {
             }
             let seen = (found.entry.loc(), expires);
             let item = Item::Expire {
-                root: self.root_id(root)?,
+                root: self.index().root_id(root)?,
                 key,
                 expiry: to,
             };
             let mut set = || self.set_expiry_if(&slot, (root, place), key, seen, to, &mut wait);
             let is_set = match set() {
-                Err(WriteError::FeedFull) => self.in_pieces(&slot, item, set)?,
+                Err(WriteError::FeedFull) => self.records().in_pieces(&slot, item, set)?,
                 is_set => is_set?,
             };
             if is_set {
-                self.expect_expiries();
+                self.records().expect_expiries();
                 return Ok(Some(Updated::Replaced));
             }
         }
@@ -166,36 +169,39 @@ impl Store {
         to: Expiry,
         wait: &mut Wait,
     ) -> Result<bool, WriteError> {
-        let id = self.root_id(root)?;
-        let Some(segment) = self.mem.index_segment(root, place)? else {
+        let id = self.index().root_id(root)?;
+        let Some(segment) = self.session().mem.index_segment(root, place)? else {
             return Ok(false);
         };
-        let Some(held) = self.lock_home(slot, segment, place, wait)? else {
+        let Some(held) = self.records().lock_home(slot, segment, place, wait)? else {
             return Ok(false);
         };
-        let found = self.mem.find_in(segment, place.tag, key);
+        let found = self.session().mem.find_in(segment, place.tag, key);
         let expect = Expect::Expiring(loc, expires);
         let as_seen = match &found {
-            Ok(Some(found)) if self.is_expected(&held, expect, Some(found)) => Some(&found.record),
+            Ok(Some(found)) if self.records().is_expected(&held, expect, Some(found)) => {
+                Some(&found.record)
+            }
             _ => None,
         };
         let as_seen = as_seen.filter(|record| record.header().has_expiry());
         if let Some(record) = as_seen {
-            let (held, fed) = self.enter_or_unlock(slot, held, || {
+            let (held, fed) = self.records().enter_or_unlock(slot, held, || {
                 Ok(Item::Expire {
                     root: id,
                     key,
                     expiry: to,
                 })
             })?;
-            self.note_change(root, place);
+            self.records().note_change(root, place);
             let counted = Counted {
                 space: root.space(),
                 root: id,
                 delta: RecordCounts::change(Some(expires != 0), Some(to != Expiry::Never)),
             };
-            self.change_word(slot, (loc, record), (EXPIRY_AT, to.word()), counted);
-            self.complete_change(fed);
+            self.records()
+                .change_word(slot, (loc, record), (EXPIRY_AT, to.word()), counted);
+            self.records().complete_change(fed);
             held.unlock();
         } else {
             held.unlock_unchanged();

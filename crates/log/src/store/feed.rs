@@ -70,11 +70,11 @@ pub(crate) fn feed_together<R>(
     store: &Store,
     changes: impl FnOnce() -> R,
 ) -> Result<R, WriteError> {
-    let Some(feed) = store.feed.kept() else {
+    let Some(feed) = store.session().feed.kept() else {
         return Ok(changes());
     };
-    let opened = store.with_feed(|| {
-        let slot = store.writer()?;
+    let opened = store.session().with_feed(|| {
+        let slot = store.session().writer()?;
         let by = slot.id();
         // Within changes of this thread that belong together already, these belong to them.
         if feed.has_opened(by) {
@@ -98,7 +98,7 @@ struct Closing<'s> {
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        if let Ok(slot) = self.store.writer() {
+        if let Ok(slot) = self.store.session().writer() {
             // Space is kept for it; it fails only for damage, which the check reports.
             let _ = self.feed.close(&slot, self.by);
         }
@@ -203,9 +203,9 @@ fn end_unfinished(bytes: &mut Vec<u8>) {
 
 impl ChangeFeed {
     pub(crate) fn take(store: &Arc<Store>) -> Result<ChangeFeed, FeedError> {
-        store.may_write()?;
-        let feed = store.feed.kept().ok_or(FeedError::NoFeed)?;
-        let participants = &store.participants;
+        store.session().may_write()?;
+        let feed = store.session().feed.kept().ok_or(FeedError::NoFeed)?;
+        let participants = &store.session().participants;
         // The holder may end before it is identified.
         for _ in 0..8 {
             if let Some(lease) = participants.try_lease(FEED_LEASE)? {
@@ -223,7 +223,7 @@ impl ChangeFeed {
     }
 
     fn feed(&self) -> Result<&FeedArea, FeedError> {
-        self.store.feed.kept().ok_or(FeedError::NoFeed)
+        self.store.session().feed.kept().ok_or(FeedError::NoFeed)
     }
 
     /// Appends whole entries to `bytes`: about `most` bytes, and at least one entry if there is
@@ -233,7 +233,7 @@ impl ChangeFeed {
     /// # Errors
     /// The feed is damaged, or what a dead thread left cannot be repaired now. Nothing was drained.
     pub fn drain(&mut self, most: usize, bytes: &mut Vec<u8>) -> Result<Range<u64>, FeedError> {
-        let slot = self.store.writer()?;
+        let slot = self.store.session().writer()?;
         let feed = self.feed()?;
         let ring = feed.ring();
         let (start, mut reaped) = (self.at, false);
@@ -241,7 +241,9 @@ impl ChangeFeed {
         while end.wrapping_sub(start) < most.max(1) as u64 {
             match ring.next(end).map_err(|refused| feed.refused(refused))? {
                 NextEntry::Complete(stride) => end = end.wrapping_add(stride),
-                NextEntry::Unfinished(of) if !reaped && self.store.participants.is_dead(of) => {
+                NextEntry::Unfinished(of)
+                    if !reaped && self.store.session().participants.is_dead(of) =>
+                {
                     reaped = true;
                     match self.store.reap(&slot) {
                         // What is whole before it is handed out first.
@@ -287,7 +289,7 @@ impl ChangeFeed {
             position.is_multiple_of(8),
             "no entry of a feed begins at {position}"
         );
-        self.store.writer()?;
+        self.store.session().writer()?;
         let ring = self.feed()?.ring();
         // That of a new store is clear, and up to 64 MiB long.
         if !ring.is_clear(position) {
@@ -302,7 +304,7 @@ impl ChangeFeed {
     /// # Errors
     /// This is a forked child.
     pub fn note(&self) -> Result<[u64; 4], FeedError> {
-        self.store.writer()?;
+        self.store.session().writer()?;
         // Relaxed: the lease orders this opening behind the one that stored them.
         Ok(self
             .feed()?
@@ -319,7 +321,7 @@ impl ChangeFeed {
     /// # Panics
     /// There is no such word.
     pub fn set_note(&mut self, i: usize, word: u64) -> Result<(), FeedError> {
-        self.store.writer()?;
+        self.store.session().writer()?;
         self.feed()?.note()[i].store(word, Relaxed);
         Ok(())
     }
@@ -331,7 +333,7 @@ impl ChangeFeed {
     /// It was not drained, or a later position was durable before. Nothing has changed.
     pub fn set_durable(&mut self, position: u64) -> Result<(), FeedError> {
         // Not in a forked child, which does not have the lease.
-        self.store.writer()?;
+        self.store.session().writer()?;
         let feed = self.feed()?;
         let durable = feed.durable();
         if position < durable || position > self.at {
@@ -350,13 +352,17 @@ impl ChangeFeed {
     /// was drained. `None`: a change is being entered in pieces.
     #[must_use]
     pub fn clean_position(&self) -> Option<u64> {
-        self.store.mapped_feed().and_then(FeedArea::clean_position)
+        self.store
+            .session()
+            .mapped_feed()
+            .and_then(FeedArea::clean_position)
     }
 
     /// Whether a thread of any process has changes [bracketed](crate::LogStore::feed_together).
     #[must_use]
     pub fn is_within_group(&self) -> bool {
         self.store
+            .session()
             .mapped_feed()
             .is_some_and(FeedArea::is_within_group)
     }
@@ -364,14 +370,17 @@ impl ChangeFeed {
     /// The position before which everything is durable; 0 in a forked child.
     #[must_use]
     pub fn durable(&self) -> u64 {
-        self.store.mapped_feed().map_or(0, FeedArea::durable)
+        self.store
+            .session()
+            .mapped_feed()
+            .map_or(0, FeedArea::durable)
     }
 
     /// The first position behind everything that has been entered. Whatever a thread has seen in
     /// the store before it calls this lies before it. 0 in a forked child.
     #[must_use]
     pub fn tail(&self) -> u64 {
-        let feed = self.store.mapped_feed();
+        let feed = self.store.session().mapped_feed();
         feed.map_or(0, |feed| feed.ring().tail())
     }
 
@@ -379,7 +388,7 @@ impl ChangeFeed {
     /// them so.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        self.store.feed.ring().size()
+        self.store.session().feed.ring().size()
     }
 }
 

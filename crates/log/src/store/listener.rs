@@ -163,6 +163,7 @@ impl Sleep {
     /// [`wake_listeners`](crate::LogStore::wake_listeners).
     pub fn at_most(self, limit: Duration) {
         self.store
+            .session()
             .feed
             .bell()
             .wait(self.armed, limit.min(self.limit));
@@ -172,7 +173,10 @@ impl Sleep {
 impl ChangeListener {
     pub(crate) fn of(store: &Arc<Store>) -> Result<ChangeListener, SlotError> {
         // From here on others enter their changes, or have announced them before.
-        let registered = store.participants.register_watch(Interest::Changes)?;
+        let registered = store
+            .session()
+            .participants
+            .register_watch(Interest::Changes)?;
         mneme_sys::fault!("log.listen.registered");
         let mut listener = ChangeListener {
             store: Arc::clone(store),
@@ -189,8 +193,8 @@ impl ChangeListener {
             bytes: Vec::new(),
         };
         // Before the look at what is announced: what is entered from here on is received.
-        listener.at = store.feed.ring().tail();
-        listener.losses = store.feed.losses();
+        listener.at = store.session().feed.ring().tail();
+        listener.losses = store.session().feed.losses();
         listener.lose()?;
         Ok(listener)
     }
@@ -199,7 +203,7 @@ impl ChangeListener {
     /// that are under way.
     fn lose(&mut self) -> Result<(), SlotError> {
         self.lost = true;
-        self.owed = self.store.participants.announced(&CHANGE_LANES)?;
+        self.owed = self.store.session().participants.announced(&CHANGE_LANES)?;
         Ok(())
     }
 
@@ -214,10 +218,10 @@ impl ChangeListener {
         if hears == self.hears_removals {
             return Ok(());
         }
-        self.store.feed.hear_removals(hears);
+        self.store.session().feed.hear_removals(hears);
         self.hears_removals = hears;
         if hears && let Err(refused) = self.lose() {
-            self.store.feed.hear_removals(false);
+            self.store.session().feed.hear_removals(false);
             self.hears_removals = false;
             return Err(refused);
         }
@@ -238,11 +242,11 @@ impl ChangeListener {
         mut receive: impl FnMut(Notification<'_>),
     ) -> Result<usize, SlotError> {
         let store = Arc::clone(&self.store);
-        if store.participants.is_forked() {
+        if store.session().participants.is_forked() {
             return Err(SlotError::Forked);
         }
-        let feed = &store.feed;
-        let own = store.participants.process_number();
+        let feed = &store.session().feed;
+        let own = store.session().participants.process_number();
         self.pass_own_entries(feed);
         let mut count = 0;
         loop {
@@ -297,7 +301,7 @@ impl ChangeListener {
 
     fn look_for_losses(&mut self, feed: &FeedArea) -> Result<(), SlotError> {
         if !self.owed.is_empty() {
-            self.lost |= self.store.participants.settle(&mut self.owed) > 0;
+            self.lost |= self.store.session().participants.settle(&mut self.owed) > 0;
         }
         let losses = feed.losses();
         if self.losses != losses {
@@ -310,7 +314,7 @@ impl ChangeListener {
 
     /// Whether the entry at this position has not been complete for long enough.
     fn has_waited(&mut self, store: &Store) -> bool {
-        let now = store.clock.now_ns();
+        let now = store.session().clock.now_ns();
         match self.unfinished {
             Some((at, since)) if at == self.at => {
                 now.saturating_sub(since) >= TIMEOUT.as_nanos() as u64
@@ -325,17 +329,17 @@ impl ChangeListener {
     /// Which database has which index. Where that cannot be found the next unknown index is a loss.
     fn find_roots(&mut self) {
         // Before the look.
-        self.own_swaps = self.store.feed.own_swaps();
-        let found = self.store.root_ids_now().ok().flatten();
+        self.own_swaps = self.store.session().feed.own_swaps();
+        let found = self.store.records().root_ids_now().ok().flatten();
         self.roots = found.unwrap_or([0; DATABASES]);
     }
 
     fn database_of(&mut self, root: u64) -> Option<usize> {
-        if self.own_swaps != self.store.feed.own_swaps() {
+        if self.own_swaps != self.store.session().feed.own_swaps() {
             self.find_roots();
         }
         let find = |roots: &[u64]| roots.iter().position(|id| *id == root);
-        find(&self.roots).or_else(|| match self.store.root_ids_now() {
+        find(&self.roots).or_else(|| match self.store.records().root_ids_now() {
             Ok(Some(roots)) => {
                 self.roots = roots;
                 // An index that no database has was dropped, which is reported by itself.
@@ -440,7 +444,7 @@ impl ChangeListener {
             .map(|word| bound(*word))
             .map(|(database, root)| (usize::from(database), root))
             .collect();
-        match self.store.feed.own_swaps() {
+        match self.store.session().feed.own_swaps() {
             0 => (bound.iter()).for_each(|(database, root)| self.roots[*database] = *root),
             // The entry may be older than a swap that `roots` knows of.
             _ => self.find_roots(),
@@ -459,12 +463,12 @@ impl ChangeListener {
     /// thread may drain meanwhile.
     #[must_use]
     pub fn sleep(&self) -> Option<Sleep> {
-        let feed = &self.store.feed;
-        if self.store.participants.is_forked() {
+        let feed = &self.store.session().feed;
+        if self.store.session().participants.is_forked() {
             return None;
         }
         let armed = feed.bell().arm();
-        let own = self.store.participants.process_number();
+        let own = self.store.session().participants.process_number();
         let mut at = self.at;
         let others = loop {
             match feed.ring().read(at, |_| false, |_| {}) {
@@ -499,7 +503,7 @@ impl ChangeListener {
 impl Drop for ChangeListener {
     fn drop(&mut self) {
         if self.hears_removals {
-            self.store.feed.hear_removals(false);
+            self.store.session().feed.hear_removals(false);
         }
     }
 }

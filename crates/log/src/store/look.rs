@@ -160,19 +160,19 @@ impl<'s> Look<'s> {
             return Ok(None);
         };
         let no_anchor = || Corrupt::at(0, format!("the anchor of collection {} is none", self.id));
-        let anchor = Anchor::decode(record.value(), self.store.most_bytes());
+        let anchor = Anchor::decode(record.value(), self.store.log().most_bytes());
         self.anchor = anchor.ok_or_else(no_anchor)?;
         Ok(Some(self.anchor))
     }
 
     /// A record of a hidden keyspace.
     fn find(&mut self, space: KeyspaceId, key: &[u8]) -> Result<Option<Record<'s>>, ReadError> {
-        let Some(root) = self.store.root(space)? else {
+        let Some(root) = self.store.index().root(space)? else {
             return Ok(None);
         };
-        let place = self.store.place(key);
-        let segment = self.store.mem.index_segment(root, place)?;
-        let seen = self.store.find(root, place, segment, key)?;
+        let place = self.store.index().place(key);
+        let segment = self.store.session().mem.index_segment(root, place)?;
+        let seen = self.store.index().find(root, place, segment, key)?;
         let Some((Some(found), home)) = seen else {
             return Ok(None);
         };
@@ -203,7 +203,7 @@ impl<'s> Look<'s> {
         // The index of a database that was cleared stays as it is while a thread is pinned, but
         // what its mains led to is freed.
         if let Some(main) = self.seen.first().map(|main| main.root)
-            && self.store.root(main.space())? != Some(main)
+            && self.store.index().root(main.space())? != Some(main)
         {
             return Ok(false);
         }
@@ -218,12 +218,12 @@ impl<'s> Look<'s> {
         {
             let store = self.store;
             // Most homes were not locked since.
-            if home.word.is_unlocked() && store.mem.home_word(home.at)? == home {
+            if home.word.is_unlocked() && store.session().mem.home_word(home.at)? == home {
                 continue;
             }
-            let segment = store.mem.index_segment(root, place)?;
-            let found = store.look(root, place, segment, |segment, _| {
-                Ok(store.mem.find_entry(segment, entry)?.is_some())
+            let segment = store.session().mem.index_segment(root, place)?;
+            let found = store.index().look(root, place, segment, |segment, _| {
+                Ok(store.session().mem.find_entry(segment, entry)?.is_some())
             })?;
             if !found.is_some_and(|(found, _)| found) {
                 return Ok(false);
@@ -254,13 +254,13 @@ impl Store {
         kind: ValueKind,
         mut visit: impl FnMut(&mut Look<'_>) -> R,
     ) -> Result<Option<R>, ReadError> {
-        if !self.lends {
+        if !self.records().lends {
             return Ok(None);
         }
-        let place = self.place(key);
+        let place = self.index().place(key);
         for _ in 0..TRIES {
-            let (_pin, space) = self.enter_to_read(database)?;
-            let Some(root) = self.root(space)? else {
+            let (_pin, space) = self.index().enter_to_read(database)?;
+            let Some(root) = self.index().root(space)? else {
                 return Ok(None);
             };
             let Some((main, id)) = self.find_main((root, place), key, kind)? else {
@@ -274,7 +274,7 @@ impl Store {
             }
             let result = visit(&mut look);
             if look.is_valid()? {
-                self.note_access(root, place);
+                self.records().note_access(root, place);
                 return Ok(Some(result));
             }
             if !matches!(look.all, All::Unknown) {
@@ -294,10 +294,10 @@ impl Store {
         kind: ValueKind,
         mut visit: impl FnMut(&mut Look<'_>) -> R,
     ) -> Result<Option<R>, ReadError> {
-        if self.read_only {
+        if self.session().read_only {
             return Ok(None);
         }
-        let (slot, place) = (self.participants.slot()?, self.place(key));
+        let (slot, place) = (self.session().participants.slot()?, self.index().place(key));
         let find = |root| {
             let Some((_, id)) = self.find_main((root, place), key, kind)? else {
                 return Ok(None);
@@ -319,7 +319,7 @@ impl Store {
             return Ok(None);
         };
         let result = visit(&mut look);
-        self.note_access(root, place);
+        self.records().note_access(root, place);
         Ok(Some(result))
     }
 
@@ -342,10 +342,16 @@ impl Store {
         key: &[u8],
         hashes: impl Iterator<Item = u64>,
     ) -> Result<(), ReadError> {
-        let _pin = self.participants.pin()?;
+        let _pin = self.session().participants.pin()?;
         // Where records are overwritten, they are not to be read without a look that waits.
-        let root = self.space(database).filter(|_| self.lends);
-        let root = root.map(|space| self.root(space)).transpose()?.flatten();
+        let root = self
+            .index()
+            .space(database)
+            .filter(|_| self.records().lends);
+        let root = root
+            .map(|space| self.index().root(space))
+            .transpose()?
+            .flatten();
         let Some(main) = root
             .map(|root| self.seek_plain(root, key))
             .transpose()?
@@ -357,13 +363,14 @@ impl Store {
             true => collection_of(main.value()),
             false => None,
         };
-        let (Some(id), Some(anchors)) = (id, self.root(KeyspaceId::ANCHORS)?) else {
+        let (Some(id), Some(anchors)) = (id, self.index().root(KeyspaceId::ANCHORS)?) else {
             return Ok(());
         };
         let anchor = self.seek_plain(anchors, &anchor_key(id))?;
-        let anchor = anchor.and_then(|record| Anchor::decode(record.value(), self.most_bytes()));
+        let anchor =
+            anchor.and_then(|record| Anchor::decode(record.value(), self.log().most_bytes()));
         let anchor = anchor.filter(|anchor| anchor.bytes > MOST_CACHED);
-        let (Some(anchor), Some(inner)) = (anchor, self.root(KeyspaceId::INNER)?) else {
+        let (Some(anchor), Some(inner)) = (anchor, self.index().root(KeyspaceId::INNER)?) else {
             return Ok(());
         };
         let (mut keys, mut count) = ([[0; 16]; WIDTH], 0);
@@ -371,20 +378,22 @@ impl Store {
             *key = inner_key(id, leaf_of(hash, anchor.leaves));
             count += 1;
         }
-        let ahead = self.prefetch_batch(inner, &&keys[..count], Fetch::Values)?;
+        let ahead = self
+            .index()
+            .prefetch_batch(inner, &&keys[..count], Fetch::Values)?;
         for loc in ahead.locs.into_iter().flatten() {
-            self.prefetch_rest(loc, AHEAD_LINES);
+            self.index().prefetch_rest(loc, AHEAD_LINES);
         }
         Ok(())
     }
 
     /// The record of `key`, without waiting for anybody. The caller is pinned.
     fn seek_plain(&self, root: Root, key: &[u8]) -> Result<Option<Record<'_>>, ReadError> {
-        let place = self.place(key);
-        let Some(segment) = self.mem.index_segment(root, place)? else {
+        let place = self.index().place(key);
+        let Some(segment) = self.session().mem.index_segment(root, place)? else {
             return Ok(None);
         };
-        let found = self.mem.find_in(segment, place.tag, key)?;
+        let found = self.session().mem.find_in(segment, place.tag, key)?;
         let plain = found.filter(|found| found.record.header().capacity().is_none());
         Ok(plain.map(|found| found.record))
     }
@@ -396,13 +405,13 @@ impl Store {
         key: &[u8],
         kind: ValueKind,
     ) -> Result<Option<FoundMain>, ReadError> {
-        let segment = self.mem.index_segment(root, place)?;
-        let seen = self.find(root, place, segment, key)?;
+        let segment = self.session().mem.index_segment(root, place)?;
+        let seen = self.index().find(root, place, segment, key)?;
         let Some((Some(found), home)) = seen else {
             return Ok(None);
         };
         let record = found.record;
-        let is_live = self.life(record.expires(), &Before::default()) == RecordLife::Live;
+        let is_live = self.records().life(record.expires(), &Before::default()) == RecordLife::Live;
         if !is_live || record.header().kind() != kind || !kind.is_large() {
             return Ok(None);
         }

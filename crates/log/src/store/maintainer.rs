@@ -77,9 +77,9 @@ impl Office {
 
     /// Asks for the lease, and notes whether this opening maintains now.
     fn ask(&self, store: &Store) {
-        if !store.participants.region().is_private() {
+        if !store.session().participants.region().is_private() {
             // If the lease cannot be asked for now, the next round asks again.
-            let Ok(Some(lease)) = store.participants.try_lease(MAINTAINER_LEASE) else {
+            let Ok(Some(lease)) = store.session().participants.try_lease(MAINTAINER_LEASE) else {
                 return;
             };
             *lock(&self.lease) = Some(lease);
@@ -108,7 +108,7 @@ impl Maintainer {
             generation: mneme_sys::fork::generation(),
         };
         maintainer.office.ask(&store);
-        for node in (0..store.arena.nodes()).map(NodeId) {
+        for node in (0..store.log().arena.nodes()).map(NodeId) {
             let (store, office) = (Arc::clone(&store), Arc::clone(&maintainer.office));
             // If one fails to start, dropping the maintainer stops those before it.
             let thread = std::thread::Builder::new()
@@ -144,7 +144,7 @@ impl Drop for Maintainer {
 }
 
 fn run(store: &Store, node: NodeId, office: &Office) {
-    store.topology.stay_on(node);
+    store.session().topology.stay_on(node);
     while !office.is_held() {
         if !office.wait(STANDBY) {
             return;
@@ -166,8 +166,8 @@ fn run(store: &Store, node: NodeId, office: &Office) {
         let now = SystemClock.now_ns();
         if now < round {
             // Between two rounds there is time for slices of compaction.
-            if let Ok(slot) = store.participants.slot() {
-                let rest = store.keep_filled(&slot, &mut fill, &stopped);
+            if let Ok(slot) = store.session().participants.slot() {
+                let rest = store.reclaim().keep_filled(&slot, &mut fill, &stopped);
                 wait = rest.unwrap_or(PERIOD);
             }
             if !office.wait(wait.min(Duration::from_nanos(round - now)).max(LEAST_WAIT)) {
@@ -177,7 +177,7 @@ fn run(store: &Store, node: NodeId, office: &Office) {
         }
         round = now + PERIOD.as_nanos() as u64;
         looks += 1;
-        if let Ok(slot) = store.participants.slot() {
+        if let Ok(slot) = store.session().participants.slot() {
             // What fails here (a stalled lock, a damaged segment) fails again, with its error, for
             // the writer that needs it. No part depends on another's success.
             if node == NodeId(0) {
@@ -185,27 +185,27 @@ fn run(store: &Store, node: NodeId, office: &Office) {
                 let _ = store.sweep_collections(&slot, store.sweep_is_due(), &stopped);
             }
             let _ = keep_space(store, &slot, node, &stopped);
-            let _ = store.compact_sparse(&slot, &mut sparse, &stopped);
-            let rest = store.keep_filled(&slot, &mut fill, &stopped);
+            let _ = store.reclaim().compact_sparse(&slot, &mut sparse, &stopped);
+            let rest = store.reclaim().keep_filled(&slot, &mut fill, &stopped);
             wait = wait.min(rest.unwrap_or(PERIOD));
-            let idle = fill.is_idle(store.clock.now_ns());
-            let idle = idle && store.fill_policy().when_idle;
-            store.give_back(&slot, &mut spare, idle);
-            store.give_back_ahead(&slot, &mut populated, idle);
+            let idle = fill.is_idle(store.session().clock.now_ns());
+            let idle = idle && store.reclaim().fill_policy().when_idle;
+            store.log().give_back(&slot, &mut spare, idle);
+            store.log().give_back_ahead(&slot, &mut populated, idle);
         }
         // A writer that claims frames as fast as they are populated must not keep this thread from
         // compaction, without which only fresh frames are claimed.
         let until = SystemClock.now_ns() + POPULATING.as_nanos() as u64;
-        store.populate(&mut populated, &|| {
+        store.log().populate(&mut populated, &|| {
             stopped() || SystemClock.now_ns() >= until
         });
-        store.gather(&mut gathered, &stopped);
+        store.log().gather(&mut gathered, &stopped);
         if !office.wait(wait.max(LEAST_WAIT)) {
             break;
         }
     }
-    store.leave_fill(&mut fill);
-    store.leave_sweep(&sweep);
+    store.reclaim().leave_fill(&mut fill);
+    store.reclaim().leave_sweep(&sweep);
 }
 
 /// What concerns no node in particular; each part whatever became of those before it.
@@ -213,16 +213,16 @@ fn look_round(store: &Store, slot: &Slot<'_>, sweep: &mut ExpirySweep, reap: boo
     if reap {
         let _ = store.reap(slot);
     }
-    if !store.expiry_rests() {
-        let _ = store.sweep_expired(slot, sweep);
+    if !store.records().expiry_rests() {
+        let _ = store.reclaim().sweep_expired(slot, sweep);
     }
-    let _ = store.fold_accesses(slot);
-    if let Some(lent) = &store.lent {
+    let _ = store.reclaim().fold_accesses(slot);
+    if let Some(lent) = &store.log().lent {
         let _ = lent.sweep_part(LENT_ROUNDS);
     }
-    if store.wants_compaction() || store.tables.header().sweeps_due() {
-        let _ = store.maintain(slot);
-        store.condemn_lost(slot);
+    if store.reclaim().wants_compaction() || store.session().tables.header().sweeps_due() {
+        let _ = store.reclaim().maintain(slot);
+        store.reclaim().condemn_lost(slot);
     }
 }
 
@@ -233,16 +233,17 @@ fn keep_space(
     node: NodeId,
     stopped: &dyn Fn() -> bool,
 ) -> Result<(), WriteError> {
-    while store.node_wants_compaction(node) && !stopped() {
+    while store.reclaim().node_wants_compaction(node) && !stopped() {
         // A sweep or a freeing that is held up, or damaged, keeps no victim from being moved.
-        let _ = store.maintain(slot);
-        let evicted = !store.expiry_rests() && matches!(store.evict(slot), Ok(Evicted::Some));
-        if !evicted && store.compact_batch(slot, node)? == 0 {
-            store.revoke_stalled_pins();
+        let _ = store.reclaim().maintain(slot);
+        let evicted = !store.records().expiry_rests()
+            && matches!(store.reclaim().evict(slot), Ok(Evicted::Some));
+        if !evicted && store.reclaim().compact_batch(slot, node)? == 0 {
+            store.session().revoke_stalled_pins();
             break;
         }
         // While nothing can be given back, one batch a look is enough.
-        store.maintain(slot)?;
+        store.reclaim().maintain(slot)?;
     }
     Ok(())
 }
@@ -270,7 +271,7 @@ mod tests {
         let mut sweep = ExpirySweep::default();
         let mut look = || {
             for _ in 0..100 {
-                let slot = store.store.participants.slot().unwrap();
+                let slot = store.store.session().participants.slot().unwrap();
                 look_round(&store.store, &slot, &mut sweep, true);
             }
         };

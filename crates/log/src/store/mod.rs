@@ -109,7 +109,7 @@ impl LogStore {
     /// How this store's records are updated.
     #[must_use]
     pub fn update_policy(&self) -> UpdatePolicy {
-        self.store.tables.policy
+        self.store.session().tables.policy
     }
 
     /// Options for opening a store.
@@ -146,13 +146,15 @@ impl LogStore {
     /// Where the memory is. Costs a look at every log segment's line and every index frame's
     /// bitmap, takes no locks. Zeros in a forked child.
     pub fn stats(&self) -> Stats {
-        self.with_policy(Stats::of(&self.store, || self.store.mem.region().pages()))
+        self.with_policy(Stats::of(self.store.index(), || {
+            self.store.session().mem.region().pages()
+        }))
     }
 
     /// As [`stats`](Self::stats), but with this earlier report of the [pages](Self::pages) instead
     /// of one that the system makes now.
     pub fn stats_with(&self, pages: PageReport) -> Stats {
-        self.with_policy(Stats::of(&self.store, || pages))
+        self.with_policy(Stats::of(self.store.index(), || pages))
     }
 
     fn with_policy(&self, stats: Stats) -> Stats {
@@ -163,8 +165,8 @@ impl LogStore {
             } else {
                 0.0
             },
-            below_target: self.store.is_below_target(),
-            compaction_wait: self.store.compaction_wait(),
+            below_target: self.store.reclaim().is_below_target(),
+            compaction_wait: self.store.reclaim().compaction_wait(),
             ..stats
         }
     }
@@ -197,7 +199,7 @@ impl LogStore {
     /// ```
     #[must_use]
     pub fn discardable(&self) -> Option<&Discardable> {
-        self.store.lent.as_ref()
+        self.store.log().lent.as_ref()
     }
 
     /// How the store was asked to [lend](Builder::lend_idle).
@@ -209,16 +211,16 @@ impl LogStore {
     /// Bytes of the region, as [`Stats::capacity`], without the other statistics. Costs a few
     /// loads.
     pub fn capacity(&self) -> u64 {
-        match self.store.participants.is_forked() {
+        match self.store.session().participants.is_forked() {
             true => 0,
-            false => self.store.capacity(),
+            false => self.store.log().capacity(),
         }
     }
 
     /// Records in all databases, as [`Stats::records`], without the other statistics. Costs a look
     /// at each thread's counters, whatever the store's size.
     pub fn records(&self) -> u64 {
-        self.store.records()
+        self.store.index().count_records()
     }
 
     /// Records that were evicted to free space, as [`Stats::evicted`], without the other
@@ -236,9 +238,9 @@ impl LogStore {
     /// The pages behind the region in this process, as [`Stats::pages`], without the other
     /// statistics. The system counts them, which takes a millisecond a GiB of small pages.
     pub fn pages(&self) -> PageReport {
-        match self.store.participants.is_forked() {
+        match self.store.session().participants.is_forked() {
             true => Stats::unseen().pages,
-            false => self.store.mem.region().pages(),
+            false => self.store.session().mem.region().pages(),
         }
     }
 
@@ -249,10 +251,10 @@ impl LogStore {
 
     /// A counter of the store's header; 0 in a forked child.
     fn counted(&self, counter: impl FnOnce(&LogHeader) -> &AtomicU64) -> u64 {
-        match self.store.participants.is_forked() {
+        match self.store.session().participants.is_forked() {
             true => 0,
             // Relaxed: a statistic.
-            false => counter(self.store.tables.header()).load(Relaxed),
+            false => counter(self.store.session().tables.header()).load(Relaxed),
         }
     }
 
@@ -260,14 +262,14 @@ impl LogStore {
     /// repaired. It shows which process blocks the others. An opening counts as a process. Takes no
     /// lock and stores nothing. Costs some system calls for each process. Empty in a forked child.
     pub fn processes(&self) -> Vec<Process> {
-        processes::attached(&self.store)
+        processes::attached(self.store.session())
     }
 
     /// A number that changes whenever a process attaches the store, for reading or for writing. As
     /// long as it is unchanged, all writes since came from processes that were attached before.
     /// Takes no lock and stores nothing.
     pub fn arrivals(&self) -> u64 {
-        self.store.participants.arrivals()
+        self.store.session().participants.arrivals()
     }
 
     /// Makes this opening the store's server. Of all openings in all processes one at a time has
@@ -296,7 +298,7 @@ impl LogStore {
 
     /// Ends the sleep of all listeners to this store, in all processes.
     pub fn wake_listeners(&self) {
-        self.store.feed.bell().ring();
+        self.store.session().feed.bell().ring();
     }
 
     /// Begins to drain the store's change feed. Of all openings in all processes one at a time
@@ -312,14 +314,14 @@ impl LogStore {
     /// ([`Builder::change_feed`]). Costs no look at the store.
     #[must_use]
     pub fn has_change_feed(&self) -> bool {
-        self.store.feed.kept().is_some()
+        self.store.session().feed.kept().is_some()
     }
 
     /// From now on the changes of this opening are entered into the change feed. Does nothing
     /// unless it was opened for [loading](Builder::loading). No other thread uses the store
     /// meanwhile. What was loaded is in no entry, nor is it said which root a database has.
     pub fn end_loading(&self) {
-        self.store.feed.set_enters(true);
+        self.store.session().feed.set_enters(true);
     }
 
     /// Brackets the changes that `changes` makes, for what reads the change feed: if the machine
@@ -340,7 +342,7 @@ impl LogStore {
     /// The time by which records expire, in milliseconds since 1970: that of the store's clock.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
-        self.store.clock.wall_ms()
+        self.store.session().clock.wall_ms()
     }
 
     /// Whether this thread can take part in the store.
@@ -348,22 +350,22 @@ impl LogStore {
     /// # Errors
     /// Too many threads do; this is a forked child; the thread runs its last destructors.
     pub fn may_take_part(&self) -> Result<(), SlotError> {
-        self.store.participants.slot().map(drop)
+        self.store.session().participants.slot().map(drop)
     }
 
     /// Whether this thread has changes [bracketed](Self::feed_together), which are not durable
     /// before it ends them.
     #[must_use]
     pub fn is_feeding_together(&self) -> bool {
-        let slot = self.store.writer();
-        slot.is_ok_and(|slot| self.store.feed.has_opened(slot.id()))
+        let slot = self.store.session().writer();
+        slot.is_ok_and(|slot| self.store.session().feed.has_opened(slot.id()))
     }
 
     /// Whether the maintainer of this opening leaves records that have expired where they are, and
     /// evicts none: each takes space in the change feed when it goes, and in whatever keeps the
     /// feed. What has expired is absent all the same.
     pub fn rest_expiry(&self, rests: bool) {
-        self.store.feed.set_rests(rests);
+        self.store.session().feed.set_rests(rests);
     }
 
     /// Whether a quarter of the change feed is free; true without a feed. A change that begins then
@@ -371,7 +373,7 @@ impl LogStore {
     /// itself. So a thread that must not wait looks here before it begins. Costs a few loads.
     #[must_use]
     pub fn has_feed_space(&self) -> bool {
-        let feed = self.store.mapped_feed();
+        let feed = self.store.session().mapped_feed();
         feed.is_none_or(FeedArea::has_ample_space)
     }
 
@@ -379,7 +381,7 @@ impl LogStore {
     /// has no feed. While it moves, a thread that waits for space there waits for something.
     #[must_use]
     pub fn feed_durable(&self) -> Option<u64> {
-        self.store.mapped_feed().map(FeedArea::durable)
+        self.store.session().mapped_feed().map(FeedArea::durable)
     }
 
     /// The first position of the change feed behind everything that has been entered; `None`: the
@@ -387,7 +389,10 @@ impl LogStore {
     /// it. Costs a load.
     #[must_use]
     pub fn feed_tail(&self) -> Option<u64> {
-        self.store.mapped_feed().map(|feed| feed.ring().tail())
+        self.store
+            .session()
+            .mapped_feed()
+            .map(|feed| feed.ring().tail())
     }
 
     /// Walks the whole store and reports what is wrong. Readers and writers may go on meanwhile.
@@ -410,7 +415,7 @@ impl LogStore {
     /// # Errors
     /// As [`check`](Self::check).
     pub fn check_while(&self, goes_on: &dyn Fn() -> bool) -> Result<Option<Report>, WriteError> {
-        let slot = self.store.writer()?;
+        let slot = self.store.session().writer()?;
         let report = self.store.check(&slot, goes_on)?;
         Ok(goes_on().then_some(report))
     }
@@ -422,7 +427,7 @@ impl LogStore {
     /// # Errors
     /// As [`check`](Self::check).
     pub fn check_index(&self) -> Result<Report, WriteError> {
-        let slot = self.store.writer()?;
+        let slot = self.store.session().writer()?;
         self.store.check_index(&slot, &|| true)
     }
 
@@ -432,7 +437,7 @@ impl LogStore {
     /// # Errors
     /// A stopped thread holds a lock that the repair needs.
     pub fn reap(&self) -> Result<usize, WriteError> {
-        let slot = self.store.writer()?;
+        let slot = self.store.session().writer()?;
         self.store.reap(&slot)
     }
 
@@ -544,10 +549,10 @@ impl LogStore {
 
     /// Which records the store evicts when it is full. None in a forked child, which sees no store.
     pub fn eviction(&self) -> Evict {
-        if self.store.participants.is_forked() {
+        if self.store.session().participants.is_forked() {
             return Evict::None;
         }
-        self.store.eviction()
+        self.store.reclaim().eviction()
     }
 
     /// Changes the eviction policy, at once and for all participants. Earlier reads count only if
@@ -556,9 +561,9 @@ impl LogStore {
     /// # Errors
     /// [`WriteError::ReadOnly`], where this opening may only read; this thread cannot take part.
     pub fn set_eviction(&self, evict: Evict) -> Result<(), WriteError> {
-        self.store.may_write()?;
-        self.store.participants.slot()?;
-        self.store.set_eviction(evict);
+        self.store.session().may_write()?;
+        self.store.session().participants.slot()?;
+        self.store.reclaim().set_eviction(evict);
         Ok(())
     }
 
@@ -568,7 +573,7 @@ impl LogStore {
     /// # Errors
     /// As for [`LogStore::remove`].
     pub fn remove_expired(&self) -> Result<usize, WriteError> {
-        self.store.remove_all_expired()
+        self.store.reclaim().remove_all_expired()
     }
 
     /// Makes the store `bytes` large, rounded up to 2 MiB, while others use it. Returns its present
@@ -579,11 +584,11 @@ impl LogStore {
     /// `bytes` is beyond that maximum or the machine's memory, or the system refuses. Nothing has
     /// changed.
     pub fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
-        if self.store.read_only {
+        if self.store.session().read_only {
             return Err(GrowError::ReadOnly);
         }
-        let slot = self.store.participants.slot()?;
-        self.store.grow(&slot, bytes)
+        let slot = self.store.session().participants.slot()?;
+        self.store.log().grow(&slot, bytes)
     }
 
     /// Exchanges the contents of two databases, at one instant for all threads of all processes.
@@ -627,7 +632,11 @@ impl LogStore {
         timeout: Duration,
     ) -> Result<(), WriteError> {
         let [a, b] = [self.database(a)?, self.database(b)?];
-        (self.store).with_feed(|| self.store.swap_databases(a.number, b.number, timeout))
+        (self.store).session().with_feed(|| {
+            self.store
+                .records()
+                .swap_databases(a.number, b.number, timeout)
+        })
     }
 
     /// Compacts until no log segment is worth it, frees the segments that no reader uses any more,
@@ -644,14 +653,14 @@ impl LogStore {
     /// How full this opening keeps the log segments while it [maintains](Self::maintains).
     #[must_use]
     pub fn fill_policy(&self) -> FillPolicy {
-        self.store.fill_policy()
+        self.store.reclaim().fill_policy()
     }
 
     /// Sets how full this opening keeps the log segments while it [maintains](Self::maintains), and
     /// what that may cost; for this opening alone, from now on. Fills are cut down to 0.95; what is
     /// no finite number is as by default.
     pub fn set_fill_policy(&self, policy: FillPolicy) {
-        self.store.set_fill_policy(policy);
+        self.store.reclaim().set_fill_policy(policy);
     }
 
     /// Compacts for at most `budget` of this thread's time, until the log segments are as full as
@@ -661,8 +670,8 @@ impl LogStore {
     /// # Errors
     /// As for [`LogStore::put`].
     pub fn compact_for(&self, budget: Duration) -> Result<bool, WriteError> {
-        let slot = self.store.writer()?;
-        self.store.fill_for(&slot, budget)
+        let slot = self.store.session().writer()?;
+        self.store.reclaim().fill_for(&slot, budget)
     }
 
     /// Gives the memory of all free frames that were in use back to the machine, and returns how
@@ -675,8 +684,8 @@ impl LogStore {
     /// # Errors
     /// [`WriteError::Stalled`]: a thread that stands still holds the arena's lock.
     pub fn give_back_memory(&self) -> Result<u64, WriteError> {
-        let slot = self.store.writer()?;
-        self.store.give_all_back(&slot)
+        let slot = self.store.session().writer()?;
+        self.store.log().give_all_back(&slot)
     }
 
     /// [`compact`](Self::compact) that ends once `goes_on`, called before each segment, returns
@@ -685,21 +694,21 @@ impl LogStore {
     /// # Errors
     /// As for [`LogStore::put`].
     pub fn compact_while(&self, mut goes_on: impl FnMut() -> bool) -> Result<usize, WriteError> {
-        let slot = self.store.writer()?;
-        self.store.maintain(&slot)?;
-        let (mut moved, most) = (0, self.store.segments().count());
+        let slot = self.store.session().writer()?;
+        self.store.reclaim().maintain(&slot)?;
+        let (mut moved, most) = (0, self.store.log().segments().count());
         // While writers go on without pause, some segment is always worth it.
         let mut goes_on = || {
             let goes_on = goes_on();
-            self.store.may_go_on(&slot).map(|()| goes_on)
+            self.store.session().may_go_on(&slot).map(|()| goes_on)
         };
-        while moved < most && goes_on()? && self.store.compact(&slot)? {
+        while moved < most && goes_on()? && self.store.reclaim().compact(&slot)? {
             moved += 1;
-            self.store.maintain(&slot)?;
+            self.store.reclaim().maintain(&slot)?;
         }
-        self.store.maintain(&slot)?;
+        self.store.reclaim().maintain(&slot)?;
         if goes_on()? {
-            self.store.trim_index(&slot)?;
+            self.store.index().trim_index(&slot)?;
         }
         Ok(moved)
     }

@@ -175,17 +175,17 @@ impl Store {
         value: &[u8],
         (kind, expiry): (ValueKind, Expiry),
     ) -> Result<(), WriteError> {
-        let slot = self.writer()?;
+        let slot = self.session().writer()?;
         Self::check_lengths(key, value)?;
         let put = Put {
             database,
-            place: self.place(key),
+            place: self.index().place(key),
             key,
             value,
             kind,
             expiry,
         };
-        if self.overwrites() && self.put_in_place(&slot, put)? {
+        if self.records().overwrites() && self.put_in_place(&slot, put)? {
             return Ok(());
         }
         match self.try_put(&slot, put)? {
@@ -202,7 +202,7 @@ impl Store {
         let header = self.header_for(put.key, put.value, kind_and_expiry, KeyspaceId::new(0));
         let mut search = SpaceSearch::new(header.size());
         loop {
-            self.make_space(slot, &mut search)?;
+            self.reclaim().make_space(slot, &mut search)?;
             if self.try_put(slot, put)? {
                 return Ok(());
             }
@@ -213,13 +213,15 @@ impl Store {
     /// no old value.
     #[inline(never)]
     fn put_in_place(&self, slot: &Slot<'_>, put: Put<'_>) -> Result<bool, WriteError> {
-        let (_pin, space) = self.enter(slot, put.database)?;
-        let Some(root) = self.root(space)? else {
+        let (_pin, space) = self.index().enter(slot, put.database)?;
+        let Some(root) = self.index().root(space)? else {
             return Ok(false);
         };
         let change = KeyChange::removal(root, put.place, put.key);
         let kind = (put.kind, put.expiry);
-        let overwritten = self.overwrite(slot, &change, put.value, kind, None)?;
+        let overwritten = self
+            .records()
+            .overwrite(slot, &change, put.value, kind, None)?;
         Ok(overwritten.is_some())
     }
 
@@ -234,11 +236,11 @@ impl Store {
             kind,
             expiry,
         } = put;
-        let (pin, space) = self.enter(slot, database)?;
-        let Some(root) = self.root_or_create(slot, space)? else {
+        let (pin, space) = self.index().enter(slot, database)?;
+        let Some(root) = self.index().root_or_create(slot, space)? else {
             return Ok(false);
         };
-        let home = self.prefetch_bucket(root, place)?;
+        let home = self.index().prefetch_bucket(root, place)?;
         let header = self.header_for(key, value, (kind, expiry), space);
         let size = header.size();
         let Some(loc) = self.reserve_one(slot, header, size)? else {
@@ -248,7 +250,7 @@ impl Store {
         if let Some((_, bucket)) = home
             && let Some(old) = bucket.probable(place.tag)
         {
-            self.mem.prefetch_key(old, key.len());
+            self.session().mem.prefetch_key(old, key.len());
         }
         self.copy_body(loc, header, size, expiry, key, value)?;
         let change = KeyChange {
@@ -262,9 +264,9 @@ impl Store {
             expect: Expect::Anything,
             says: None,
         };
-        match self.publish_inlined(slot, &pin, &change)? {
+        match self.records().publish_inlined(slot, &pin, &change)? {
             Published::NoSpace => {
-                self.mark_dead(loc, size)?;
+                self.log().mark_dead(loc, size)?;
                 Ok(false)
             }
             _ => Ok(true),
@@ -273,32 +275,33 @@ impl Store {
 
     /// Removes `key`. Returns whether it was there.
     pub(crate) fn remove(&self, database: u8, key: &[u8]) -> Result<bool, WriteError> {
-        let slot = self.writer()?;
+        let slot = self.session().writer()?;
         if key.len() > MAX_KEY {
             return Ok(false);
         }
-        let (pin, space) = self.enter(&slot, database)?;
-        let Some(root) = self.root(space)? else {
+        let (pin, space) = self.index().enter(&slot, database)?;
+        let Some(root) = self.index().root(space)? else {
             return Ok(false);
         };
-        let place = self.place(key);
+        let place = self.index().place(key);
         let change = KeyChange::removal(root, place, key);
-        Ok(self.publish(&slot, &pin, &change)? == Published::Removed)
+        Ok(self.records().publish(&slot, &pin, &change)? == Published::Removed)
     }
 
     /// Empties a database.
     pub(crate) fn clear(&self, database: u8) -> Result<(), WriteError> {
-        let slot = self.writer()?;
+        let slot = self.session().writer()?;
         let mut wait = Wait::new();
         loop {
             {
-                let (_pin, space) = self.enter(&slot, database)?;
-                if IndexIntent::replace_databases(&slot, || self.drop_root(&slot, space))? {
+                let (_pin, space) = self.index().enter(&slot, database)?;
+                if IndexIntent::replace_databases(&slot, || self.index().drop_root(&slot, space))? {
                     return Ok(());
                 }
             }
-            self.sweep(&slot)?;
-            self.wait_on(&slot, &mut wait, self.oldest_pin(), Holding::Pin)?;
+            self.index().sweep(&slot)?;
+            self.session()
+                .wait_on(&slot, &mut wait, self.session().oldest_pin(), Holding::Pin)?;
         }
     }
 
@@ -329,7 +332,7 @@ impl Store {
         mut decide: impl FnMut(Option<Stored<'_>>) -> Decision,
         copy: &mut Vec<u8>,
     ) -> Result<Updated, WriteError> {
-        let slot = self.writer()?;
+        let slot = self.session().writer()?;
         if let Err(too_long) = Self::check_lengths(key, &[]) {
             // Such a key is absent, which only a decision to store something changes.
             return match decide(None) {
@@ -337,22 +340,22 @@ impl Store {
                 _ => Err(too_long),
             };
         }
-        let place = self.place(key);
+        let place = self.index().place(key);
         let mut search = SpaceSearch::new(0);
         let (mut conflicts, before) = (0, Before::default());
         loop {
             let tried = {
-                let (pin, space) = self.enter(&slot, database)?;
-                let root = match self.root(space)? {
+                let (pin, space) = self.index().enter(&slot, database)?;
+                let root = match self.index().root(space)? {
                     Some(root) => Some(root),
                     // A decision to store nothing needs no index. For any other decision the index
                     // is created and `decide` is called again.
                     None => {
                         let decision = decide(None);
-                        self.may_go_on(&slot)?;
+                        self.session().may_go_on(&slot)?;
                         match decision {
                             Decision::Keep | Decision::Remove => return Ok(Updated::Absent),
-                            _ => self.root_or_create(&slot, space)?,
+                            _ => self.index().root_or_create(&slot, space)?,
                         }
                     }
                 };
@@ -367,7 +370,7 @@ impl Store {
             match tried {
                 Tried::Done(updated) => return Ok(updated),
                 Tried::Conflict => back_off(&mut conflicts),
-                Tried::NoSpace => self.make_space(&slot, &mut search)?,
+                Tried::NoSpace => self.reclaim().make_space(&slot, &mut search)?,
             }
         }
     }
@@ -380,16 +383,18 @@ impl Store {
         edit: &mut ValueEdit,
         mut decide: impl FnMut(&[u8], &mut ValueEdit) -> Option<bool>,
     ) -> Result<Option<Updated>, WriteError> {
-        let slot = self.writer()?;
+        let slot = self.session().writer()?;
         if key.len() > MAX_KEY {
             return Ok(None);
         }
-        let (_pin, space) = self.enter(&slot, database)?;
-        let Some(root) = self.root(space)? else {
+        let (_pin, space) = self.index().enter(&slot, database)?;
+        let Some(root) = self.index().root(space)? else {
             return Ok(None);
         };
-        let at = (root, self.place(key));
-        let edited = self.edit_in_place(&slot, at, (key, kind), edit, &mut decide)?;
+        let at = (root, self.index().place(key));
+        let edited = self
+            .records()
+            .edit_in_place(&slot, at, (key, kind), edit, &mut decide)?;
         Ok(edited.map(|is_changed| match is_changed {
             true => Updated::Replaced,
             false => Updated::Kept,
@@ -405,24 +410,30 @@ impl Store {
         decide: &mut impl FnMut(Option<Stored<'_>>) -> Decision,
         (search, copy): (&mut SpaceSearch, &mut Vec<u8>),
     ) -> Result<Tried, WriteError> {
-        let segment = self.mem.index_segment(root, place)?;
+        let segment = self.session().mem.index_segment(root, place)?;
         copy.clear();
         let (decision, present, kept, kind, expect);
         let mut grows_from = None;
         // What is usually overwritten is copied at once.
-        let copies = self.overwrites() || takes.packed().is_some();
+        let copies = self.records().overwrites() || takes.packed().is_some();
         let seen = match copies {
             true => None,
-            false => self.find_whole(root, place, segment, key, copy)?,
+            false => self.records().find_whole(root, place, segment, key, copy)?,
         };
         let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
         let mut copied = None;
         if copies || found.is_some_and(|f| f.record.header().capacity().is_some()) {
-            copied = match self.copy_out(root, place, segment, key, copy, takes.packed())? {
-                CopyOut::Found(copied) => Some(copied),
-                CopyOut::Absent(_) => None,
-            };
-            let life = copied.as_ref().map(|c| self.life(c.expires, before));
+            copied =
+                match self
+                    .records()
+                    .copy_out(root, place, segment, key, copy, takes.packed())?
+                {
+                    CopyOut::Found(copied) => Some(copied),
+                    CopyOut::Absent(_) => None,
+                };
+            let life = copied
+                .as_ref()
+                .map(|c| self.records().life(c.expires, before));
             if life == Some(RecordLife::Unsure) {
                 return Ok(Tried::Conflict);
             }
@@ -436,7 +447,7 @@ impl Store {
         } else {
             // Read once: the expiry may change where it lies.
             let there = found.map(|f| (f, f.record.expires()));
-            let life = there.map(|(_, expires)| self.life(expires, before));
+            let life = there.map(|(_, expires)| self.records().life(expires, before));
             if life == Some(RecordLife::Unsure) {
                 return Ok(Tried::Conflict);
             }
@@ -451,10 +462,10 @@ impl Store {
             decision = decide(stored);
             expect = expect_of(there, present);
         }
-        self.may_go_on(slot)?;
+        self.session().may_go_on(slot)?;
         let (value, expiry) = match &decision {
             Decision::Keep if present => {
-                self.note_access(root, place);
+                self.records().note_access(root, place);
                 return Ok(Tried::Done(Updated::Kept));
             }
             Decision::Keep => return Ok(Tried::Done(Updated::Absent)),
@@ -481,13 +492,14 @@ impl Store {
                 .as_deref()
                 .filter(|said| said.are_shorter(key, value.map_or(&[][..], Vec::as_slice))),
         };
-        if (self.overwrites() || kind.is_packed())
+        if (self.records().overwrites() || kind.is_packed())
             && let Some(value) = value
             && let Some(published) = {
                 let copied = copied
                     .as_ref()
                     .filter(|_| matches!(expect, Expect::Value(..)));
-                self.overwrite(slot, &change, value, (kind, expiry), copied)?
+                self.records()
+                    .overwrite(slot, &change, value, (kind, expiry), copied)?
             }
         {
             return Ok(Tried::of(published));
@@ -503,11 +515,11 @@ impl Store {
             }
         };
         change.new = new;
-        let published = self.publish(slot, pin, &change)?;
+        let published = self.records().publish(slot, pin, &change)?;
         if published == Published::NoSpace
             && let Some((loc, size)) = new
         {
-            self.mark_dead(loc, size)?;
+            self.log().mark_dead(loc, size)?;
         }
         Ok(Tried::of(published))
     }
@@ -531,7 +543,7 @@ impl Store {
         if !grows || header.capacity().is_none() {
             return Ok(header);
         }
-        let capacity = match self.overwrites() {
+        let capacity = match self.records().overwrites() {
             true => 2 * value.len(),
             false => value.len() + value.len() / PACKED_SLACK,
         };
@@ -568,7 +580,7 @@ impl Store {
         (kind, expiry): (ValueKind, Expiry),
         space: KeyspaceId,
     ) -> Header {
-        let header = match self.overwrites() || kind.is_packed() {
+        let header = match self.records().overwrites() || kind.is_packed() {
             false => Header::record(key.len(), value.len(), space),
             true => Self::header_to_overwrite(key, value, space),
         };
@@ -617,7 +629,7 @@ impl Store {
         header: Header,
         size: u64,
     ) -> Result<Option<Loc>, WriteError> {
-        match self.try_reserve_one(slot, header, size) {
+        match self.log().try_reserve_one(slot, header, size) {
             Some(loc) => Ok(Some(loc)),
             None => self.reserve_one_slowly(slot, header),
         }
@@ -630,14 +642,16 @@ impl Store {
         slot: &Slot<'_>,
         header: Header,
     ) -> Result<Option<Loc>, WriteError> {
-        if self.is_large(header.size()) {
-            return self.reserve_large(slot, header);
+        if self.log().is_large(header.size()) {
+            return self.log().reserve_large(slot, header);
         }
-        if self.is_bulk(header.size()) {
-            return self.reserve_bulk(slot, header, Class::Ordinary);
+        if self.log().is_bulk(header.size()) {
+            return self.log().reserve_bulk(slot, header, Class::Ordinary);
         }
         let mut loc = Loc::of_byte(0);
-        let reserved = self.reserve(slot, &[header], std::slice::from_mut(&mut loc))?;
+        let reserved = self
+            .log()
+            .reserve(slot, &[header], std::slice::from_mut(&mut loc))?;
         Ok((reserved > 0).then_some(loc))
     }
 
@@ -652,7 +666,7 @@ impl Store {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), Corrupt> {
-        let address = self.mem.address(loc, size)?;
+        let address = self.session().mem.address(loc, size)?;
         if mneme_sys::fault::ENABLED {
             // With fault points compiled in, the copy has a middle at which it can be abandoned.
             // SAFETY: as below.

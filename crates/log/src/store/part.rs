@@ -121,39 +121,40 @@ impl Store {
         range: impl Fn(usize) -> Range<usize>,
         visit: impl FnOnce(Option<Part<'_>>) -> R,
     ) -> Result<R, ReadError> {
-        if self.lends {
-            let (pin, space) = self.enter_to_read(database)?;
-            if let Some(value) = self.try_fast_lend(&pin, database, key) {
+        if self.records().lends {
+            let (pin, space) = self.index().enter_to_read(database)?;
+            if let Some(value) = self.records().try_fast_lend(&pin, database, key) {
                 return Ok(visit(Some(Part::of(value, range))));
             }
-            let Some(root) = self.root(space)? else {
+            let Some(root) = self.index().root(space)? else {
                 return Ok(visit(None));
             };
-            let place = self.place(key);
-            let segment = self.mem.index_segment(root, place)?;
-            let seen = self.find(root, place, segment, key)?;
+            let place = self.index().place(key);
+            let segment = self.session().mem.index_segment(root, place)?;
+            let seen = self.index().find(root, place, segment, key)?;
             let Some(found) = seen.and_then(|(found, _)| found) else {
                 return Ok(visit(None));
             };
             // If it has expired, or changes, the look below decides.
-            if !self.is_expired(&found.record) {
+            if !self.records().is_expired(&found.record) {
                 found.record.header().kind().expect(ValueKind::STRING)?;
-                self.note_access(root, place);
+                self.records().note_access(root, place);
                 if !found.record.changes() {
                     return Ok(visit(Some(Part::of(found.record.value(), range))));
                 }
             }
         }
         let mut bytes = Vec::new();
-        let seen = self.look_copying(database, |hold, space| {
+        let seen = self.records().look_copying(database, |hold, space| {
             bytes.clear();
-            let Some(root) = self.root(space)? else {
+            let Some(root) = self.index().root(space)? else {
                 return Ok(Looked::Seen(None));
             };
-            let place = self.place(key);
-            let segment = self.mem.index_segment(root, place)?;
+            let place = self.index().place(key);
+            let segment = self.session().mem.index_segment(root, place)?;
             let sought = (key, Some(ValueKind::STRING));
-            self.copy_key(hold, root, place, segment, sought, &range, &mut bytes)
+            self.records()
+                .copy_key(hold, root, place, segment, sought, &range, &mut bytes)
         })?;
         Ok(visit(seen.map(|(len, _)| Part { bytes: &bytes, len })))
     }
@@ -167,7 +168,7 @@ impl Store {
         range: impl Fn(usize) -> Range<usize>,
         mut decide: impl FnMut(Option<Part<'_>>) -> Patch<'b>,
     ) -> Result<Updated, WriteError> {
-        let slot = self.writer()?;
+        let slot = self.session().writer()?;
         if let Err(too_long) = Self::check_lengths(key, &[]) {
             // As for `update`.
             return match decide(None) {
@@ -178,7 +179,7 @@ impl Store {
         let mut long = Long {
             store: self,
             slot: &slot,
-            place: self.place(key),
+            place: self.index().place(key),
             key,
             range: &range,
             grows: true,
@@ -189,8 +190,8 @@ impl Store {
         let (mut search, mut conflicts) = (SpaceSearch::new(0), 0);
         loop {
             let tried = {
-                let (pin, space) = self.enter(&slot, database)?;
-                match self.root(space)? {
+                let (pin, space) = self.index().enter(&slot, database)?;
+                match self.index().root(space)? {
                     Some(root) => long.try_update(&pin, root, &mut decide, &mut search)?,
                     None => None,
                 }
@@ -198,7 +199,7 @@ impl Store {
             match tried {
                 Some(Tried::Done(updated)) => return Ok(updated),
                 Some(Tried::Conflict) => back_off(&mut conflicts),
-                Some(Tried::NoSpace) => match self.make_space(&slot, &mut search) {
+                Some(Tried::NoSpace) => match self.reclaim().make_space(&slot, &mut search) {
                     // There may be space for the value without slack.
                     Err(WriteError::OutOfMemory { .. }) if long.grows => {
                         (long.grows, search) = (false, SpaceSearch::new(0));
@@ -266,8 +267,8 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         search: &mut SpaceSearch,
     ) -> Result<Option<Tried>, WriteError> {
         let store = self.store;
-        let segment = store.mem.index_segment(root, self.place)?;
-        let seen = store.find(root, self.place, segment, self.key)?;
+        let segment = store.session().mem.index_segment(root, self.place)?;
+        let seen = store.index().find(root, self.place, segment, self.key)?;
         let found = seen.and_then(|(found, _)| found);
         let Some(FoundEntry { entry, record, .. }) = found else {
             return Ok(None);
@@ -280,7 +281,10 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             Some((_, word)) => word.len().min(record.header().patch_capacity()),
             None => record.header().value_len(),
         };
-        if store.has_passed(expires) || record.header().capacity().is_some() || len <= LONG {
+        if store.records().has_passed(expires)
+            || record.header().capacity().is_some()
+            || len <= LONG
+        {
             return Ok(None);
         }
         record.header().kind().expect(ValueKind::STRING)?;
@@ -291,7 +295,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
                 reserve(&mut copy, asked.len())?;
                 copy.resize(asked.len(), 0);
                 if word.is_odd() {
-                    self.overtaken.again(store)?;
+                    self.overtaken.again(store.records())?;
                     return Ok(Some(Tried::Conflict));
                 }
                 self.overtaken = Overtaken::default();
@@ -306,7 +310,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             None => &record.value()[asked],
         };
         let patched = decide(Some(Part { bytes, len }));
-        store.may_go_on(self.slot)?;
+        store.session().may_go_on(self.slot)?;
         let Some(write) = patched.written() else {
             return Ok(Some(Tried::Done(Updated::Kept)));
         };
@@ -320,11 +324,14 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             word: patch.map_or(PatchWord::new(len), |(_, word)| word),
         };
         if patch.is_some() && seen.takes(&write) {
-            match store.patch(self.slot, (root, self.place), self.key, &seen, write)? {
+            match store
+                .records()
+                .patch(self.slot, (root, self.place), self.key, &seen, write)?
+            {
                 Changed::Done => {
                     // The record stays at its place in the log, so the access is noted, or it would
                     // count as old.
-                    store.note_access(root, self.place);
+                    store.records().note_access(root, self.place);
                     return Ok(Some(Tried::Done(Updated::Replaced)));
                 }
                 Changed::Overtaken => return Ok(Some(Tried::Conflict)),
@@ -332,7 +339,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             }
         }
         if !record.seals(false) {
-            self.overtaken.again(store)?;
+            self.overtaken.again(store.records())?;
             return Ok(Some(Tried::Conflict));
         }
         if (record.patch()).is_some_and(|(_, now)| !now.same_value(seen.word)) {
@@ -366,7 +373,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             return Ok(Tried::NoSpace);
         };
         let size = header.size();
-        let address = store.mem.address(loc, size)?;
+        let address = store.session().mem.address(loc, size)?;
         // SAFETY: `reserve` gave these bytes to this thread alone, and no reader finds the record
         // before it is published, except copying readers that have lost their pins.
         unsafe { write_patchable(address, header, seen.expires, self.key, after) };
@@ -386,9 +393,9 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             expect: Expect::Expiring(seen.loc, seen.expires),
             ..KeyChange::removal(root, self.place, self.key)
         };
-        let published = store.publish(self.slot, pin, &change)?;
+        let published = store.records().publish(self.slot, pin, &change)?;
         if published == Published::NoSpace {
-            store.mark_dead(loc, size)?;
+            store.log().mark_dead(loc, size)?;
         }
         Ok(Tried::of(published))
     }

@@ -20,12 +20,15 @@ impl Store {
     /// Releases the heads that the dead thread held, so that their log segments can be closed and
     /// compacted.
     fn release_heads(&self, slot: &Slot<'_>, dead: SlotId) {
-        for heads in self.head_groups() {
-            let first = self.tables.head(heads.start);
+        for heads in self.log().head_groups() {
+            let first = self.session().tables.head(heads.start);
             if first.lock.owner() == Some(dead)
                 && let Some(held) = first.lock.try_lock(slot)
             {
-                drop(self.inherit_heads(heads.map(|head| self.tables.head(head)), held));
+                drop(
+                    self.log()
+                        .inherit_heads(heads.map(|head| self.session().tables.head(head)), held),
+                );
             }
         }
     }
@@ -34,14 +37,17 @@ impl Store {
     /// thread has taken that over and may not have finished. A thread that died while it waited for
     /// the lock left nothing, and its reaper does not wait for the lock's holder.
     fn left_in_shard(&self, shard: u64, dead: SlotId) -> bool {
-        let shard = self.tables.shard(shard);
+        let shard = self.session().tables.shard(shard);
         // A holder that was taken over from is the journal's owner until the change is finished.
         shard.lock.owner() == Some(dead) || ShardJournal::of(shard).is_left_by(dead)
     }
 
     /// Repairs what dead threads left and frees their slots. Returns how many slots.
     pub(crate) fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
-        let reaped = self.participants.reap(|dead| self.repair_slot(slot, dead));
+        let reaped = self
+            .session()
+            .participants
+            .reap(|dead| self.repair_slot(slot, dead));
         match reaped {
             Ok(reaped) => Ok(reaped.slots as usize),
             Err(ReapError::Repair { source, .. }) => Err(source),
@@ -51,53 +57,53 @@ impl Store {
 
     fn repair_slot(&self, slot: &Slot<'_>, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
         mneme_sys::fault!("log.reap.begin");
-        let has_bound = |binds| self.feed.has_bound(binds, dead.id());
+        let has_bound = |binds| self.session().feed.has_bound(binds, dead.id());
         // Another thread may have taken the lock over, and not have settled all of it yet.
         let in_swap = has_bound(Binds::Swapping);
-        if in_swap || self.tables.header().swap.owner() == Some(dead.id()) {
-            self.repair_swap(slot)?;
+        if in_swap || self.session().tables.header().swap.owner() == Some(dead.id()) {
+            self.index().repair_swap(slot)?;
         }
         mneme_sys::fault!("log.reap.swap");
         if let Some(IndexIntent::Reshape { shard }) = IndexIntent::of_dead(dead, INDEX_LANE)?
-            && shard < self.tables.geometry.shards
+            && shard < self.session().tables.geometry.shards
             && self.left_in_shard(shard, dead.id())
         {
             // Taking the lock over repairs what it guards; a free lock left nothing to repair.
-            self.with_shard(slot, shard, |_| Ok(()))?;
+            self.index().with_shard(slot, shard, |_| Ok(()))?;
         }
         if has_bound(Binds::Dropping) {
-            self.with_shard(slot, ROOT_SHARD, |_| Ok(()))?;
+            self.index().with_shard(slot, ROOT_SHARD, |_| Ok(()))?;
         }
         mneme_sys::fault!("log.reap.index");
-        self.repair_operation(dead)?;
+        self.records().repair_operation(dead)?;
         self.repair_transaction(dead)?;
         // What has happened is whole by now.
-        self.settle_change_of(dead, false)?;
-        self.end_feeding_of(slot, dead)?;
+        self.records().settle_change_of(dead, false)?;
+        self.records().end_feeding_of(slot, dead)?;
         mneme_sys::fault!("log.reap.operation");
-        self.repair_segments(slot, dead.id())?;
+        self.log().repair_segments(slot, dead.id())?;
         self.release_heads(slot, dead.id());
         // A dead sweeper's steps are repaired with their shards. Only its lock is left, which
         // others would take for that of a sweeper that stands still.
-        let sweep = &self.tables.header().sweep;
+        let sweep = &self.session().tables.header().sweep;
         if sweep.owner() == Some(dead.id()) {
             drop(sweep.try_lock(slot));
         }
         mneme_sys::fault!("log.reap.heads");
         // Before the slot is freed, so that another reaper follows one that dies here.
-        self.suspect_lost();
+        self.log().suspect_lost();
         if dead.is_pinned() {
-            self.suspect_unpublished();
+            self.log().suspect_unpublished();
         }
         // The thread may have stored an expiring record, or abandoned a sweep, without setting the
         // note.
-        self.expect_expiries();
+        self.records().expect_expiries();
         // It may have removed a main, or have been in the middle of a sweep.
         if !without("reap.mains") {
-            self.lose_main(None);
+            self.index().lose_main(None);
         }
         mneme_sys::fault!("log.reap.segments");
-        match self.arena.repair(dead) {
+        match self.log().arena.repair(dead) {
             Ok(_) => Ok(()),
             Err(RepairError::Stalled(stalled)) => Err(stalled.into()),
             Err(RepairError::Slot(error)) => Err(error.into()),

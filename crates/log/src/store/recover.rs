@@ -31,14 +31,15 @@ impl Store {
             return Err(OpenError::NotClean(what));
         }
         mneme_sys::fault!("log.recover.begin");
-        self.arena
+        self.log()
+            .arena
             .recover_around(|| self.settle_all().map_err(unrecovered))
     }
 
     /// Half-done work that only a lost intent could finish, if there is any. Changes nothing.
     fn left_half_done(&self) -> Result<Option<String>, Corrupt> {
-        for i in self.frames() {
-            let word = self.tables.info(Frame(i)).state();
+        for i in self.log().frames() {
+            let word = self.session().tables.info(Frame(i)).state();
             // The slot of the thread that freed a segment stays in the word.
             if word.owner().is_some() && word.state() != Some(State::Freeing) {
                 let state = word.state();
@@ -48,13 +49,13 @@ impl Store {
             }
         }
         for space in KeyspaceId::with_hidden() {
-            let Some(root) = self.root(space)? else {
+            let Some(root) = self.index().root(space)? else {
                 continue;
             };
-            for partition in 0..self.partitions() as u32 {
-                for (_, segment) in self.partition_segments(root, partition)? {
+            for partition in 0..self.index().partitions() as u32 {
+                for (_, segment) in self.index().partition_segments(root, partition)? {
                     for i in 0..segment.buckets() {
-                        let word = self.mem.bucket(segment, i)?.word();
+                        let word = self.session().mem.bucket(segment, i)?.word();
                         if word.locked() && !word.retired() {
                             return Ok(Some(format!(
                                 "in space {space}, partition {partition}, bucket {i} was locked"
@@ -69,57 +70,63 @@ impl Store {
 
     /// Finishes all half-done work whose state shows how.
     fn settle_all(&self) -> Result<(), WriteError> {
-        let slot = self.participants.slot()?;
+        let slot = self.session().participants.slot()?;
         self.locks().for_each(RobustLock::orphan);
         mneme_sys::fault!("log.recover.locks");
-        self.repair_swap(&slot)?;
+        self.index().repair_swap(&slot)?;
         mneme_sys::fault!("log.recover.swap");
-        for shard in 0..self.tables.geometry.shards {
-            self.with_shard(&slot, shard, |_| Ok(()))?;
+        for shard in 0..self.session().tables.geometry.shards {
+            self.index().with_shard(&slot, shard, |_| Ok(()))?;
             mneme_sys::fault!("log.recover.shard");
         }
-        match self.feed.kept() {
+        match self.session().feed.kept() {
             Some(feed) => {
                 feed.void_all()?;
                 feed.end_all(&slot)?;
             }
             // Its followers are gone.
-            None => self.feed.clear(),
+            None => self.session().feed.clear(),
         }
         self.settle_heads(&slot)?;
         mneme_sys::fault!("log.recover.heads");
         self.settle_segments();
         mneme_sys::fault!("log.recover.segments");
-        self.suspect_lost();
-        self.suspect_all();
-        self.expect_expiries();
-        self.lose_main(None);
+        self.log().suspect_lost();
+        self.log().suspect_all();
+        self.records().expect_expiries();
+        self.index().lose_main(None);
         mneme_sys::fault!("log.recover.end");
         Ok(())
     }
 
     /// The locks in the data that are not the arena's.
     fn locks(&self) -> impl Iterator<Item = &RobustLock> {
-        let (geometry, header) = (&self.tables.geometry, self.tables.header());
+        let (geometry, header) = (
+            &self.session().tables.geometry,
+            self.session().tables.header(),
+        );
         let heads = 0..geometry.all_heads();
-        let heads = heads.map(move |i| &self.tables.head(i).lock);
-        let shards = (0..geometry.shards).map(move |i| &self.tables.shard(i).lock);
+        let heads = heads.map(move |i| &self.session().tables.head(i).lock);
+        let shards = (0..geometry.shards).map(move |i| &self.session().tables.shard(i).lock);
         heads.chain(shards).chain([&header.sweep, &header.swap])
     }
 
     fn settle_heads(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
-        for i in 0..self.tables.geometry.all_heads() {
-            let head = self.tables.head(i);
+        for i in 0..self.session().tables.geometry.all_heads() {
+            let head = self.session().tables.head(i);
             let held = head.lock.lock(slot)?;
-            drop(self.inherit_head(head, held));
+            drop(self.log().inherit_head(head, held));
         }
         Ok(())
     }
 
     fn settle_segments(&self) {
-        for i in self.frames() {
+        for i in self.log().frames() {
             let frame = Frame(i);
-            let (info, arena) = (self.tables.info(frame), self.arena.extent_of(frame));
+            let (info, arena) = (
+                self.session().tables.info(frame),
+                self.log().arena.extent_of(frame),
+            );
             let word = info.state();
             // The extent was about to be released, and was not.
             if word.state() == Some(State::Freeing)
@@ -127,22 +134,22 @@ impl Store {
                     a.tag == TAG_LOG && a.extent.start == frame && a.state == ExtentState::Held
                 })
             {
-                self.condemn(frame, word);
+                self.log().condemn(frame, word);
             }
         }
-        self.close_abandoned();
+        self.log().close_abandoned();
         self.predate_segments();
     }
 
     /// The monotonic clock was reset. The order of segments by age is kept, or eviction would begin
     /// with the youngest.
     fn predate_segments(&self) {
-        let closed = self.segments().filter(|(.., s)| *s == State::Closed);
+        let closed = self.log().segments().filter(|(.., s)| *s == State::Closed);
         let times = closed.filter(|(_, info, ..)| !info.is_deprioritised());
         let last = times.map(|(_, info, ..)| info.closed()).max().unwrap_or(0);
-        let by = last.saturating_sub(self.clock.now_ns());
+        let by = last.saturating_sub(self.session().clock.now_ns());
         if by > 0 {
-            for (_, info, _, state) in self.segments() {
+            for (_, info, _, state) in self.log().segments() {
                 info.predate(state, by);
             }
         }

@@ -23,7 +23,7 @@ impl LogStore {
     /// # Errors
     /// This thread cannot take part, the region is damaged, or a swap of databases stalls.
     pub fn roots(&self) -> Result<[u64; DATABASES], ReadError> {
-        self.store.root_ids()
+        self.store.records().root_ids()
     }
 
     /// Visits copies of about `count` records of the index with this id from `cursor` on, of every
@@ -42,7 +42,7 @@ impl LogStore {
         count: usize,
         visit: impl FnMut(&[u8], Stored<'_>),
     ) -> Result<Option<Cursor>, ReadError> {
-        self.store.scan_root(id, cursor, count, visit)
+        self.store.records().scan_root(id, cursor, count, visit)
     }
 
     /// What the change feed holds that was not kept elsewhere, of a store that is damaged and is
@@ -50,7 +50,7 @@ impl LogStore {
     /// nothing, and ends where the feed is damaged too.
     #[must_use]
     pub fn salvage_feed(&self) -> Option<SalvagedFeed> {
-        self.store.mapped_feed().map(SalvagedFeed::of)
+        self.store.session().mapped_feed().map(SalvagedFeed::of)
     }
 
     /// Gives a database that holds nothing and was never written to an index with this id. New
@@ -64,11 +64,11 @@ impl LogStore {
     pub fn restore_root(&self, database: usize, id: u64) -> Result<(), WriteError> {
         let database = self.database(database)?;
         let store = &self.store;
-        let slot = store.writer()?;
-        let (_pin, space) = store.enter(&slot, database.number)?;
-        match store.create_root_of(&slot, space, Some(id))? {
+        let slot = store.session().writer()?;
+        let (_pin, space) = store.index().enter(&slot, database.number)?;
+        match store.index().create_root_of(&slot, space, Some(id))? {
             Some(_) => Ok(()),
-            None => Err(store.out_of_memory(0)),
+            None => Err(store.reclaim().out_of_memory(0)),
         }
     }
 
@@ -80,25 +80,25 @@ impl LogStore {
     /// # Errors
     /// As for [`grow`](Self::grow).
     pub fn extend(&self, bytes: u64) -> Result<(), GrowError> {
-        if self.store.read_only {
+        if self.store.session().read_only {
             return Err(GrowError::ReadOnly);
         }
-        let slot = self.store.participants.slot()?;
-        self.store.extend(&slot, bytes)
+        let slot = self.store.session().participants.slot()?;
+        self.store.log().extend(&slot, bytes)
     }
 
     /// Populates fresh frames ahead of the claims as the maintainer does, until `stopped`: for a
     /// thread beside those that load a store which has no maintainer yet. Does nothing if it has
     /// one.
     pub fn populate_ahead(&self, stopped: &dyn Fn() -> bool) {
-        if self.maintainer.is_some() || self.store.participants.is_forked() {
+        if self.maintainer.is_some() || self.store.session().participants.is_forked() {
             return;
         }
-        let nodes = (0..self.store.arena.nodes()).map(NodeId);
+        let nodes = (0..self.store.log().arena.nodes()).map(NodeId);
         let mut populated: Vec<_> = nodes.map(Populated::new).collect();
         while !stopped() {
             for node in &mut populated {
-                self.store.populate(node, stopped);
+                self.store.log().populate(node, stopped);
             }
             std::thread::sleep(LOADING);
         }
@@ -111,9 +111,9 @@ impl LogStore {
     /// [`WriteError::OutOfMemory`]: it holds more than that, and may not evict. Otherwise as for
     /// [`put`](Self::put).
     pub fn return_to_capacity(&self) -> Result<(), WriteError> {
-        let slot = self.store.writer()?;
-        let returned = || self.store.return_to_capacity(&slot);
-        self.store.with_feed(returned)
+        let slot = self.store.session().writer()?;
+        let returned = || self.store.reclaim().return_to_capacity(&slot);
+        self.store.session().with_feed(returned)
     }
 
     /// New indexes get ids above this one. For a store that is being rebuilt from a copy, which
@@ -122,8 +122,8 @@ impl LogStore {
     /// # Errors
     /// [`WriteError::ReadOnly`]; this is a forked child.
     pub fn reserve_roots(&self, highest: u64) -> Result<(), WriteError> {
-        self.store.writer()?;
-        let next = &self.store.tables.header().next_root;
+        self.store.session().writer()?;
+        let next = &self.store.session().tables.header().next_root;
         // Relaxed: no other thread makes an index meanwhile.
         next.fetch_max(highest, std::sync::atomic::Ordering::Relaxed);
         Ok(())

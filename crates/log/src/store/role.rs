@@ -55,7 +55,7 @@ fn named(pid: u32) -> String {
 impl ServerRole {
     /// See [`LogStore::take_server_role`](crate::LogStore::take_server_role).
     pub(crate) fn take(store: &Arc<Store>) -> Result<ServerRole, RoleError> {
-        let participants = &store.participants;
+        let participants = &store.session().participants;
         // The holder may release the role before it is identified.
         for _ in 0..8 {
             if let Some(lease) = participants.try_lease(SERVER_LEASE)? {

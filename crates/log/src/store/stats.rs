@@ -216,7 +216,7 @@ impl Stats {
         appended += header.freed.load(Relaxed);
         Stats {
             capacity,
-            records: index.records(),
+            records: index.count_records(),
             live_bytes,
             stale_bytes,
             index_bytes,

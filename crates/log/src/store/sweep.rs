@@ -41,7 +41,7 @@ impl Store {
     /// Whether all anchors are to be looked at, though space is not short.
     pub(crate) fn sweep_is_due(&self) -> bool {
         let state = self.sweeping.try_lock();
-        state.is_ok_and(|rests_until| self.clock.now_ns() >= *rests_until)
+        state.is_ok_and(|rests_until| self.session().clock.now_ns() >= *rests_until)
     }
 
     /// Frees collections whose mains are gone: those that this process has removed, and, if it is
@@ -82,15 +82,15 @@ impl Store {
     /// Whether mains are gone whose collections this thread may free: one in the body of a
     /// transaction leaves it to others.
     fn may_sweep(&self, slot: &Slot<'_>) -> bool {
-        let is_due = self.tables.header().lost_mains.load(Relaxed) != 0;
-        let spares = self.spares_collections.load(Relaxed) && !without("load.spares");
+        let is_due = self.session().tables.header().lost_mains.load(Relaxed) != 0;
+        let spares = self.session().spares_collections.load(Relaxed) && !without("load.spares");
         is_due && !spares && slot.intent(LANE).read().is_none()
     }
 
     /// Frees what this process has removed. Returns whether it has freed any. One thread at a time:
     /// two would free the same.
     fn free_lost(&self) -> bool {
-        let lost = self.lost_mains.lock();
+        let lost = self.index().lost_mains.lock();
         let lost = lost.map_or(Vec::new(), |mut lost| std::mem::take(&mut *lost));
         let mut freed = false;
         for id in lost {
@@ -110,7 +110,7 @@ impl Store {
         mut rests_until: MutexGuard<'_, u64>,
         stopped: &dyn Fn() -> bool,
     ) -> Result<bool, WriteError> {
-        let header = self.tables.header();
+        let header = self.session().tables.header();
         // SYNC: pairs with the Release store in `Index::lose_main`. It is changed before the first
         // anchor is looked at: a main that goes later is noted again.
         let taken = (header.lost_mains).compare_exchange(MAINS_LOST, SWEPT, AcqRel, Acquire);
@@ -118,16 +118,16 @@ impl Store {
             return Ok(false);
         }
         mneme_sys::fault!("sweep.collections.begun");
-        let began = self.clock.now_ns();
+        let began = self.session().clock.now_ns();
         let swept = self.sweep_dead(slot, stopped);
-        let now = self.clock.now_ns();
+        let now = self.session().clock.now_ns();
         *rests_until = now.saturating_add(now.saturating_sub(began).saturating_mul(REST));
         match swept {
             // Relaxed: nothing is read by it. It fails where a main has been lost since.
             Ok((_, true)) => {
                 let _ = (header.lost_mains).compare_exchange(SWEPT, 0, Relaxed, Relaxed);
             }
-            _ => self.lose_main(None),
+            _ => self.index().lose_main(None),
         }
         Ok(swept?.0)
     }
@@ -179,7 +179,7 @@ impl Store {
     ) -> Result<bool, ReadError> {
         self.hidden_from(slot, KeyspaceId::ANCHORS, at, |loc, record| {
             let id = record.key().try_into().map(u64::from_be_bytes);
-            let anchor = Anchor::decode(record.value(), self.most_bytes());
+            let anchor = Anchor::decode(record.value(), self.log().most_bytes());
             visit(match (id, anchor) {
                 (Ok(id), Some(anchor)) => Ok((id, anchor)),
                 _ => {
@@ -198,19 +198,23 @@ impl Store {
         at: &mut HashOrder,
         mut visit: impl FnMut(Loc, Record<'_>) -> Result<(), ReadError>,
     ) -> Result<bool, ReadError> {
-        let _pin = self.enter_all(slot).map_err(WriteError::while_reading)?;
-        let Some(root) = self.root(space)? else {
+        let _pin = self
+            .index()
+            .enter_all(slot)
+            .map_err(WriteError::while_reading)?;
+        let Some(root) = self.index().root(space)? else {
             return Ok(true);
         };
         for _ in 0..64 {
-            if at.is_over(self.partitions()) {
+            if at.is_over(self.index().partitions()) {
                 return Ok(true);
             }
             let mut entries = Vec::new();
-            self.entries_here(root, at, |entry| entries.push(entry))?;
+            self.index()
+                .entries_here(root, at, |entry| entries.push(entry))?;
             for entry in entries {
                 // No thread overwrites such a record.
-                visit(entry.loc(), self.mem.record(entry.loc())?)?;
+                visit(entry.loc(), self.session().mem.record(entry.loc())?)?;
             }
         }
         Ok(false)
@@ -223,13 +227,16 @@ impl Store {
             return Ok(false);
         };
         let (place, main) = (owner.place(), main_of(id));
-        let segment = self.mem.index_segment(root, place)?;
-        let seen = self.look(root, place, segment, |segment, word| {
+        let segment = self.session().mem.index_segment(root, place)?;
+        let seen = self.index().look(root, place, segment, |segment, word| {
             let home = segment.home(place.tag);
             for distance in 0..=word.reach().min(segment.max_reach()) {
-                let bucket = self.mem.bucket(segment, segment.behind(home, distance))?;
+                let bucket = self
+                    .session()
+                    .mem
+                    .bucket(segment, segment.behind(home, distance))?;
                 for (_, entry) in bucket.entries_of(place.tag) {
-                    let record = self.mem.record(entry.loc())?;
+                    let record = self.session().mem.record(entry.loc())?;
                     if record.header().kind().is_large() && *record.value() == main {
                         return Ok(true);
                     }
@@ -243,8 +250,8 @@ impl Store {
     /// The index with this id, if a database has it. The caller is pinned.
     fn root_with_id(&self, id: u64) -> Result<Option<Root>, ReadError> {
         for space in KeyspaceId::all() {
-            if let Some(root) = self.root(space)?
-                && self.root_id(root)? == id
+            if let Some(root) = self.index().root(space)?
+                && self.index().root_id(root)? == id
             {
                 return Ok(Some(root));
             }
@@ -284,7 +291,7 @@ impl Store {
         count: usize,
         mut visit: impl FnMut(u64, Anchor),
     ) -> Result<Cursor, ReadError> {
-        let slot = self.participants.slot()?;
+        let slot = self.session().participants.slot()?;
         let (mut at, mut visited) = (cursor.place(), 0);
         loop {
             let mut found = Vec::new();
@@ -368,9 +375,12 @@ impl LogStore {
     /// key leads to is freed.
     pub fn spare_collections(&self, spares: bool) {
         // Relaxed: set by the thread that loads.
-        self.store.spares_collections.store(spares, Relaxed);
-        if !spares && !self.store.read_only {
-            self.store.lose_main(None);
+        self.store
+            .session()
+            .spares_collections
+            .store(spares, Relaxed);
+        if !spares && !self.store.session().read_only {
+            self.store.index().lose_main(None);
         }
     }
 
@@ -430,7 +440,9 @@ impl LogStore {
     /// # Errors
     /// As for [`remove`](Self::remove).
     pub fn sweep_collections(&self) -> Result<bool, WriteError> {
-        let slot = self.store.writer()?;
-        self.store.with_feed(|| self.store.sweep_all(&slot))
+        let slot = self.store.session().writer()?;
+        self.store
+            .session()
+            .with_feed(|| self.store.sweep_all(&slot))
     }
 }

@@ -45,7 +45,10 @@ pub struct Watch {
 impl Watch {
     pub(crate) fn new(store: Arc<Store>) -> Result<Watch, ReadError> {
         Ok(Watch {
-            _watch: store.participants.register_watch(Interest::Keys)?,
+            _watch: store
+                .session()
+                .participants
+                .register_watch(Interest::Keys)?,
             keys: HashMap::new(),
             store,
         })
@@ -66,7 +69,7 @@ impl Watch {
         // A key that is too long is absent for ever.
         if key.len() <= MAX_KEY && !self.keys.contains_key(&at) {
             self.keys
-                .insert(at, self.store.begin_watching(database, key)?);
+                .insert(at, self.store.records().begin_watching(database, key)?);
         }
         Ok(())
     }
@@ -78,7 +81,7 @@ impl Watch {
     #[must_use]
     pub fn is_unchanged(&self) -> bool {
         // The pin keeps the blocks of index roots from being freed.
-        match self.store.participants.pin() {
+        match self.store.session().participants.pin() {
             Ok(_pin) => self.is_as_noted(),
             Err(_) => false,
         }
@@ -129,7 +132,8 @@ impl Watch {
 
     /// See [`Store::is_as_noted`]. The caller is pinned.
     pub(crate) fn is_as_noted(&self) -> bool {
-        self.keys().all(|noted| self.store.is_as_noted(noted))
+        self.keys()
+            .all(|noted| self.store.records().is_as_noted(noted))
     }
 }
 

@@ -19,7 +19,7 @@ const MAX: usize = 4 << 30;
 /// A store of two shards that process 1 created.
 fn two_shards() -> (World, LogStore) {
     let (world, store) = World::new(CAPACITY, MAX, UpdatePolicy::Append);
-    assert_eq!(store.inner().tables.geometry.shards, 2);
+    assert_eq!(store.inner().session().tables.geometry.shards, 2);
     (world, store)
 }
 
@@ -34,8 +34,8 @@ fn fill(held: &HeldShard<'_>, slot: &Slot<'_>) -> Block {
 fn dies_in_trim(world: &World, store: LogStore) -> Frame {
     let dying = Arc::clone(store.inner());
     let outcome = fault::run("arena.release.cleared", Action::Abandon, 1, move || {
-        let slot = dying.participants.slot().unwrap();
-        dying.with_shard(&slot, 0, |held| {
+        let slot = dying.session().participants.slot().unwrap();
+        dying.index().with_shard(&slot, 0, |held| {
             let blocks = [fill(held, &slot), fill(held, &slot)];
             blocks.iter().try_for_each(|block| held.free(*block))?;
             held.trim(&slot)
@@ -43,7 +43,7 @@ fn dies_in_trim(world: &World, store: LogStore) -> Frame {
     });
     assert!(matches!(outcome, Outcome::Abandoned));
     world.script.kill(1);
-    let journal = ShardJournal::of(store.inner().tables.shard(0));
+    let journal = ShardJournal::of(store.inner().session().tables.shard(0));
     journal.moving_frame().unwrap().frame
 }
 
@@ -57,8 +57,9 @@ pub fn a_frame_that_another_shard_owns_by_now_is_left_to_it() {
         let (world, first) = two_shards();
         let second = world.open(2);
         let inner = second.inner();
-        let slot = inner.participants.slot().unwrap();
+        let slot = inner.session().participants.slot().unwrap();
         let kept = inner
+            .index()
             .with_shard(&slot, 1, |held| Ok(fill(held, &slot)))
             .unwrap();
 
@@ -67,7 +68,7 @@ pub fn a_frame_that_another_shard_owns_by_now_is_left_to_it() {
         let repair = move || assert_eq!(third.reap().unwrap(), 1, "{place}");
         fault::arm(place, Action::Call(Arc::new(repair)), 1);
         let before = fault::reached();
-        let trimmed = inner.with_shard(&slot, 1, |held| {
+        let trimmed = inner.index().with_shard(&slot, 1, |held| {
             let again = fill(held, &slot);
             assert_eq!(again.frame(), frame, "the same frame, in another life");
             held.free(again)?;
@@ -76,7 +77,7 @@ pub fn a_frame_that_another_shard_owns_by_now_is_left_to_it() {
         });
         assert_eq!(fault::reached(), before + 1, "{place}");
         assert_eq!(trimmed.unwrap(), 1, "{place}");
-        assert_eq!(inner.arena.extent_of(frame), None, "{place}");
+        assert_eq!(inner.log().arena.extent_of(frame), None, "{place}");
         let problems = second.check().unwrap().problems;
         assert_eq!(problems, Vec::<String>::new(), "{place}");
     }

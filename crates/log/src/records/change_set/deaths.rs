@@ -75,7 +75,7 @@ fn abandoned(name: &'static str, nth: u64) -> Option<World> {
         store.put(key, &OLD).unwrap();
     }
     let outcome = fault::run(name, Action::Abandon, nth, move || {
-        overwrite_all(store.inner());
+        overwrite_all(store.inner().records());
     });
     world.script.kill(1);
     (outcome == Outcome::Abandoned).then_some(world)
@@ -132,7 +132,7 @@ pub fn a_redo_that_fits_no_record_is_damage() {
     for (what, spoil) in all {
         let world = abandoned("log.change.announced", 1).unwrap();
         let store = world.open(2);
-        for area in store.inner().participants.undo_areas() {
+        for area in store.inner().session().participants.undo_areas() {
             let area = notes_area(area);
             let mut words: Vec<u64> = area.words().iter().map(|w| w.load(Relaxed)).collect();
             if words[1] != 0 {

@@ -31,6 +31,7 @@ impl Store {
         body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
         let slot = self
+            .session()
             .participants
             .slot()
             .map_err(|e| E::from(WriteError::from(e)))?;
@@ -58,22 +59,22 @@ impl Store {
             if watch.is_some_and(|watch| !watch.is_as_noted()) {
                 return Ok(None);
             }
-            if overtaken.locks_ahead() && !self.read_only {
+            if overtaken.locks_ahead() && !self.session().read_only {
                 attempt.lock_ahead(&overtaken)?;
-                attempt.now_ms = self.clock.wall_ms();
+                attempt.now_ms = self.session().clock.wall_ms();
             }
-            let began = overtaken.is_close().then(|| self.clock.now_ns());
+            let began = overtaken.is_close().then(|| self.session().clock.now_ns());
             let result = body(&mut attempt);
             // A child that was forked by `body` does not have the store.
             attempt.may_go_on()?;
             if let Some(began) = began {
-                let took = self.clock.now_ns().saturating_sub(began);
+                let took = self.session().clock.now_ns().saturating_sub(began);
                 overtaken.learn(&attempt, took);
             }
             if attempt.awaits_feed {
                 // Retried, whatever the body returned for that error.
                 drop(attempt);
-                self.await_feed()?;
+                self.session().await_feed()?;
                 continue;
             }
             let written = attempt.bytes();
@@ -103,7 +104,7 @@ impl Store {
                     };
                     let outcome = match attempt.commit() {
                         Err(WriteError::FeedFull) => {
-                            self.await_feed()?;
+                            self.session().await_feed()?;
                             continue;
                         }
                         outcome => outcome?,
@@ -116,7 +117,7 @@ impl Store {
                             continue;
                         }
                         CommitOutcome::GiveWay(to_come) => {
-                            self.await_limbo(slot, &mut refusals.search)?;
+                            self.reclaim().await_limbo(slot, &mut refusals.search)?;
                             if growth != Growth::ByStep {
                                 growth = self.grow_ahead(slot, &to_come, growing)?;
                             }
@@ -128,7 +129,8 @@ impl Store {
                 }
             };
             let total = written + wanting + beside;
-            self.with_feed(|| refusals.make_space(self, slot, (wanting, total), frees))?;
+            self.session()
+                .with_feed(|| refusals.make_space(self, slot, (wanting, total), frees))?;
             if growth == Growth::ByStep {
                 // By now the free space may suffice for all at once.
                 growth = Growth::Unprepared;
@@ -174,30 +176,34 @@ impl Refusals {
         (wanting, total): (u64, u64),
         frees: bool,
     ) -> Result<(), WriteError> {
-        let now = store.clock.now_ns();
+        let now = store.session().clock.now_ns();
         let since = now.saturating_sub(*self.since.get_or_insert(now));
         let in_time = since <= DEADLINE.as_nanos() as u64;
         // A transaction that fills much of the store gets the space that others leave within few
         // attempts or not at all. So it does not compact its own dead records for ever.
-        let mut most = (store.capacity() / total.max(1)).max(4);
+        let mut most = (store.log().capacity() / total.max(1)).max(4);
         if !in_time || frees {
             most = most.min(VAIN.into());
         }
-        let full = !frees && store.eviction() == Evict::None && store.is_full(total);
-        if full || !store.could_hold(total) || self.number >= most {
-            return Err(store.out_of_memory(total));
+        let full =
+            !frees && store.reclaim().eviction() == Evict::None && store.reclaim().is_full(total);
+        if full || !store.reclaim().could_hold(total) || self.number >= most {
+            return Err(store.reclaim().out_of_memory(total));
         }
         if let Some(held_up) = self.held_up[1].take() {
             return Err(held_up);
         }
         self.search.want(wanting);
-        let won = store.gain_space(slot, &mut self.search)?;
+        let won = store.reclaim().gain_space(slot, &mut self.search)?;
         // If it has only waited, no other thread has taken freed space.
         self.number += u64::from(won || !in_time);
         if frees {
             return Ok(());
         }
-        match store.make_more_space(slot, &mut self.search, total) {
+        match store
+            .reclaim()
+            .make_more_space(slot, &mut self.search, total)
+        {
             // The space that there is may suffice.
             Err(stalled @ WriteError::Stalled(_)) => self.held_up[0] = Some(stalled),
             other => other?,

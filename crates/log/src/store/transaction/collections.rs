@@ -29,7 +29,7 @@ impl<'a> Transaction<'a> {
     /// and a main, which [`put_kind`](TransactionOn::put_kind) stores.
     pub fn new_collection(&mut self) -> u64 {
         // Relaxed: it is a number that nobody else gets.
-        let last = (self.store.tables.header().next_collection).fetch_add(1, Relaxed);
+        let last = (self.store.session().tables.header().next_collection).fetch_add(1, Relaxed);
         last + 1
     }
 
@@ -38,7 +38,7 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// As for [`read`](Self::read); what lies there is no anchor.
     pub fn anchor(&mut self, id: u64) -> Result<Option<Anchor>, WriteError> {
-        let most = self.store.most_bytes();
+        let most = self.store.log().most_bytes();
         let found = self
             .hidden(KeyspaceId::ANCHORS)
             .read(&anchor_key(id), |stored| {
@@ -56,7 +56,7 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// As for [`put`](Self::put).
     pub fn set_anchor(&mut self, id: u64, anchor: &Anchor) -> Result<(), WriteError> {
-        let next = &self.store.tables.header().next_collection;
+        let next = &self.store.session().tables.header().next_collection;
         // Relaxed: it is a number that nobody else gets. One that is stored again, after a loss of
         // the store, is given to no other collection.
         if next.load(Relaxed) < id {
@@ -112,7 +112,7 @@ impl<'a> Transaction<'a> {
     /// [`MAX_KEY`](crate::MAX_KEY) bytes.
     pub fn say(&mut self, id: u64, kind: ValueKind, element: &[u8], value: Option<&[u8]>) {
         // Listeners learn of the key alone.
-        if self.store.feed.kept().is_none() {
+        if self.store.session().feed.kept().is_none() {
             return;
         }
         let said = &mut self.said;
@@ -126,7 +126,7 @@ impl<'a> Transaction<'a> {
 
     /// Says in the change feed that the sweep of a collection begins.
     pub(crate) fn say_swept(&mut self, id: u64) {
-        if self.store.feed.kept().is_some() {
+        if self.store.session().feed.kept().is_some() {
             self.said.swept.push(id.to_be_bytes());
         }
     }
@@ -138,7 +138,7 @@ impl<'a> Transaction<'a> {
         value: &[u8],
     ) -> Result<(), WriteError> {
         self.may_go_on()?;
-        self.store.may_write()?;
+        self.store.session().may_write()?;
         let kind = match space {
             KeyspaceId::ANCHORS => ValueKind::ANCHOR,
             _ => ValueKind::INNER,
@@ -159,7 +159,10 @@ impl<'a> Transaction<'a> {
         let Some(root) = self.root_or_create(database)? else {
             return Err(self.no_space(0));
         };
-        let owner = MainPlace::new(self.store.root_id(root)?, self.store.place(key));
+        let owner = MainPlace::new(
+            self.store.index().root_id(root)?,
+            self.store.index().place(key),
+        );
         let before = self.anchor(id)?;
         let anchor = before.unwrap_or(Anchor::new(kind));
         if before.is_some() && anchor.owner == owner {
@@ -177,7 +180,7 @@ impl TransactionOn<'_, '_> {
     /// As for [`Transaction::read`].
     pub fn touch(&mut self, key: &[u8]) -> Result<(), WriteError> {
         let (t, database) = (&mut *self.transaction, self.database);
-        let place = t.store.place(key);
+        let place = t.store.index().place(key);
         let is_touched = t
             .touched
             .iter()

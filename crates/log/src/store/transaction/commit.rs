@@ -127,7 +127,7 @@ impl<'a> Transaction<'a> {
         let outcome = self.commit_writes();
         if self.sent_ahead {
             // It fails only for damage, which the check reports.
-            let _ = self.store.feed.forget(self.slot, self.slot.id());
+            let _ = self.store.session().feed.forget(self.slot, self.slot.id());
         }
         if outcome
             .as_ref()
@@ -135,11 +135,11 @@ impl<'a> Transaction<'a> {
         {
             let expiring = |w: &Write| w.new.is_some() && w.expiry != Expiry::Never;
             if self.writes.iter().any(expiring) {
-                self.store.expect_expiries();
+                self.store.records().expect_expiries();
             }
             // Nobody else has seen these mains. If this thread dies before, its reaper notes it.
             for id in self.unowned.drain(..) {
-                self.store.lose_main(Some(id));
+                self.store.index().lose_main(Some(id));
             }
             self.writes.clear();
             self.may_be_committed = false;
@@ -166,6 +166,7 @@ impl<'a> Transaction<'a> {
             // A transaction in the body of one that has locked ahead fails with the thread that
             // stalls.
             self.store
+                .session()
                 .wait_on(self.slot, &mut wait, self.slot.id(), Holding::Lock)?;
         }
         loop {
@@ -292,7 +293,7 @@ impl<'a> Transaction<'a> {
         wait: &mut Wait,
     ) -> Result<Option<Home>, WriteError> {
         loop {
-            if let Some(segment) = self.store.mem.index_segment(root, place)? {
+            if let Some(segment) = self.store.session().mem.index_segment(root, place)? {
                 return Ok(Some(Home::of(segment, place)));
             }
             // A first segment replaces no block that would have to wait in limbo.
@@ -356,7 +357,7 @@ impl<'a> Transaction<'a> {
         let mut counters = Counters::new();
         for Write { root, .. } in self.counted_writes() {
             if !counters.iter().any(|(counted, _)| counted == root) {
-                counters.push((*root, self.store.root_id(*root)?));
+                counters.push((*root, self.store.index().root_id(*root)?));
             }
         }
         Ok(counters)
@@ -417,10 +418,12 @@ impl<'a> Transaction<'a> {
         };
         // Readers wait for the unlocking, so that no thread has seen any of it yet.
         for write in self.counted_writes() {
-            self.store.note_change(write.root, write.place);
+            self.store.records().note_change(write.root, write.place);
         }
         for touched in &self.touched {
-            self.store.note_change(touched.root, touched.place);
+            self.store
+                .records()
+                .note_change(touched.root, touched.place);
         }
         mneme_sys::fault!("txn.watched");
         intent::set_phase(self.slot, Phase::Committed);
@@ -445,10 +448,10 @@ impl<'a> Transaction<'a> {
             }
         }
         for (noted, home) in self.watched().zip(found.watched) {
-            if home.is_none() && self.store.watched_segment(noted)?.is_some() {
+            if home.is_none() && self.store.records().watched_segment(noted)?.is_some() {
                 return Ok(Some(Round::Again));
             }
-            if !self.store.is_as_noted(noted) {
+            if !self.store.records().is_as_noted(noted) {
                 return Ok(Some(Round::Changed));
             }
         }
@@ -466,7 +469,8 @@ impl<'a> Transaction<'a> {
         let mut deltas: SmallVec<[RecordCounts; 2]> =
             SmallVec::from_elem(RecordCounts::default(), counters.len());
         for (i, (write, home)) in self.writes.iter().zip(writes).enumerate() {
-            let found = (self.store.mem).find_in(home.segment, write.place.tag, &write.key)?;
+            let found =
+                (self.store.session().mem).find_in(home.segment, write.place.tag, &write.key)?;
             let new = write
                 .new
                 .map_or(Entry(0), |(loc, _)| Entry::new(write.place.tag, loc));
@@ -476,7 +480,7 @@ impl<'a> Transaction<'a> {
                 old: found.as_ref().map_or(Entry(0), |f| f.entry),
                 new,
                 at: found.as_ref().map_or(Loc::of_word(0), |f| {
-                    self.store.loc_of(f.bucket.slot(f.slot))
+                    self.store.session().loc_of(f.bucket.slot(f.slot))
                 }),
             };
             notes.set_write(i, note);
@@ -511,11 +515,14 @@ impl<'a> Transaction<'a> {
             counts::count(self.slot, root.space(), id, delta);
             mneme_sys::fault!("txn.counted");
         }
-        self.store.complete_change(fed);
+        self.store.records().complete_change(fed);
         for note in noted.iter().filter(|note| !note.old.is_empty()) {
-            if let Ok(old) = self.store.mem.record(note.old.loc()) {
-                self.store.note_main_gone(&old);
-                let _ = self.store.mark_dead(note.old.loc(), old.header().size());
+            if let Ok(old) = self.store.session().mem.record(note.old.loc()) {
+                self.store.index().note_main_gone(&old);
+                let _ = self
+                    .store
+                    .log()
+                    .mark_dead(note.old.loc(), old.header().size());
                 intent::count_progress(self.slot);
             }
         }
@@ -524,7 +531,13 @@ impl<'a> Transaction<'a> {
     /// Sends the changes ahead, if there is a change feed and they are too long for an entry. Locks
     /// that were taken ahead are kept if that finds space at once.
     fn send_ahead(&mut self) -> Result<(), WriteError> {
-        let Some(feed) = self.store.feed.kept().filter(|feed| feed.enters()) else {
+        let Some(feed) = self
+            .store
+            .session()
+            .feed
+            .kept()
+            .filter(|feed| feed.enters())
+        else {
             return Ok(());
         };
         // More than their items take.
@@ -549,7 +562,7 @@ impl<'a> Transaction<'a> {
         }
         let wait = || match self.ahead.is_some() {
             true => Err(WriteError::FeedFull),
-            false => self.store.await_feed(),
+            false => self.store.session().await_feed(),
         };
         let sent = feed.send_ahead(self.slot, &items, wait);
         match sent {
@@ -573,7 +586,7 @@ impl<'a> Transaction<'a> {
         let its = counters.iter().find(|(root, _)| *root == write.root);
         let root = its.map_or(0, |(_, id)| *id);
         match write.new {
-            Some((loc, _)) => self.store.put_item(root, loc),
+            Some((loc, _)) => self.store.records().put_item(root, loc),
             None => Ok(Item::Remove {
                 root,
                 key: &write.key,
@@ -589,7 +602,7 @@ impl<'a> Transaction<'a> {
         let touched = self.touched.iter().filter(move |of| !is_written(of));
         touched.map(|of| {
             Ok(Item::Touch {
-                root: self.store.root_id(of.root)?,
+                root: self.store.index().root_id(of.root)?,
                 key: &of.key,
             })
         })
@@ -601,7 +614,7 @@ impl<'a> Transaction<'a> {
         noted: &[Noted],
         counters: &[(Root, u64)],
     ) -> Result<Option<Reserved>, WriteError> {
-        let feed = &self.store.feed;
+        let feed = &self.store.session().feed;
         if !feed.is_followed() {
             return Ok(None);
         }
@@ -644,7 +657,11 @@ impl<'a> Transaction<'a> {
                 continue;
             }
             let held = homes.lock_of(*home);
-            let distance = self.store.mem.insert_entry(home.segment, held, note.new)?;
+            let distance = self
+                .store
+                .session()
+                .mem
+                .insert_entry(home.segment, held, note.new)?;
             if distance.is_none() {
                 segments.insert(home.segment.word());
                 full.push(i);

@@ -68,23 +68,30 @@ impl<'a> TransactionOn<'_, 'a> {
         let (mut copy, mut seen) = (Vec::new(), None);
         let is_ahead = t.ahead.is_some();
         if is_ahead {
-            seen = store.find(root, place, segment, key)?;
+            seen = store.index().find(root, place, segment, key)?;
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
             t.before_copying(found.map_or(0, |found| found.record.value_len() as u64))?;
         }
-        seen = match store.overwrites() {
+        seen = match store.records().overwrites() {
             true => None,
             // What was seen under locks that are held no more is looked at again.
-            false if !is_ahead || t.ahead.is_none() => {
-                store.find_whole(root, place, segment, key, &mut copy)?
-            }
-            false => store.make_whole(root, place, seen, key, &mut copy)?,
+            false if !is_ahead || t.ahead.is_none() => store
+                .records()
+                .find_whole(root, place, segment, key, &mut copy)?,
+            false => store
+                .records()
+                .make_whole(root, place, seen, key, &mut copy)?,
         };
         let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
-        if store.overwrites() || found.is_some_and(|f| f.record.header().capacity().is_some()) {
+        if store.records().overwrites()
+            || found.is_some_and(|f| f.record.header().capacity().is_some())
+        {
             read.mutable = true;
             let mut value = Vec::new();
-            let copied = match store.copy_out(root, place, segment, key, &mut value, None)? {
+            let copied = match store
+                .records()
+                .copy_out(root, place, segment, key, &mut value, None)?
+            {
                 CopyOut::Found(copied) => {
                     (read.seen, read.entry) = (Some(copied.home), Some(copied.entry));
                     Some(copied)
@@ -97,7 +104,7 @@ impl<'a> TransactionOn<'_, 'a> {
             let there = copied.filter(|copied| !t.has_passed(copied.expires));
             if let Some(copied) = &there {
                 read.expires = copied.expires;
-                store.note_access(root, place);
+                store.records().note_access(root, place);
             }
             t.reads.push(read);
             return Ok(visit(there.map(|copied| copied.still_stored(&value))));
@@ -108,7 +115,7 @@ impl<'a> TransactionOn<'_, 'a> {
         let there = found.filter(|f| !t.has_passed(f.record.expires()));
         if let Some(found) = there {
             read.expires = found.record.expires();
-            store.note_access(root, place);
+            store.records().note_access(root, place);
         }
         t.reads.push(read);
         Ok(visit(there.map(|f| Stored {
@@ -144,7 +151,7 @@ impl<'a> TransactionOn<'_, 'a> {
         let t = &mut *self.transaction;
         let mut there = None;
         if let (Some(root), true) = (read.root, segment.is_some()) {
-            let seen = t.store.find(root, read.place, segment, key)?;
+            let seen = t.store.index().find(root, read.place, segment, key)?;
             read.seen = seen.as_ref().map(|(_, home)| *home);
             if let Some(found) = seen.and_then(|(found, _)| found) {
                 read.entry = Some(found.entry);
@@ -155,7 +162,7 @@ impl<'a> TransactionOn<'_, 'a> {
             }
             if let Some((expires, _)) = there {
                 read.expires = expires;
-                t.store.note_access(root, read.place);
+                t.store.records().note_access(root, read.place);
             }
         }
         t.reads.push(read);
@@ -171,10 +178,10 @@ impl<'a> TransactionOn<'_, 'a> {
         }
         t.before_copying(0)?;
         let store = t.store;
-        let place = store.place(key);
+        let place = store.index().place(key);
         if let Some(write) = t.written(database, place, key) {
             let record = match write.new {
-                Some((loc, _)) => Some(store.mem.record(loc)?),
+                Some((loc, _)) => Some(store.session().mem.record(loc)?),
                 None => None,
             };
             let there = record.filter(|record| !t.has_passed(record.expires()));
@@ -182,7 +189,7 @@ impl<'a> TransactionOn<'_, 'a> {
         }
         let root = t.root(database)?;
         let segment = match root {
-            Some(root) => store.mem.index_segment(root, place)?,
+            Some(root) => store.session().mem.index_segment(root, place)?,
             None => None,
         };
         t.before_reading(segment.map(|segment| Home::of(segment, place).loc))?;
@@ -193,7 +200,7 @@ impl<'a> TransactionOn<'_, 'a> {
             root,
             seen: None,
             entry: None,
-            mutable: store.overwrites(),
+            mutable: store.records().overwrites(),
             expires: 0,
         };
         Ok(Sought::Unwritten(read, segment))
@@ -208,12 +215,14 @@ impl<'a> TransactionOn<'_, 'a> {
             return Ok(None);
         }
         let t = &*self.transaction;
-        let loc = match t.written(self.database, t.store.place(key), key) {
+        let loc = match t.written(self.database, t.store.index().place(key), key) {
             Some(write) => write.new.map(|(loc, _)| loc),
             None => t.reads.last().and_then(|read| read.entry).map(Entry::loc),
         };
         // A record that was read stays where it is until the attempt is over, and keeps its size.
-        let record = loc.map(|loc| t.store.mem.record(loc)).transpose()?;
+        let record = loc
+            .map(|loc| t.store.session().mem.record(loc))
+            .transpose()?;
         Ok(record.map(|record| record.header().size()))
     }
 
@@ -237,7 +246,7 @@ impl<'a> TransactionOn<'_, 'a> {
     ) -> Result<(), WriteError> {
         let t = &mut *self.transaction;
         t.may_go_on()?;
-        t.store.may_write()?;
+        t.store.session().may_write()?;
         Store::check_lengths(key, value)?;
         t.store_own(
             self.database,
@@ -262,7 +271,7 @@ impl<'a> TransactionOn<'_, 'a> {
     ) -> Result<(), WriteError> {
         let t = &mut *self.transaction;
         t.may_go_on()?;
-        t.store.may_write()?;
+        t.store.session().may_write()?;
         Store::check_lengths(key, value)?;
         if kind.is_large() {
             t.own_collection(self.database, key, (kind, value))?;
@@ -284,7 +293,7 @@ impl<'a> TransactionOn<'_, 'a> {
     ) -> Result<Updated, WriteError> {
         let (t, database) = (&mut *self.transaction, self.database);
         t.may_go_on()?;
-        t.store.may_write()?;
+        t.store.session().may_write()?;
         if let Err(too_long) = Store::check_lengths(key, &[]) {
             // Such a key is absent, which only a decision to store something changes.
             return match decide(None) {
@@ -335,7 +344,7 @@ impl<'a> TransactionOn<'_, 'a> {
     ) -> Result<Updated, WriteError> {
         let (t, database) = (&mut *self.transaction, self.database);
         t.may_go_on()?;
-        t.store.may_write()?;
+        t.store.session().may_write()?;
         if key.len() > MAX_KEY {
             return Ok(Updated::Absent);
         }
@@ -367,11 +376,11 @@ impl<'a> TransactionOn<'_, 'a> {
     /// # Errors
     /// As for [`Transaction::read`].
     pub fn remove(&mut self, key: &[u8]) -> Result<bool, WriteError> {
-        self.transaction.store.may_write()?;
+        self.transaction.store.session().may_write()?;
         let there = self.expiry(key)?.is_some();
         let t = &mut *self.transaction;
         if there && let Some(root) = t.root(self.database)? {
-            let place = t.store.place(key);
+            let place = t.store.index().place(key);
             let written = t.number_of_write(self.database, place, key);
             t.note_own_main(written)?;
             let write = Write {
@@ -393,7 +402,7 @@ impl Transaction<'_> {
     #[cold]
     pub(super) fn no_space(&mut self, wanted: u64) -> WriteError {
         self.wanting = Some(wanted.max(self.wanting.unwrap_or(0)));
-        self.store.out_of_memory(wanted)
+        self.store.reclaim().out_of_memory(wanted)
     }
 
     /// The transaction's own write of a key so far, if there is one.

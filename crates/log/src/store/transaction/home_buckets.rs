@@ -107,7 +107,7 @@ impl<'a> Transaction<'a> {
     pub(super) fn lock(&self, homes: &mut Homes<'a>, wait: &mut Wait) -> Result<bool, WriteError> {
         let store: &'a Store = self.store;
         for loc in &homes.locs {
-            let bucket = Bucket::of_words(store.mem.words(*loc)?);
+            let bucket = Bucket::of_words(store.session().mem.words(*loc)?);
             loop {
                 match bucket.try_lock(self.slot.id()) {
                     TryLock::Held(held) => {
@@ -126,7 +126,7 @@ impl<'a> Transaction<'a> {
                         };
                     }
                     TryLock::Busy(word) => {
-                        store.wait_for(self.slot, wait, word)?;
+                        store.index().wait_for(self.slot, wait, word)?;
                     }
                 }
             }

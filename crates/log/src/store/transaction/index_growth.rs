@@ -81,7 +81,7 @@ impl<'a> Growing<'a> {
     }
 
     fn keep(&mut self, root: Root, place: Place, segment: SegmentRef) {
-        if self.store.grown_ahead.keep(segment) {
+        if self.store.index().grown_ahead.keep(segment) {
             self.segments.push((root, place, segment));
         }
     }
@@ -90,11 +90,11 @@ impl<'a> Growing<'a> {
     /// commit.
     fn give_back(&mut self, happened: bool) -> Vec<(Root, Place)> {
         let mut due = Vec::new();
-        if self.segments.is_empty() || self.store.participants.is_forked() {
+        if self.segments.is_empty() || self.store.session().participants.is_forked() {
             return due;
         }
         for (root, place, segment) in self.segments.drain(..) {
-            let missed = self.store.grown_ahead.give_back(segment);
+            let missed = self.store.index().grown_ahead.give_back(segment);
             if missed.is_some_and(|missed| missed || !happened) {
                 due.push((root, place));
             }
@@ -132,10 +132,10 @@ impl Store {
         let mut search = SpaceSearch::new(0);
         let (mut wait, mut rest) = (Wait::new(), &to_come.0[..]);
         // If more space was freed than the whole store has, the store cannot hold this.
-        let mut refusals = 2 * self.segments().count();
+        let mut refusals = 2 * self.log().segments().count();
         loop {
             let before = rest.len();
-            let pin = self.enter_all(slot)?;
+            let pin = self.index().enter_all(slot)?;
             let grown = self.grow_for(slot, &mut rest, &mut wait, STEPS, Some(growing))?;
             drop(pin);
             if rest.len() < before {
@@ -145,7 +145,10 @@ impl Store {
             match grown {
                 Grown::Yes => return Ok(Growth::Prepared),
                 Grown::NoSpace if refusals == 0 => return Ok(Growth::ByStep),
-                Grown::NoSpace => match self.with_feed(|| self.gain_space(slot, &mut search)) {
+                Grown::NoSpace => match self
+                    .session()
+                    .with_feed(|| self.reclaim().gain_space(slot, &mut search))
+                {
                     Ok(won) => refusals -= usize::from(won),
                     Err(WriteError::OutOfMemory { .. }) => return Ok(Growth::ByStep),
                     // The present shape may suffice, and a thread cannot wait for its own pin.
@@ -156,8 +159,8 @@ impl Store {
                 },
                 Grown::Busy | Grown::GiveWay => {}
             }
-            self.collect_limbo(slot)?;
-            self.await_limbo(slot, &mut search)?;
+            self.index().collect_limbo(slot)?;
+            self.reclaim().await_limbo(slot, &mut search)?;
         }
     }
 
@@ -184,9 +187,9 @@ impl Store {
         mut growing: Option<&mut Growing<'_>>,
     ) -> Result<Grown, WriteError> {
         while let Some(&(root, place)) = rest.first() {
-            let is_there = self.root(root.space())? == Some(root);
+            let is_there = self.index().root(root.space())? == Some(root);
             let segment = match is_there {
-                true => self.mem.index_segment(root, place)?,
+                true => self.session().mem.index_segment(root, place)?,
                 // The database was cleared.
                 false => None,
             };
@@ -206,7 +209,7 @@ impl Store {
                 Grown::Busy => continue,
                 other => return Ok(other),
             }
-            if self.mem.index_segment(root, place)? == Some(segment) {
+            if self.session().mem.index_segment(root, place)? == Some(segment) {
                 if let Some(growing) = &mut growing {
                     growing.keep(root, place, segment);
                 }
@@ -231,12 +234,12 @@ impl Store {
         why: Why,
         wait: &mut Wait,
     ) -> Result<Grown, WriteError> {
-        match self.resize(slot, root, place, seen, why)? {
+        match self.index().resize(slot, root, place, seen, why)? {
             Resized::Done => Ok(Grown::Yes),
             Resized::NoSpace => Ok(Grown::NoSpace),
             Resized::LimboFull => Ok(Grown::GiveWay),
             Resized::Busy(holder, what) => {
-                self.wait_on(slot, wait, holder, what)?;
+                self.session().wait_on(slot, wait, holder, what)?;
                 Ok(Grown::Busy)
             }
         }
@@ -247,12 +250,12 @@ impl Store {
         let (mut rest, mut in_vain) = (places, 0);
         while !rest.is_empty() && in_vain < 2 {
             let before = rest.len();
-            let pin = self.enter_all(slot)?;
+            let pin = self.index().enter_all(slot)?;
             let shrunk = self.shrink_some(slot, &mut rest);
             drop(pin);
             shrunk?;
             // Replaced blocks can be freed now, unless other threads have pins.
-            self.collect_limbo(slot)?;
+            self.index().collect_limbo(slot)?;
             in_vain = if rest.len() < before { 0 } else { in_vain + 1 };
         }
         Ok(())
@@ -264,12 +267,13 @@ impl Store {
         let mut steps = 0;
         while let Some(&(root, place)) = rest.first() {
             let mut has_changed = false;
-            if self.root(root.space())? == Some(root) {
-                let seen = self.mem.index_segment(root, place)?;
-                if self.resize(slot, root, place, seen, Why::Sparse)? == Resized::LimboFull {
+            if self.index().root(root.space())? == Some(root) {
+                let seen = self.session().mem.index_segment(root, place)?;
+                if self.index().resize(slot, root, place, seen, Why::Sparse)? == Resized::LimboFull
+                {
                     return Ok(());
                 }
-                has_changed = self.mem.index_segment(root, place)? != seen;
+                has_changed = self.session().mem.index_segment(root, place)? != seen;
             }
             if !has_changed {
                 *rest = &rest[1..];
@@ -310,8 +314,8 @@ mod tests {
             drain();
         }
         let inner = store.inner();
-        let slot = inner.writer().unwrap();
-        let ring = inner.feed.ring();
+        let slot = inner.session().writer().unwrap();
+        let ring = inner.session().feed.ring();
         let by = Author {
             slot: slot.id(),
             process: 1,
@@ -319,8 +323,12 @@ mod tests {
         while let Ok(entry) = ring.reserve(by, 8) {
             ring.complete(entry, State::Void);
         }
-        let root = inner.root(inner.entered_space(0)).unwrap().unwrap();
-        let places = (0u32..1_500_000).map(|i| (root, inner.place(&i.to_le_bytes())));
+        let root = inner
+            .index()
+            .root(inner.index().entered_space(0))
+            .unwrap()
+            .unwrap();
+        let places = (0u32..1_500_000).map(|i| (root, inner.index().place(&i.to_le_bytes())));
         let to_come = ToCome::of(places);
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -150,7 +150,7 @@ impl Store {
         keys: &[(usize, K)],
     ) -> Result<Vec<(u8, Place)>, WriteError> {
         let places = keys.iter().map(|(database, key)| match *database {
-            ..DATABASES => Ok((*database as u8, self.place(key.as_ref()))),
+            ..DATABASES => Ok((*database as u8, self.index().place(key.as_ref()))),
             beyond => Err(WriteError::NoSuchDatabase(beyond)),
         });
         places.collect()
@@ -172,7 +172,7 @@ impl Store {
         let Some(root) = locked.root(database)? else {
             return Ok(None);
         };
-        let home = self.mem.index_segment(root, place)?;
+        let home = self.session().mem.index_segment(root, place)?;
         let home = home.map(|segment| Home::of(segment, place).loc);
         if !matches!((&locked.ahead, home), (Some(ahead), Some(home)) if ahead.holds(home)) {
             return Ok(None);
@@ -220,7 +220,7 @@ impl<'a> Transaction<'a> {
             };
             announced.announce(self.slot);
             mneme_sys::fault!("txn.ahead.intent");
-            let since = store.clock.now_ns();
+            let since = store.session().clock.now_ns();
             let locked = self.lock(&mut homes, &mut wait);
             if matches!(locked, Ok(true)) && known.excludes_readers() {
                 homes.begin();
@@ -256,8 +256,8 @@ impl<'a> Transaction<'a> {
             }
         }
         for &(space, place) in &known.keys {
-            if let Some(root) = self.store.root(space)?
-                && let Some(segment) = self.store.mem.index_segment(root, place)?
+            if let Some(root) = self.store.index().root(space)?
+                && let Some(segment) = self.store.session().mem.index_segment(root, place)?
             {
                 locs.push(Home::of(segment, place).loc);
             }
@@ -271,7 +271,7 @@ impl<'a> Transaction<'a> {
     }
 
     pub(super) fn home_of_watched(&self, noted: &Watched) -> Result<Option<Home>, Corrupt> {
-        let segment = self.store.watched_segment(noted)?;
+        let segment = self.store.records().watched_segment(noted)?;
         Ok(segment.map(|segment| Home::of(segment, noted.place)))
     }
 
@@ -290,7 +290,12 @@ impl<'a> Transaction<'a> {
         let Some(ahead) = &self.ahead else {
             return Ok(());
         };
-        let held = self.store.clock.now_ns().saturating_sub(ahead.since);
+        let held = self
+            .store
+            .session()
+            .clock
+            .now_ns()
+            .saturating_sub(ahead.since);
         match held.saturating_add(bytes.saturating_mul(COPY_NS)) < SHORT_NS {
             true => Ok(()),
             false => self.give_up_locks(),

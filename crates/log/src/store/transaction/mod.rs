@@ -140,8 +140,8 @@ impl<'a> Transaction<'a> {
         Ok(Transaction {
             store,
             slot,
-            _pin: store.enter_all(slot)?,
-            now_ms: store.clock.wall_ms(),
+            _pin: store.index().enter_all(slot)?,
+            now_ms: store.session().clock.wall_ms(),
             roots: SmallVec::new(),
             reads: Vec::new(),
             writes: Vec::new(),
@@ -200,7 +200,7 @@ impl<'a> Transaction<'a> {
     fn has_outlived_what_it_saw(&self) -> bool {
         let expiries = self.reads.iter().map(|read| read.expires);
         let first = expiries.filter(|expires| *expires != 0).min();
-        first.is_some_and(|first| self.store.has_passed(first)) && !without("txn.expired")
+        first.is_some_and(|first| self.store.records().has_passed(first)) && !without("txn.expired")
     }
 
     fn zero(&mut self) -> TransactionOn<'_, 'a> {
@@ -293,7 +293,7 @@ impl<'a> Transaction<'a> {
     fn space_of(&self, number: u8) -> KeyspaceId {
         match KeyspaceId::of_number(number.into()) {
             Some(hidden) if hidden.is_hidden() => hidden,
-            _ => self.store.entered_space(number),
+            _ => self.store.index().entered_space(number),
         }
     }
 
@@ -303,7 +303,7 @@ impl<'a> Transaction<'a> {
         if let Some((_, root)) = self.roots.iter().find(|(used, _)| *used == database) {
             return Ok(*root);
         }
-        let root = self.store.root(self.space_of(database))?;
+        let root = self.store.index().root(self.space_of(database))?;
         self.roots.push((database, root));
         Ok(root)
     }
@@ -314,7 +314,7 @@ impl<'a> Transaction<'a> {
             return Ok(Some(root));
         }
         let space = self.space_of(database);
-        let root = self.store.root_or_create(self.slot, space);
+        let root = self.store.index().root_or_create(self.slot, space);
         self.awaits_feed |= matches!(root, Err(WriteError::FeedFull));
         let root = root?;
         let used = self.roots.iter_mut().find(|(used, _)| *used == database);
@@ -327,9 +327,9 @@ impl<'a> Transaction<'a> {
     /// Fails in a child that was forked by the body: the attempt belongs to its parent. Fails too
     /// if the body has caught a panic of another operation.
     fn may_go_on(&self) -> Result<(), WriteError> {
-        match self.store.participants.is_forked() {
+        match self.store.session().participants.is_forked() {
             true => Err(SlotError::Forked.into()),
-            false => self.store.may_go_on(self.slot),
+            false => self.store.session().may_go_on(self.slot),
         }
     }
 
@@ -348,19 +348,19 @@ impl<'a> Transaction<'a> {
 impl Drop for Transaction<'_> {
     /// Counts what was appended as dead, unless it was committed; also if the body panics.
     fn drop(&mut self) {
-        if self.store.participants.is_forked() {
+        if self.store.session().participants.is_forked() {
             return;
         }
         // If the arena cannot take the notes back now, it does so when this thread is gone.
         let _ = self.give_up_locks();
         if self.may_be_committed {
             // A panic in the middle of the commit: its repair decides what is dead.
-            self.store.suspect_lost();
+            self.store.log().suspect_lost();
             return;
         }
         for (loc, size) in self.own_records() {
             // This fails only for damage, which the check reports.
-            let _ = self.store.mark_dead(loc, size);
+            let _ = self.store.log().mark_dead(loc, size);
         }
     }
 }

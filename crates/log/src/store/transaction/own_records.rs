@@ -58,14 +58,14 @@ impl Transaction<'_> {
         database: u8,
         key: &[u8],
     ) -> Result<Option<(usize, Record<'_>)>, WriteError> {
-        let place = self.store.place(key);
+        let place = self.store.index().place(key);
         let Some(at) = self.number_of_write(database, place, key) else {
             return Ok(None);
         };
         let Some((loc, _)) = self.writes[at].new else {
             return Ok(None);
         };
-        let record = self.store.mem.record(loc)?;
+        let record = self.store.session().mem.record(loc)?;
         Ok((!self.has_passed(record.expires())).then_some((at, record)))
     }
 
@@ -73,7 +73,7 @@ impl Transaction<'_> {
     /// if it is a main, before it is replaced or removed: nobody else sees it go.
     pub(super) fn note_own_main(&mut self, at: Option<usize>) -> Result<(), WriteError> {
         if let Some((loc, _)) = at.and_then(|at| self.writes[at].new) {
-            let record = self.store.mem.record(loc)?;
+            let record = self.store.session().mem.record(loc)?;
             if record.header().kind().is_large() {
                 self.unowned.extend(collection_of(record.value()));
             }
@@ -120,7 +120,7 @@ impl Transaction<'_> {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), Corrupt> {
-        let (mem, size) = (&self.store.mem, header.size());
+        let (mem, size) = (&self.store.session().mem, header.size());
         // Relaxed: it says the size that it said before, and is published with the record.
         mem.word(loc)?.store(header.0, Relaxed);
         if !header.is_patchable() {
@@ -151,7 +151,7 @@ impl Transaction<'_> {
         let Some(root) = self.root_or_create(database)? else {
             return Err(self.no_space(exact.size()));
         };
-        let place = store.place(key);
+        let place = store.index().place(key);
         let written = self.number_of_write(database, place, key);
         self.note_own_main(written)?;
         let old = written.and_then(|at| self.writes[at].new);
@@ -173,7 +173,7 @@ impl Transaction<'_> {
         if found.is_none() && matches!(kind, ValueKind::ANCHOR | ValueKind::INNER) {
             self.frees_space = self.frees(exact.size(), (root, place, key), written)?;
             if self.frees_space {
-                let reserved = store.reserve_for_removal(self.slot, exact)?;
+                let reserved = store.reclaim().reserve_for_removal(self.slot, exact)?;
                 found = reserved.map(|loc| (loc, exact));
             }
         }
@@ -218,7 +218,7 @@ impl Transaction<'_> {
                 // Slack goes before the commit, if there is space.
                 let slack = match write.has_slack {
                     true => {
-                        let record = self.store.mem.record(loc)?;
+                        let record = self.store.session().mem.record(loc)?;
                         let capacity = record.header().patch_capacity();
                         capacity.saturating_sub(record.value_len())
                     }
@@ -232,8 +232,8 @@ impl Transaction<'_> {
 
     /// Bytes of the record that the index names for a key.
     fn bytes_of(&self, (root, place, key): (Root, Place, &[u8])) -> Result<u64, WriteError> {
-        let segment = self.store.mem.index_segment(root, place)?;
-        let seen = self.store.find(root, place, segment, key)?;
+        let segment = self.store.session().mem.index_segment(root, place)?;
+        let seen = self.store.index().find(root, place, segment, key)?;
         let found = seen.and_then(|(found, _)| found);
         Ok(found.map_or(0, |found| found.record.header().size()))
     }
@@ -244,7 +244,7 @@ impl Transaction<'_> {
         let Some((loc, size)) = self.writes[at].new else {
             return Ok(());
         };
-        let record = store.mem.record(loc)?;
+        let record = store.session().mem.record(loc)?;
         let (header, len) = (record.header(), record.value_len());
         let after = part.len_after(len);
         let capacity = match header.is_patchable() {
@@ -259,7 +259,7 @@ impl Transaction<'_> {
                 Some((word, _)) => word.store(PatchWord::new(after).0, Relaxed),
                 None if after > len => {
                     let longer = header.with_length(after);
-                    store.mem.word(loc)?.store(longer.0, Relaxed);
+                    store.session().mem.word(loc)?.store(longer.0, Relaxed);
                 }
                 None => {}
             }
@@ -280,7 +280,7 @@ impl Transaction<'_> {
         let expiry = self.writes[at].expiry;
         // The value so far, to be patched where it will lie.
         self.write_at(to, header, expiry, record.key(), record.value())?;
-        let new = store.mem.record(to)?;
+        let new = store.session().mem.record(to)?;
         new.write_over(len, part);
         if let Some((word, _)) = new.patch() {
             word.store(PatchWord::new(after).0, Relaxed);
@@ -295,7 +295,7 @@ impl Transaction<'_> {
         let Some((loc, _)) = self.writes[at].new else {
             return Ok(());
         };
-        let record = store.mem.record(loc)?;
+        let record = store.session().mem.record(loc)?;
         if !record.set_expires(expiry.word()) {
             let (value, old) = (record.value(), record.header());
             let kind = (old.kind(), expiry);
@@ -329,7 +329,7 @@ impl Transaction<'_> {
             let Some((loc, _)) = write.new.filter(|_| write.has_slack) else {
                 continue;
             };
-            let record = store.mem.record(loc)?;
+            let record = store.session().mem.record(loc)?;
             let (value, expiry) = (record.value(), write.expiry);
             let unused = match record.header().is_patchable() {
                 true => record.header().patch_capacity() - value.len(),

@@ -61,8 +61,10 @@ impl Transaction<'_> {
             return Ok(self.is_still_nothing(read)?.then_some(None));
         };
         loop {
-            let segment = self.store.mem.index_segment(root, read.place)?;
-            let looked = (self.store).find(root, read.place, segment, &read.key)?;
+            let segment = self.store.session().mem.index_segment(root, read.place)?;
+            let looked = (self.store)
+                .index()
+                .find(root, read.place, segment, &read.key)?;
             let Some((found, now)) = looked else {
                 return Ok(None);
             };
@@ -85,7 +87,7 @@ impl Transaction<'_> {
                 return Ok(Some(Some(now)));
             }
             if !word.retired() {
-                self.store.wait_for(self.slot, wait, word)?;
+                self.store.index().wait_for(self.slot, wait, word)?;
             } else if !wait.found_retired(now.at.bits()) {
                 return Err(retired(now.at).into());
             }
@@ -95,8 +97,13 @@ impl Transaction<'_> {
     /// Whether there is still no bucket for a key that had none.
     fn is_still_nothing(&self, read: &Read) -> Result<bool, WriteError> {
         Ok(match read.root {
-            None => self.store.root(read.space)?.is_none(),
-            Some(root) => self.store.mem.index_segment(root, read.place)?.is_none(),
+            None => self.store.index().root(read.space)?.is_none(),
+            Some(root) => self
+                .store
+                .session()
+                .mem
+                .index_segment(root, read.place)?
+                .is_none(),
         })
     }
 
@@ -106,7 +113,7 @@ impl Transaction<'_> {
         let used = || self.roots.iter().filter_map(|(_, root)| *root);
         let made = || used().find(|root| root.space() == read.space);
         let segment = match read.root.or_else(made) {
-            Some(root) => self.store.mem.index_segment(root, read.place)?,
+            Some(root) => self.store.session().mem.index_segment(root, read.place)?,
             None => None,
         };
         Ok(segment.map(|segment| Home::of(segment, read.place)))
@@ -117,7 +124,7 @@ impl Transaction<'_> {
     /// what it changes elsewhere.
     pub(super) fn roots_are_current(&self) -> Result<bool, Corrupt> {
         for (database, used) in &self.roots {
-            if self.store.root(self.space_of(*database))? != *used {
+            if self.store.index().root(self.space_of(*database))? != *used {
                 return Ok(false);
             }
         }
@@ -141,7 +148,7 @@ impl Transaction<'_> {
         if read.seen.is_some_and(|seen| now.same_version(seen)) {
             return Ok(true);
         }
-        let found = (self.store.mem).find_in(home.segment, read.place.tag, &read.key)?;
+        let found = (self.store.session().mem).find_in(home.segment, read.place.tag, &read.key)?;
         Ok(!read.mutable && found.map(|f| f.entry) == read.entry)
     }
 }

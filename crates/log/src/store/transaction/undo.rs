@@ -208,8 +208,11 @@ impl Store {
         let mut extent = None;
         if bytes > area.len() as u64 {
             let frames = bytes.div_ceil(FRAME_BYTES) as u32;
-            let node = self.topology.node_of(self.topology.current_cpu());
-            extent = self.claim(slot, frames, node, class, TAG_NOTES)?;
+            let node = self
+                .session()
+                .topology
+                .node_of(self.session().topology.current_cpu());
+            extent = self.log().claim(slot, frames, node, class, TAG_NOTES)?;
             if extent.is_none() {
                 return Ok(None);
             }
@@ -236,7 +239,9 @@ impl Store {
         let words = if at == 0 {
             area.words()
         } else {
-            self.mem.word_slice(Loc::of_byte(at & !7), counts.words())?
+            self.session()
+                .mem
+                .word_slice(Loc::of_byte(at & !7), counts.words())?
         };
         Notes::new(words, counts).ok_or_else(|| {
             Corrupt::at(
@@ -252,7 +257,9 @@ impl Store {
         slot: &Slot<'_>,
         memory: NoteMemory<'_>,
     ) -> Result<(), WriteError> {
-        memory.extent.map_or(Ok(()), |e| self.release(slot, e))
+        memory
+            .extent
+            .map_or(Ok(()), |e| self.log().release(slot, e))
     }
 
     /// Settles a transaction whose thread died: undoes it, or completes it if it was committed.
@@ -267,7 +274,7 @@ impl Store {
         };
         let notes = self.notes_at(notes, notes_area(dead.undo()), counts)?;
         let held = |home: Loc| -> Result<bool, Corrupt> {
-            let bucket = Bucket::of_words(self.mem.words(home)?);
+            let bucket = Bucket::of_words(self.session().mem.words(home)?);
             Ok(bucket.inherit(dead.id()).is_some())
         };
         // In the phase *locking* the notes of its writes are still those of an earlier user.
@@ -283,9 +290,10 @@ impl Store {
             } else if phase == Phase::Committed {
                 self.carry_out(noted)?;
                 if !noted.old.is_empty() {
-                    let record = self.mem.record(noted.old.loc())?;
-                    self.note_main_gone(&record);
-                    self.mark_dead(noted.old.loc(), record.header().size())?;
+                    let record = self.session().mem.record(noted.old.loc())?;
+                    self.index().note_main_gone(&record);
+                    self.log()
+                        .mark_dead(noted.old.loc(), record.header().size())?;
                 }
             }
         }
@@ -295,11 +303,11 @@ impl Store {
                 counts::set_of_the_dead(dead, space, root, counted);
             }
             // Before the homes are unlocked: later changes of the keys come behind it.
-            self.settle_change_of(dead, true)?;
+            self.records().settle_change_of(dead, true)?;
         }
         mneme_sys::fault!("txn.repair.counted");
         for home in notes.homes() {
-            let bucket = Bucket::of_words(self.mem.words(home)?);
+            let bucket = Bucket::of_words(self.session().mem.words(home)?);
             if let Some(held) = bucket.inherit(dead.id()) {
                 held.unlock();
             }
@@ -329,14 +337,14 @@ impl Store {
         if noted.new.is_empty() {
             return self.clear_entry(noted.segment, noted.old);
         }
-        let word = self.mem.word(noted.at)?;
+        let word = self.session().mem.word(noted.at)?;
         // Fails if it is done already. SYNC: pairs with the Acquire load in `Bucket::entry`.
         let _ = word.compare_exchange(noted.old.0, noted.new.0, AcqRel, Relaxed);
         Ok(())
     }
 
     fn clear_entry(&self, segment: SegmentRef, entry: Entry) -> Result<(), Corrupt> {
-        if let Some(found) = self.mem.find_entry(segment, entry)? {
+        if let Some(found) = self.session().mem.find_entry(segment, entry)? {
             found.bucket.replace(found.slot, Entry(0));
         }
         Ok(())
