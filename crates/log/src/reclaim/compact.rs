@@ -92,7 +92,11 @@ impl Reclaim {
     pub(crate) fn compact(&self, slot: &Slot<'_>) -> Result<bool, WriteError> {
         // First: a segment whose large record is lost need not be counted again.
         let found = self.condemn_lost(slot) > 0;
-        for &node in self.arena.nodes_from(self.topology.current_node()) {
+        for &node in self
+            .log()
+            .arena
+            .nodes_from(self.session().topology.current_node())
+        {
             if self.compact_node(slot, NodeId(node))? {
                 return Ok(true);
             }
@@ -105,7 +109,7 @@ impl Reclaim {
         let mut moved = 0;
         while moved < BATCH && self.compact_node(slot, node)? {
             moved += 1;
-            let stats = self.arena.stats();
+            let stats = self.log().arena.stats();
             if stats.free <= stats.reserved {
                 // Writers that wait for free space get these frames at once.
                 break;
@@ -124,10 +128,13 @@ impl Reclaim {
             return Ok(false);
         };
         mneme_sys::fault!("compact.claimed");
-        if !self.is_worth_moving(self.tables.info(frame), word, node != to) {
+        if !self.is_worth_moving(self.session().tables.info(frame), word, node != to) {
             return self.count_again(slot, frame).map(|()| true);
         }
-        let lane = self.lane(first + u64::from(old) % self.tables.geometry.ages(), to);
+        let lane = self.lane(
+            first + u64::from(old) % self.session().tables.geometry.ages(),
+            to,
+        );
         self.compact_victim(slot, &lane, frame, word, None)
     }
 
@@ -139,7 +146,7 @@ impl Reclaim {
     ) -> Result<Option<Victim>, WriteError> {
         while let Some((frame, claimed, old)) = self.claim_victim(slot, node, node) {
             mneme_sys::fault!("compact.claimed");
-            if self.is_worth_moving(self.tables.info(frame), claimed, false) {
+            if self.is_worth_moving(self.session().tables.info(frame), claimed, false) {
                 return Ok(Some(Victim {
                     frame,
                     claimed,
@@ -164,7 +171,7 @@ impl Reclaim {
         let Some((first, _worker)) = self.hold_worker(slot, victim.to) else {
             return Ok(Moved::NoWorker);
         };
-        let head = first + u64::from(victim.old) % self.tables.geometry.ages();
+        let head = first + u64::from(victim.old) % self.session().tables.geometry.ages();
         let (lane, frame) = (self.lane(head, victim.to), victim.frame);
         let mut rest = victim.at..u64::MAX;
         let walk = self.move_records_from(slot, &lane, frame, &mut rest, None, goes_on);
@@ -181,7 +188,7 @@ impl Reclaim {
 
     /// Gives a victim up: it is closed, as before it was claimed.
     pub(crate) fn leave_victim(&self, victim: &Victim) {
-        let info = self.tables.info(victim.frame);
+        let info = self.session().tables.info(victim.frame);
         info.step(|state| (state == State::Compacting).then_some(State::Closed));
     }
 
@@ -189,26 +196,26 @@ impl Reclaim {
     /// alone, or begins with a large record, is counted anew. Of bulk records what is free between
     /// them can be reused, so they are moved only where they are few.
     fn is_worth_moving(&self, info: &LogSegmentInfo, word: StateWord, leave: bool) -> bool {
-        !stays(info, word) && (leave || gain(info, self.segment_bytes()).is_some())
+        !stays(info, word) && (leave || gain(info, self.log().segment_bytes()).is_some())
     }
 
     /// Moves the bulk records of the log segment whose emptying costs the fewest bytes, if there is
     /// space for them in gaps of others, and so frees frames: for a record of `wanted` bytes, as a
     /// rule one that fits no gap. False: no segment yields any.
     pub(crate) fn compact_bulk(&self, slot: &Slot<'_>, wanted: u64) -> Result<bool, WriteError> {
-        let needed = match self.is_bulk(wanted) {
+        let needed = match self.log().is_bulk(wanted) {
             true => wanted,
             false => 0,
         };
         let (mut all, mut free) = (Vec::new(), 0);
-        for (frame, info, word, state) in self.segments() {
+        for (frame, info, word, state) in self.log().segments() {
             if state != State::Closed || !word.bulk() || info.is_deprioritised() {
                 continue;
             }
             free += free_within(info);
             if info.capacity() >= needed
-                && gain(info, self.segment_bytes()).is_some()
-                && self.grace_over(info)
+                && gain(info, self.log().segment_bytes()).is_some()
+                && self.log().grace_over(info)
             {
                 all.push((info.live(), info.capacity(), frame, word));
             }
@@ -231,24 +238,29 @@ impl Reclaim {
         // The gain is the rest of the extent that the large record moves to, which goes to this
         // CPU's head. If the head had as much before, one large record after the other would move
         // for nothing.
-        let needed = (2 * self.left_at_head()?).max(wanted);
-        if self.is_large(wanted) {
+        let needed = (2 * self.log().left_at_head()?).max(wanted);
+        if self.log().is_large(wanted) {
             return Ok(false);
         }
         let most = self
+            .log()
             .segments()
             .filter(|(_, info, word, state)| {
-                *state == State::Closed && word.large() && self.grace_over(info)
+                *state == State::Closed && word.large() && self.log().grace_over(info)
             })
             .filter_map(|(frame, info, word, _)| {
-                let gain = large_gain(info, self.segment_bytes())?;
+                let gain = large_gain(info, self.log().segment_bytes())?;
                 let _pin = slot.pin();
                 // Checked again under the pin: until it ends, the record's frames are not freed,
                 // and so not given back to the machine.
                 if info.state() != word {
                     return None;
                 }
-                let large = self.mem.record(Loc::of_byte(frame_byte(frame))).ok()?;
+                let large = self
+                    .session()
+                    .mem
+                    .record(Loc::of_byte(frame_byte(frame)))
+                    .ok()?;
                 let bytes = large.header().size();
                 if bytes.next_multiple_of(FRAME_BYTES) - bytes <= needed {
                     return None;
@@ -271,12 +283,12 @@ impl Reclaim {
         frame: Frame,
         word: StateWord,
     ) -> Result<bool, WriteError> {
-        let node = self.arena.node_of(frame);
+        let node = self.log().arena.node_of(frame);
         let Some((first, _worker)) = self.hold_worker(slot, node) else {
             return Ok(false);
         };
         let claimed = word.to(State::Compacting, Some(slot.id()));
-        if !self.tables.info(frame).change(word, claimed) {
+        if !self.session().tables.info(frame).change(word, claimed) {
             return Ok(false);
         }
         mneme_sys::fault!("compact.large.claimed");
@@ -293,25 +305,29 @@ impl Reclaim {
         slot: &Slot<'_>,
         header: Header,
     ) -> Result<Option<Loc>, WriteError> {
-        let (size, node) = (header.size(), self.topology.current_node());
-        if self.is_bulk(size) {
+        let (size, node) = (header.size(), self.session().topology.current_node());
+        if self.log().is_bulk(size) {
             return Ok(None);
         }
         let Some((first, _worker)) = self.hold_worker(slot, node) else {
             return Ok(None);
         };
-        let (lane, geometry) = (self.lane(first, node), &self.tables.geometry);
+        let (lane, geometry) = (self.lane(first, node), &self.session().tables.geometry);
         let kept = (geometry.workers() + 1) * geometry.segment_frames;
-        if u64::from(self.arena.stats().free) < kept && !self.has_space(lane.head, size)? {
+        if u64::from(self.log().arena.stats().free) < kept
+            && !self.log().has_space(lane.head, size)?
+        {
             return Ok(None);
         }
-        let segment = self.segment_for(slot, lane.head, size, || lane.claim)?;
+        let segment = self
+            .log()
+            .segment_for(slot, lane.head, size, || lane.claim)?;
         let Some((frame, info)) = segment else {
             return Ok(None);
         };
         let mut loc = Loc::of_byte(0);
         let reserved = std::slice::from_mut(&mut loc);
-        let done = info.append(&self.mem, frame, &[header], reserved, || {
+        let done = info.append(&self.session().mem, frame, &[header], reserved, || {
             mneme_sys::fault!("log.reserve.header")
         })?;
         mneme_sys::fault!("log.reserve.bump");
@@ -326,20 +342,20 @@ impl Reclaim {
         node: NodeId,
     ) -> Option<(u64, HeldHeads<'s>)> {
         for worker in self.workers_of(node) {
-            let heads = self.heads_of_worker(worker);
+            let heads = self.log().heads_of_worker(worker);
             let first = heads.start;
-            let Some(held) = self.tables.head(first).lock.try_lock(slot) else {
+            let Some(held) = self.session().tables.head(first).lock.try_lock(slot) else {
                 continue;
             };
-            let heads = heads.map(|head| self.tables.head(head));
-            return Some((first, self.inherit_heads(heads, held)));
+            let heads = heads.map(|head| self.session().tables.head(head));
+            return Some((first, self.log().inherit_heads(heads, held)));
         }
         None
     }
 
     pub(crate) fn lane(&self, head: u64, node: NodeId) -> CompactionTarget<'_> {
         CompactionTarget {
-            head: self.tables.head(head),
+            head: self.session().tables.head(head),
             claim: Claim {
                 class: Class::Reserved,
                 node,
@@ -350,18 +366,18 @@ impl Reclaim {
     /// The workers whose heads are on `node`. If there are more nodes than workers, nodes share
     /// workers.
     pub(crate) fn workers_of(&self, node: NodeId) -> impl Iterator<Item = u64> {
-        let (workers, node) = (self.tables.geometry.workers(), u64::from(node.0));
-        let nodes = u64::from(self.arena.nodes());
+        let (workers, node) = (self.session().tables.geometry.workers(), u64::from(node.0));
+        let nodes = u64::from(self.log().arena.nodes());
         (node % workers..workers).step_by(nodes as usize)
     }
 
     /// The node that the survivors of `node` go to: `node` itself, or, if it is short of free
     /// frames, one that is much emptier.
     fn destination(&self, node: NodeId) -> NodeId {
-        if self.arena.nodes() < 2 {
+        if self.log().arena.nodes() < 2 {
             return node;
         }
-        let stats = self.arena.stats();
+        let stats = self.log().arena.stats();
         if !self.is_short(&stats, node) {
             return node;
         }
@@ -369,7 +385,7 @@ impl Reclaim {
             let on = stats.nodes.get(usize::from(node.0));
             on.map_or(0.0, |n| f64::from(n.free) / f64::from(n.frames.max(1)))
         };
-        (0..self.arena.nodes())
+        (0..self.log().arena.nodes())
             .map(NodeId)
             .max_by(|a, b| share(a).total_cmp(&share(b)))
             .filter(|emptiest| share(emptiest) > share(&node) + MUCH)
@@ -407,7 +423,7 @@ impl Reclaim {
                 (candidates.victims.pop()?, candidates.born)
             };
             let (frame, word) = next;
-            let info = self.tables.info(frame);
+            let info = self.session().tables.info(frame);
             let is_worth = || self.is_worth_moving(info, word, node != to);
             // The segment is in another life by now, or is no longer worth a copy.
             if info.state() != word || !(is_worth() || info.is_suspect()) {
@@ -424,11 +440,11 @@ impl Reclaim {
     /// Examines all closed segments of `node`, and keeps the best. If their records leave the node,
     /// all of their memory is gained.
     fn look_for_victims(&self, node: NodeId, leave: bool, found: &mut Candidates) {
-        let now = self.clock.now_ns();
+        let now = self.session().clock.now_ns();
         let mut all: Vec<(f64, Frame, StateWord)> = Vec::new();
         let (mut closed, mut born) = (0u64, 0u128);
-        for (frame, info, word, state) in self.segments() {
-            if state != State::Closed || self.arena.node_of(frame) != node {
+        for (frame, info, word, state) in self.log().segments() {
+            if state != State::Closed || self.log().arena.node_of(frame) != node {
                 continue;
             }
             let benefit = if word.large() {
@@ -438,13 +454,13 @@ impl Reclaim {
                 born += u128::from(info.born());
                 let is_worth = self.is_worth_moving(info, word, leave);
                 is_worth
-                    .then(|| benefit(info, self.segment_bytes(), now, leave))
+                    .then(|| benefit(info, self.log().segment_bytes(), now, leave))
                     .flatten()
             };
             // The last ones: nothing is known to be gained. Large ones are counted alone.
             let benefit = benefit.or(info.is_suspect().then_some(0.0));
             if let Some(benefit) = benefit
-                && self.grace_over(info)
+                && self.log().grace_over(info)
             {
                 all.push((benefit, frame, word));
             }
@@ -481,13 +497,13 @@ impl Reclaim {
         claimed: StateWord,
         walk: Result<Walk, WriteError>,
     ) -> Result<bool, WriteError> {
-        let info = self.tables.info(frame);
+        let info = self.session().tables.info(frame);
         // A large record in front may have died meanwhile, which changes the state word.
         if let Ok(Walk::Empty) = walk {
             mneme_sys::fault!("compact.moved");
             loop {
                 let now = info.state();
-                if now.ordinary() != claimed.ordinary() || self.condemn(frame, now) {
+                if now.ordinary() != claimed.ordinary() || self.log().condemn(frame, now) {
                     break;
                 }
             }
@@ -504,13 +520,13 @@ impl Reclaim {
 
     /// Whether compaction is due: fewer free frames than a few segments beyond the reserve.
     pub(crate) fn wants_compaction(&self) -> bool {
-        let stats = self.arena.stats();
+        let stats = self.log().arena.stats();
         u64::from(stats.free) < self.ahead(&stats)
     }
 
     /// As [`wants_compaction`](Self::wants_compaction), for the frames of one node.
     pub(crate) fn node_wants_compaction(&self, node: NodeId) -> bool {
-        let stats = self.arena.stats();
+        let stats = self.log().arena.stats();
         // If the store as a whole has free space, records only move from this node to another.
         self.is_short(&stats, node)
             && (u64::from(stats.free) < self.ahead(&stats) || self.destination(node) != node)
@@ -524,8 +540,8 @@ impl Reclaim {
 
     /// Free frames that compaction keeps available.
     fn ahead(&self, stats: &ArenaStats) -> u64 {
-        let few = 2 * self.tables.geometry.segment_frames;
-        let frames = stats.frames.saturating_sub(self.arena.withheld());
+        let few = 2 * self.session().tables.geometry.segment_frames;
+        let frames = stats.frames.saturating_sub(self.log().arena.withheld());
         u64::from(stats.reserved) + (u64::from(frames) / 32).max(few)
     }
 }

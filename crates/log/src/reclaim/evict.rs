@@ -200,12 +200,12 @@ pub(crate) struct Cull {
 impl Reclaim {
     /// Which records may be evicted.
     pub(crate) fn eviction(&self) -> Evict {
-        Evict::of_word(self.tables.header().evict.load(Acquire))
+        Evict::of_word(self.session().tables.header().evict.load(Acquire))
     }
 
     /// Sets the eviction policy, for all participants.
     pub(crate) fn set_eviction(&self, policy: Evict) {
-        let header = self.tables.header();
+        let header = self.session().tables.header();
         // SYNC: pairs with the Acquire load in `eviction`.
         header.evict.store(policy as u64, Release);
         header
@@ -233,7 +233,7 @@ impl Reclaim {
             return self.evict_sampled(slot, policy);
         }
         // One walk over each segment takes a mark off each record.
-        for _ in 0..2 * self.segments().count() {
+        for _ in 0..2 * self.log().segments().count() {
             let evicted = self.evict_oldest(slot, policy, wanted)?;
             if evicted != Evicted::Nothing {
                 return Ok(evicted);
@@ -250,11 +250,14 @@ impl Reclaim {
     pub(crate) fn may_forget_later(&self, slot: &Slot<'_>) -> Result<bool, ReadError> {
         let choosy = self.eviction().is_choosy();
         Ok(self.may_forget_any(slot)?
-            && self.segments().any(|(_, info, _, state)| match state {
-                State::Closed => !choosy && !self.grace_over(info),
-                State::Compacting | State::Condemned => true,
-                _ => false,
-            }))
+            && self
+                .log()
+                .segments()
+                .any(|(_, info, _, state)| match state {
+                    State::Closed => !choosy && !self.log().grace_over(info),
+                    State::Compacting | State::Condemned => true,
+                    _ => false,
+                }))
     }
 
     /// Whether any record may be evicted, sooner or later. The caller is not pinned.
@@ -271,8 +274,8 @@ impl Reclaim {
 
     /// The gain, in bytes, below which compaction counts as gaining little.
     fn little(&self) -> u64 {
-        let withheld = u64::from(self.arena.withheld()) * FRAME_BYTES;
-        self.capacity().saturating_sub(withheld) / LITTLE
+        let withheld = u64::from(self.log().arena.withheld()) * FRAME_BYTES;
+        self.log().capacity().saturating_sub(withheld) / LITTLE
     }
 
     /// Whether compaction alone could gain little.
@@ -294,7 +297,11 @@ impl Reclaim {
         wanted: u64,
     ) -> Result<Evicted, WriteError> {
         let mut busy = false;
-        for &node in self.arena.nodes_from(self.topology.current_node()) {
+        for &node in self
+            .log()
+            .arena
+            .nodes_from(self.session().topology.current_node())
+        {
             let Some((first, _worker)) = self.hold_worker(slot, NodeId(node)) else {
                 busy = true;
                 continue;
@@ -302,7 +309,7 @@ impl Reclaim {
             let lane = self.lane(first, NodeId(node));
             // Large records that were read are not copied: they are kept until their next turn.
             while let Some((frame, word)) = self.choose_to_evict(NodeId(node), policy) {
-                let info = self.tables.info(frame);
+                let info = self.session().tables.info(frame);
                 if word.large() && self.spare_large(frame, info, word, policy)? {
                     continue;
                 }
@@ -311,7 +318,7 @@ impl Reclaim {
                     mneme_sys::fault!("evict.claimed");
                     let mut walk = Cull {
                         policy,
-                        enough: wanted.max(self.segment_bytes()),
+                        enough: wanted.max(self.log().segment_bytes()),
                         bytes: 0,
                     };
                     self.compact_victim(slot, &lane, frame, claimed, Some(&mut walk))?;
@@ -334,13 +341,13 @@ impl Reclaim {
     fn choose_to_evict(&self, node: NodeId, policy: Evict) -> Option<(Frame, StateWord)> {
         // Damaged segments are left alone while undamaged ones will be due.
         let mut waits = false;
-        let due = self.segments().filter(|(frame, info, _, state)| {
-            let is_meant = *state == State::Closed && self.arena.node_of(*frame) == node;
-            let is_due = is_meant && self.grace_over(info);
+        let due = self.log().segments().filter(|(frame, info, _, state)| {
+            let is_meant = *state == State::Closed && self.log().arena.node_of(*frame) == node;
+            let is_due = is_meant && self.log().grace_over(info);
             waits |= is_meant && !is_due && !info.is_deprioritised();
             is_due
         });
-        let dice = self.clock.now_ns();
+        let dice = self.session().clock.now_ns();
         let chosen = due.min_by_key(|(frame, info, ..)| {
             let turn = if policy == Evict::Random {
                 (u64::from(frame.0) ^ dice).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -362,17 +369,17 @@ impl Reclaim {
         word: StateWord,
         policy: Evict,
     ) -> Result<bool, WriteError> {
-        let _pin = self.participants.pin()?;
+        let _pin = self.session().participants.pin()?;
         // Checked again under the pin: until the pin ends the record stays where it is.
         if info.state() != word {
             return Ok(false);
         }
-        let record = self.mem.record(Loc::of_byte(frame_byte(frame)));
+        let record = self.session().mem.record(Loc::of_byte(frame_byte(frame)));
         // The next eviction chooses another segment.
         let record = record.inspect_err(|_| info.deprioritise())?;
         let stays = self.spares(&record, policy);
         if stays {
-            info.rejuvenate(self.clock.now_ns());
+            info.rejuvenate(self.session().clock.now_ns());
         }
         Ok(stays)
     }
@@ -407,11 +414,11 @@ impl Reclaim {
             ..KeyChange::removal(root, place, record.key())
         };
         mneme_sys::fault!("evict.chosen");
-        let header = self.tables.header();
+        let header = self.session().tables.header();
         // Damage there is for the check to report.
         let bytes = record.header().size() + self.bytes_behind(record).unwrap_or(0);
         // Relaxed: statistics.
-        match self.publish(slot, &pin, &change)? {
+        match self.records().publish(slot, &pin, &change)? {
             Published::Removed => {
                 header.evicted.fetch_add(1, Relaxed);
                 header.evicted_bytes.fetch_add(bytes, Relaxed);
@@ -441,16 +448,16 @@ impl Reclaim {
     /// The anchor of a collection, as it is by now. `None`: there is none, or it is damaged. The
     /// caller is pinned.
     pub(crate) fn anchor_now(&self, id: u64) -> Result<Option<Anchor>, ReadError> {
-        let Some(root) = self.root(KeyspaceId::ANCHORS)? else {
+        let Some(root) = self.index().root(KeyspaceId::ANCHORS)? else {
             return Ok(None);
         };
         let key = anchor_key(id);
-        let place = self.place(&key);
-        let segment = self.mem.index_segment(root, place)?;
-        let found = self.find(root, place, segment, &key)?;
+        let place = self.index().place(&key);
+        let segment = self.session().mem.index_segment(root, place)?;
+        let found = self.index().find(root, place, segment, &key)?;
         // No thread overwrites the record of an anchor.
         let anchor = found.and_then(|(found, _)| found);
-        Ok(anchor.and_then(|found| Anchor::decode(found.record.value(), self.most_bytes())))
+        Ok(anchor.and_then(|found| Anchor::decode(found.record.value(), self.log().most_bytes())))
     }
 
     /// Removes the worst of samples of records with an expiry: of [`ROUND`] samples, and no more at
@@ -489,8 +496,8 @@ impl Reclaim {
                 }
             }
             if let Some(&(_, root, entry)) = sample.iter().min_by_key(|s| s.0) {
-                let record = self.mem.record(entry.loc())?;
-                let place = self.place(record.key());
+                let record = self.session().mem.record(entry.loc())?;
+                let place = self.index().place(record.key());
                 // Its expiry may be taken away where it lies: it is looked at again under the lock.
                 let expect = Expect::WithExpiry(entry.loc());
                 let gone = self.forget(slot, root, place, expect, &record)?;
@@ -510,7 +517,7 @@ impl Reclaim {
 
     /// Records of all databases that have an expiry. The caller is pinned.
     fn expiring_records(&self) -> Result<u64, ReadError> {
-        KeyspaceId::all().try_fold(0, |sum, space| Ok(sum + self.records_of(space)?.1))
+        KeyspaceId::all().try_fold(0, |sum, space| Ok(sum + self.index().records_of(space)?.1))
     }
 
     /// Draws places at random until they hold enough records with an expiry. The caller is pinned.
@@ -521,6 +528,7 @@ impl Reclaim {
             }
             // Relaxed: any number will do.
             let dice = self
+                .session()
                 .tables
                 .header()
                 .dice
@@ -543,7 +551,7 @@ impl Reclaim {
         walk: &mut ExpiringWalk,
         sample: &mut Sample,
     ) -> Result<bool, ReadError> {
-        let now = self.clock.now_ns();
+        let now = self.session().clock.now_ns();
         if now < walk.rests_until_ns {
             return Ok(false);
         }
@@ -551,8 +559,8 @@ impl Reclaim {
             walk.forget();
         }
         walk.last_ns = now;
-        let root = self.root(walk.sweep.space)?;
-        let (partitions, at) = (self.partitions(), &mut walk.sweep.at);
+        let root = self.index().root(walk.sweep.space)?;
+        let (partitions, at) = (self.index().partitions(), &mut walk.sweep.at);
         let mut budget = STEP;
         while let Some(root) = root
             && !at.is_over(partitions)
@@ -564,7 +572,7 @@ impl Reclaim {
             if let Err(error) = self.sample_bucket(root, policy, at, sample) {
                 // Damage is met once a round: the next walk goes on behind it.
                 if *at == before {
-                    self.pass_by(root, at);
+                    self.index().pass_by(root, at);
                 }
                 return Err(error);
             }
@@ -573,7 +581,7 @@ impl Reclaim {
             walk.sweep.next_space();
             walk.ends += u32::from(walk.sweep.is_at_start());
         }
-        let took = self.clock.now_ns().saturating_sub(now);
+        let took = self.session().clock.now_ns().saturating_sub(now);
         walk.took_ns += took.min(LONG_NS);
         if !sample.is_empty() {
             walk.forget();
@@ -591,18 +599,18 @@ impl Reclaim {
     fn sample_at(&self, policy: Evict, dice: u64, sample: &mut Sample) -> Result<(), ReadError> {
         let used = KeyspaceId::all()
             .map(|space| KeyspaceId::new(space.number().wrapping_add((dice >> 56) as u8)))
-            .find_map(|space| self.root(space).transpose());
+            .find_map(|space| self.index().root(space).transpose());
         let Some(root) = used.transpose()? else {
             return Ok(());
         };
         // Other bits than the tag's, or some places were never drawn.
-        let partition = (dice >> 32) % self.partitions();
+        let partition = (dice >> 32) % self.index().partitions();
         let tag = (dice & ((1 << TAG_BITS) - 1)) as u32;
         let place = Place {
             partition: partition as u32,
             tag,
         };
-        let Some(segment) = self.mem.index_segment(root, place)? else {
+        let Some(segment) = self.session().mem.index_segment(root, place)? else {
             return Ok(());
         };
         // The whole bucket, or its first records were seldom drawn.
@@ -620,14 +628,16 @@ impl Reclaim {
         sample: &mut Sample,
     ) -> Result<(), ReadError> {
         let mut damage = Ok(());
-        self.entries_here(root, at, |entry| match self.mem.record(entry.loc()) {
-            Ok(record) => {
-                let expires = record.expires();
-                if expires != 0 {
-                    sample.push((policy.worth(record.header(), expires), root, entry));
+        self.index().entries_here(root, at, |entry| {
+            match self.session().mem.record(entry.loc()) {
+                Ok(record) => {
+                    let expires = record.expires();
+                    if expires != 0 {
+                        sample.push((policy.worth(record.header(), expires), root, entry));
+                    }
                 }
+                Err(corrupt) => damage = Err(corrupt),
             }
-            Err(corrupt) => damage = Err(corrupt),
         })?;
         Ok(damage?)
     }

@@ -44,14 +44,14 @@ impl Reclaim {
             new: None,
             ..change
         };
-        let removed = match self.publish(slot, &pin, &change) {
+        let removed = match self.records().publish(slot, &pin, &change) {
             // It stays, as expired as it is, until there is space in the change feed.
             Err(WriteError::FeedFull) => false,
             published => published? == Published::Absent,
         };
         if removed {
             // SYNC: pairs with nothing; a statistic.
-            self.tables.header().expired.fetch_add(1, Relaxed);
+            self.session().tables.header().expired.fetch_add(1, Relaxed);
         }
         Ok(removed)
     }
@@ -63,17 +63,17 @@ impl Reclaim {
         slot: &Slot<'_>,
         sweep: &mut ExpirySweep,
     ) -> Result<usize, WriteError> {
-        let expiring = &self.tables.header().expiring;
+        let expiring = &self.session().tables.header().expiring;
         // Relaxed: a note that is seen late is seen by the next round.
         if expiring.load(Relaxed) == 0 && sweep.is_at_start() {
             return Ok(0);
         }
-        let began = self.clock.now_ns();
+        let began = self.session().clock.now_ns();
         let (mut removed_in_all, mut damage) = (0, None);
         for step in 1.. {
             if sweep.is_at_start() {
                 // Set again by any thread that finds or stores an expiring record from here on.
-                self.begin_expecting();
+                self.records().begin_expecting();
                 mneme_sys::fault!("expiry.sweep.begun");
             }
             let (seen, removed) = match self.sweep_step(slot, sweep) {
@@ -84,13 +84,13 @@ impl Reclaim {
                 }
                 Err(error) => {
                     // Records behind the damage may be expiring: the next sweep looks again.
-                    self.expect_expiries();
+                    self.records().expect_expiries();
                     return Err(error);
                 }
             };
             removed_in_all += removed;
-            let plenty =
-                removed * 10 > seen && self.clock.now_ns().saturating_sub(began) < LIMIT_NS;
+            let plenty = removed * 10 > seen
+                && self.session().clock.now_ns().saturating_sub(began) < LIMIT_NS;
             if sweep.is_at_start() || (step >= STEPS && !plenty) {
                 break;
             }
@@ -101,14 +101,14 @@ impl Reclaim {
     /// Abandons a sweep: another one finds the records that this one has not come to.
     pub(crate) fn leave_sweep(&self, sweep: &ExpirySweep) {
         if !sweep.is_at_start() {
-            self.expect_expiries();
+            self.records().expect_expiries();
         }
     }
 
     /// Removes every record that has expired. Returns how many there were. Damage is skipped, and
     /// reported afterwards.
     pub(crate) fn remove_all_expired(&self) -> Result<usize, WriteError> {
-        let slot = self.writer()?;
+        let slot = self.session().writer()?;
         let mut sweep = ExpirySweep::default();
         let (mut removed, mut damage) = (0, None);
         loop {
@@ -133,7 +133,7 @@ impl Reclaim {
         sweep: &mut ExpirySweep,
     ) -> Result<(usize, usize), WriteError> {
         let _pin = slot.pin();
-        let root = match self.root(sweep.space) {
+        let root = match self.index().root(sweep.space) {
             Ok(Some(root)) => root,
             none => {
                 sweep.next_space();
@@ -143,22 +143,22 @@ impl Reclaim {
         let mut damage = None;
         let mut entries: Vec<(u32, Entry)> = Vec::new();
         for _ in 0..STEP {
-            if sweep.at.is_over(self.partitions()) {
+            if sweep.at.is_over(self.index().partitions()) {
                 break;
             }
             let partition = sweep.at.place().partition;
-            let handed_out = self.entries_here(root, &mut sweep.at, |entry| {
-                self.mem.prefetch(entry.loc());
+            let handed_out = self.index().entries_here(root, &mut sweep.at, |entry| {
+                self.session().mem.prefetch(entry.loc());
                 entries.push((partition, entry));
             });
             if let Err(error) = handed_out {
-                self.pass_by(root, &mut sweep.at);
+                self.index().pass_by(root, &mut sweep.at);
                 note(&mut damage, error.into())?;
             }
         }
         let (mut removed, mut expiries) = (0, Expiries::default());
         for &(partition, entry) in &entries {
-            let record = match self.mem.record(entry.loc()) {
+            let record = match self.session().mem.record(entry.loc()) {
                 Ok(record) if record.expires() != 0 => record,
                 Ok(_) => continue,
                 Err(corrupt) => {
@@ -166,9 +166,9 @@ impl Reclaim {
                     continue;
                 }
             };
-            self.expect_expiries();
-            if self.is_expired(&record) {
-                let mut place = self.place(record.key());
+            self.records().expect_expiries();
+            if self.records().is_expired(&record) {
+                let mut place = self.index().place(record.key());
                 place.partition = partition;
                 let change = KeyChange::removal(root, place, record.key());
                 match self.remove_expired(slot, change, entry.loc()) {
@@ -179,10 +179,10 @@ impl Reclaim {
                 expiries.add(record.expires());
             }
         }
-        if let Err(corrupt) = self.note_expiries(root, expiries) {
+        if let Err(corrupt) = self.index().note_expiries(root, expiries) {
             damage.get_or_insert(corrupt);
         }
-        if sweep.at.is_over(self.partitions()) {
+        if sweep.at.is_over(self.index().partitions()) {
             sweep.next_space();
         }
         damage.map_or(Ok((entries.len(), removed)), |corrupt| Err(corrupt.into()))

@@ -265,8 +265,8 @@ impl Reclaim {
     /// The fill of a node: a look at each of its log segments.
     pub(crate) fn fill(&self, node: NodeId) -> Fill {
         let mut fill = Fill::default();
-        for (frame, info, word, state) in self.segments() {
-            if self.arena.node_of(frame) != node {
+        for (frame, info, word, state) in self.log().segments() {
+            if self.log().arena.node_of(frame) != node {
                 continue;
             }
             let capacity = info.capacity();
@@ -293,9 +293,9 @@ impl Reclaim {
     /// Whether any node's fill is below the policy's target, by more than is ignored.
     pub(crate) fn is_below_target(&self) -> bool {
         let policy = self.fill_policy();
-        let mut nodes = (0..self.arena.nodes()).map(NodeId);
+        let mut nodes = (0..self.log().arena.nodes()).map(NodeId);
         // A forked child has nothing mapped.
-        !self.participants.is_forked()
+        !self.session().participants.is_forked()
             && nodes.any(|node| policy.share(&self.fill(node), false).is_some())
     }
 
@@ -303,7 +303,7 @@ impl Reclaim {
     /// change is announced. Compaction by others counts, which is over soon.
     fn changes(&self, slot: &Slot<'_>) -> u64 {
         let lanes = [OPERATION_LANE, TRANSACTION_LANE];
-        self.participants.announcements(&lanes, slot.id())
+        self.session().participants.announcements(&lanes, slot.id())
     }
 
     /// Notes what compaction of a node waits for.
@@ -325,7 +325,7 @@ impl Reclaim {
         if self.wants_compaction() {
             return Some(CompactionWait::FreeFrames);
         }
-        if self.expiry_rests() {
+        if self.records().expiry_rests() {
             return Some(CompactionWait::Expiry);
         }
         seen.is_held_up().then_some(CompactionWait::Readers)
@@ -339,7 +339,7 @@ impl Reclaim {
         keeper: &mut FillKeeper,
         stopped: &dyn Fn() -> bool,
     ) -> Result<Duration, WriteError> {
-        let now = self.clock.now_ns();
+        let now = self.session().clock.now_ns();
         if now < keeper.due_ns {
             return Ok(Duration::from_nanos(keeper.due_ns - now));
         }
@@ -350,7 +350,7 @@ impl Reclaim {
                 (keeper.changes, keeper.changed_ns) = (changes, now);
             }
             keeper.seen = seen;
-            let took = self.clock.now_ns().saturating_sub(now);
+            let took = self.session().clock.now_ns().saturating_sub(now);
             keeper.look_ns = now.saturating_add((took * LOOKS).max(LOOK_NS));
         }
         let idle = keeper.is_idle(now) && self.changes(slot) == keeper.changes;
@@ -372,7 +372,7 @@ impl Reclaim {
         let before = spent_ns();
         let end = now.saturating_add(SLICE_NS);
         let goes_on = || {
-            let in_time = self.clock.now_ns() < end && !stopped();
+            let in_time = self.session().clock.now_ns() < end && !stopped();
             in_time && (!idle || self.changes(slot) == changes)
         };
         let done = self.fill_slice(slot, keeper, &goes_on);
@@ -380,14 +380,18 @@ impl Reclaim {
         self.note_wait(keeper.node, wait);
         // What is stale may lie in the segments that heads append to.
         let found = matches!(done, Ok(Slice::NoVictim)) && idle;
-        let found = found && self.leave_segments(slot, Leave::Stale) > 0;
+        let found = found && self.log().leave_segments(slot, Leave::Stale) > 0;
         let spent = spent_ns().saturating_sub(before).max(1_000);
         let mut rest = (spent as f64 * (1.0 - share) / share) as u64;
         if !matches!(done, Ok(Slice::Over)) && !found {
             // Nothing can be moved now: what closes next can. In an idle store nothing will.
             rest = rest.max(if idle { IDLE_LOOK_NS } else { LOOK_NS });
         }
-        keeper.due_ns = self.clock.now_ns().saturating_add(rest.min(1_000_000_000));
+        keeper.due_ns = self
+            .session()
+            .clock
+            .now_ns()
+            .saturating_add(rest.min(1_000_000_000));
         done.map(|_| Duration::from_nanos(rest))
     }
 
@@ -441,15 +445,15 @@ impl Reclaim {
     /// Moves victims on all nodes until these are filled as wanted, or `budget` is over. Returns
     /// whether they are.
     pub(crate) fn fill_for(&self, slot: &Slot<'_>, budget: Duration) -> Result<bool, WriteError> {
-        let begin = self.clock.now_ns();
-        let in_time = || u128::from(self.clock.now_ns() - begin) < budget.as_nanos();
+        let begin = self.session().clock.now_ns();
+        let in_time = || u128::from(self.session().clock.now_ns() - begin) < budget.as_nanos();
         let policy = self.fill_policy();
         let mut filled = true;
-        for node in (0..self.arena.nodes()).map(NodeId) {
+        for node in (0..self.log().arena.nodes()).map(NodeId) {
             let wants = || policy.share(&self.fill(node), false).is_some();
             self.free_emptied(slot)?;
             // While writers go on without pause, some segment is always worth it.
-            let most = self.segments().count();
+            let most = self.log().segments().count();
             for _ in 0..most {
                 if !wants() || !in_time() {
                     break;

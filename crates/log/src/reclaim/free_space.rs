@@ -205,9 +205,9 @@ impl Reclaim {
 
     /// Runs a part of a search and adds its duration to the search's time.
     fn spend<T>(&self, search: &mut SpaceSearch, work: impl FnOnce(&mut SpaceSearch) -> T) -> T {
-        let began = self.clock.now_ns();
+        let began = self.session().clock.now_ns();
         let found = work(search);
-        let took = Duration::from_nanos(self.clock.now_ns().saturating_sub(began));
+        let took = Duration::from_nanos(self.session().clock.now_ns().saturating_sub(began));
         search.spent += took.min(ROUND);
         found
     }
@@ -229,7 +229,7 @@ impl Reclaim {
     }
 
     fn repair_dead(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
-        self.reap(slot)?;
+        self.session().reap(slot)?;
         search.rounds = search.rounds.saturating_add(1);
         if search.spent > DEADLINE && search.rounds > MIN_ROUNDS {
             return Err(self.out_of_memory(search.wanted));
@@ -260,7 +260,7 @@ impl Reclaim {
         if without("space.sweep") {
             return Gain::None;
         }
-        let above = self.above();
+        let above = self.session().above();
         let swept = above.map(|above| above.sweep_collections(slot, is_thorough));
         Gain::of(matches!(swept, Some(Ok(true))))
     }
@@ -268,13 +268,13 @@ impl Reclaim {
     /// Whatever is emptied from here on waits for pins. The thread's own is that of a `Value`, for
     /// which it must not wait.
     fn mind_pins(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
-        self.revoke_stalled_pins();
+        self.session().revoke_stalled_pins();
         if !slot.is_pinned() {
             return Ok(Gain::None);
         }
         Err(match self.is_full(search.wanted) {
             true => self.out_of_memory(search.wanted),
-            false => self.stalled_by_own_pin(slot),
+            false => self.session().stalled_by_own_pin(slot),
         })
     }
 
@@ -295,11 +295,11 @@ impl Reclaim {
         slot: &Slot<'_>,
         search: &mut SpaceSearch,
     ) -> Result<Gain, WriteError> {
-        let is_meant = self.is_bulk(search.wanted) && !self.is_large(search.wanted);
+        let is_meant = self.log().is_bulk(search.wanted) && !self.log().is_large(search.wanted);
         if search.frames_only || !is_meant {
             return Ok(Gain::None);
         }
-        let head = self.bulk_head(self.topology.current_node());
+        let head = self.log().bulk_head(self.session().topology.current_node());
         let mut reused = self.reuse_gap(slot, head, search.wanted)?;
         if reused == Reuse::NoGap && search.cleared < CLEARED {
             reused = self.clear_window(slot, head, search.wanted)?;
@@ -315,10 +315,10 @@ impl Reclaim {
         slot: &Slot<'_>,
         search: &mut SpaceSearch,
     ) -> Result<Gain, WriteError> {
-        if search.frames_only || self.is_bulk(search.wanted) {
+        if search.frames_only || self.log().is_bulk(search.wanted) {
             return Ok(Gain::None);
         }
-        let head = self.head_of_cpu();
+        let head = self.log().head_of_cpu();
         let reused = self.reuse_gap(slot, head, search.wanted)?;
         search.held_up = reused == Reuse::NotNow;
         Ok(Gain::of(reused == Reuse::Done))
@@ -330,7 +330,7 @@ impl Reclaim {
         slot: &Slot<'_>,
         search: &mut SpaceSearch,
     ) -> Result<Gain, WriteError> {
-        if search.emptied == EMPTIED || self.is_large(search.wanted) {
+        if search.emptied == EMPTIED || self.log().is_large(search.wanted) {
             return Ok(Gain::None);
         }
         search.emptied += 1;
@@ -347,7 +347,7 @@ impl Reclaim {
         slot: &Slot<'_>,
         search: &mut SpaceSearch,
     ) -> Result<Gain, WriteError> {
-        if !self.is_bulk(search.wanted) || self.is_large(search.wanted) {
+        if !self.log().is_bulk(search.wanted) || self.log().is_large(search.wanted) {
             return Ok(Gain::None);
         }
         let evicted = self.evict_for(slot, search.wanted)?;
@@ -358,11 +358,14 @@ impl Reclaim {
     /// Makes a run of free frames for a bulk or large record, if only a run is lacking.
     fn empty_window(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
         let frames = search.frames();
-        if !self.is_bulk(search.wanted) || search.vacated == VACATED || !self.lacks_run(frames) {
+        if !self.log().is_bulk(search.wanted)
+            || search.vacated == VACATED
+            || !self.lacks_run(frames)
+        {
             return Ok(Gain::None);
         }
         search.vacated += 1;
-        if self.leave_segments(slot, Leave::Every) > 0 {
+        if self.log().leave_segments(slot, Leave::Every) > 0 {
             self.free_emptied(slot)?;
         }
         let moved = self.vacate(slot, frames)?;
@@ -375,7 +378,7 @@ impl Reclaim {
     fn evict_some(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
         // Eviction gains nothing for a large record if no run of frames between those of the index
         // is long enough.
-        if self.is_bulk(search.wanted) && !self.could_lie(search.frames()) {
+        if self.log().is_bulk(search.wanted) && !self.could_lie(search.frames()) {
             return Ok(Gain::None);
         }
         Ok(match self.evict(slot)? {
@@ -406,7 +409,7 @@ impl Reclaim {
     }
 
     fn shrink_index(&self, slot: &Slot<'_>, _: &mut SpaceSearch) -> Result<Gain, WriteError> {
-        Ok(Gain::of(self.trim_index(slot)? > 0))
+        Ok(Gain::of(self.index().trim_index(slot)? > 0))
     }
 
     fn move_large_record(
@@ -420,8 +423,8 @@ impl Reclaim {
     /// Leaves the segments behind large records and those of bulk records, which then may be
     /// evicted, or emptied for short ones.
     fn leave_large(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
-        let gains = !self.is_bulk(search.wanted) || self.may_forget_any(slot)?;
-        let left = gains && self.leave_segments(slot, Leave::BehindLarge) > 0;
+        let gains = !self.log().is_bulk(search.wanted) || self.may_forget_any(slot)?;
+        let left = gains && self.log().leave_segments(slot, Leave::BehindLarge) > 0;
         Ok(Gain::of(left))
     }
 
@@ -455,16 +458,16 @@ impl Reclaim {
         search: &mut SpaceSearch,
         bytes: u64,
     ) -> Result<(), WriteError> {
-        if bytes <= self.segment_bytes() / END_SHARE {
+        if bytes <= self.log().segment_bytes() / END_SHARE {
             return Ok(());
         }
-        let wanted = bytes + FRAME_BYTES + self.segment_bytes();
+        let wanted = bytes + FRAME_BYTES + self.log().segment_bytes();
         let mut more = SpaceSearch {
             frames_only: true,
             ..SpaceSearch::new(search.wanted)
         };
         // Other threads may take what becomes free.
-        let mut rounds = 2 * wanted.div_ceil(self.segment_bytes()) + u64::from(VAIN);
+        let mut rounds = 2 * wanted.div_ceil(self.log().segment_bytes()) + u64::from(VAIN);
         while self.free_bytes() < wanted && rounds > 0 {
             match self.gain_space(slot, &mut more) {
                 Ok(true) => rounds -= 1,
@@ -483,16 +486,17 @@ impl Reclaim {
     /// Frees space until the store is no larger than its capacity, which it was while it was
     /// loaded.
     pub(crate) fn return_to_capacity(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
-        if self.extra_frames() == 0 {
+        if self.log().extra_frames() == 0 {
             return Ok(());
         }
-        self.end_extension()
+        self.log()
+            .end_extension()
             .map_err(|error| Corrupt::at(0, error.to_string()))?;
-        let mut search = SpaceSearch::new(self.segment_bytes());
+        let mut search = SpaceSearch::new(self.log().segment_bytes());
         // The reserve may be in use, as that of any store that is full.
-        while u64::from(self.arena.stats().free) < self.extra_frames() {
+        while u64::from(self.log().arena.stats().free) < self.log().extra_frames() {
             if self.gain_space(slot, &mut search)? {
-                search = SpaceSearch::new(self.segment_bytes());
+                search = SpaceSearch::new(self.log().segment_bytes());
             }
         }
         Ok(())
@@ -510,15 +514,15 @@ impl Reclaim {
     }
 
     fn look_at_limbo(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<bool, WriteError> {
-        let Some(cleared) = self.clear_limbo(slot)? else {
+        let Some(cleared) = self.index().clear_limbo(slot)? else {
             return Ok(false);
         };
         if slot.is_pinned() && !cleared {
             // A `Value` of this thread is alive.
-            return Err(self.stalled_by_own_pin(slot));
+            return Err(self.session().stalled_by_own_pin(slot));
         }
         if !cleared {
-            self.revoke_stalled_pins();
+            self.session().revoke_stalled_pins();
             self.may_wait(search)?;
             pause();
         }
@@ -528,9 +532,15 @@ impl Reclaim {
     /// Fails if one thread has blocked the search for long: one and the same pin, or, if no reader
     /// is pinned, one sweeper that makes no progress.
     fn may_wait(&self, search: &mut SpaceSearch) -> Result<(), WriteError> {
-        let (now, pin) = (self.clock.now_ns(), self.participants.stats().oldest_pin);
+        let (now, pin) = (
+            self.session().clock.now_ns(),
+            self.session().participants.stats().oldest_pin,
+        );
         let pinned = search.pin.look(pin.map(|pin| (pin.slot, pin.epoch)), now);
-        let sweeper = self.participants.holder_of(&self.tables.header().sweep);
+        let sweeper = self
+            .session()
+            .participants
+            .holder_of(&self.session().tables.header().sweep);
         let sweeper = search.sweeper.look(sweeper, now);
         Err(match (pinned, sweeper) {
             (Some(((slot, _), since)), _) => self.blocked_by(slot, since, Holding::Pin),
@@ -545,12 +555,15 @@ impl Reclaim {
     /// long: no other thread can compact or evict there.
     fn mind_compactors(&self, search: &mut SpaceSearch) -> Result<(), WriteError> {
         let holder = |worker| {
-            let first = self.heads_of_worker(worker).start;
-            self.participants.holder_of(&self.tables.head(first).lock)
+            let first = self.log().heads_of_worker(worker).start;
+            self.session()
+                .participants
+                .holder_of(&self.session().tables.head(first).lock)
         };
         let all_of = |node| self.workers_of(NodeId(node)).map(holder).collect();
-        let seen: Option<Vec<_>> = (0..self.arena.nodes()).find_map(all_of);
-        let Some((stalled, since)) = search.compactors.look(seen, self.clock.now_ns()) else {
+        let seen: Option<Vec<_>> = (0..self.log().arena.nodes()).find_map(all_of);
+        let Some((stalled, since)) = search.compactors.look(seen, self.session().clock.now_ns())
+        else {
             return Ok(());
         };
         let first = stalled.first();
@@ -560,7 +573,7 @@ impl Reclaim {
     }
 
     fn blocked_by(&self, slot: SlotId, since: Duration, what: Holding) -> WriteError {
-        let pid = self.participants.pid_of(slot);
+        let pid = self.session().participants.pid_of(slot);
         Stalled {
             pid,
             slot,
@@ -572,19 +585,24 @@ impl Reclaim {
 
     /// Whether something is under way that will free space, or let it be compacted.
     fn awaits_space(&self) -> bool {
-        let segment = self.segment_bytes();
-        let header = self.tables.header();
+        let segment = self.log().segment_bytes();
+        let header = self.session().tables.header();
         let is_swept = header.lost_mains.load(Relaxed) == SWEPT;
         header.sweeps_due()
-            || (is_swept && !self.spares_collections.load(Relaxed))
-            || self.segments().any(|(_, info, word, state)| match state {
-                State::Condemned | State::Compacting => true,
-                State::Closed if word.bulk() => info.is_suspect() || !self.grace_over(info),
-                State::Closed => {
-                    info.is_suspect() || (!word.large() && gain(info, segment).is_some())
-                }
-                _ => false,
-            })
+            || (is_swept && !self.session().spares_collections.load(Relaxed))
+            || self
+                .log()
+                .segments()
+                .any(|(_, info, word, state)| match state {
+                    State::Condemned | State::Compacting => true,
+                    State::Closed if word.bulk() => {
+                        info.is_suspect() || !self.log().grace_over(info)
+                    }
+                    State::Closed => {
+                        info.is_suspect() || (!word.large() && gain(info, segment).is_some())
+                    }
+                    _ => false,
+                })
     }
 
     /// Whether free space and what compaction can gain are together too little for `wanted` bytes.
@@ -593,34 +611,35 @@ impl Reclaim {
     /// full, and the caller retries.
     pub(crate) fn is_full(&self, wanted: u64) -> bool {
         let free = self.free_bytes();
-        let gains: u64 = self.gains(!self.is_bulk(wanted)).sum();
-        let header = self.tables.header();
+        let gains: u64 = self.gains(!self.log().is_bulk(wanted)).sum();
+        let header = self.session().tables.header();
         // Of a store that is loaded no collection is swept.
         let is_swept =
-            header.lost_mains.load(Relaxed) == 0 || self.spares_collections.load(Relaxed);
+            header.lost_mains.load(Relaxed) == 0 || self.session().spares_collections.load(Relaxed);
         let is_swept = is_swept || without("space.noted");
-        let is_known = !header.sweeps_due() && !self.has_suspects() && is_swept;
-        is_known && free + gains < wanted.max(self.segment_bytes())
+        let is_known = !header.sweeps_due() && !self.log().has_suspects() && is_swept;
+        is_known && free + gains < wanted.max(self.log().segment_bytes())
     }
 
     /// Bytes in free frames, without the reserve.
     fn free_bytes(&self) -> u64 {
-        let stats = self.arena.stats();
+        let stats = self.log().arena.stats();
         u64::from(stats.free.saturating_sub(stats.reserved)) * FRAME_BYTES
     }
 
     /// Whether an empty store of this size could hold `bytes` bytes.
     pub(crate) fn could_hold(&self, bytes: u64) -> bool {
-        let stats = self.arena.stats();
-        let without = stats.reserved.saturating_add(self.arena.withheld());
+        let stats = self.log().arena.stats();
+        let without = stats.reserved.saturating_add(self.log().arena.withheld());
         bytes <= u64::from(stats.frames.saturating_sub(without)) * FRAME_BYTES
     }
 
     /// Bytes that each log segment frees once it is compacted, or is about to free. `behind_large`:
     /// unused space behind large records counts too.
     pub(crate) fn gains(&self, behind_large: bool) -> impl Iterator<Item = u64> {
-        let segment = self.segment_bytes();
-        self.segments()
+        let segment = self.log().segment_bytes();
+        self.log()
+            .segments()
             .map(move |(_, info, word, state)| match state {
                 State::Condemned => info.capacity(),
                 State::Closed | State::Compacting if !word.large() => {
@@ -634,24 +653,24 @@ impl Reclaim {
     }
 
     pub(crate) fn out_of_memory(&self, wanted: u64) -> WriteError {
-        let live = self.segments().map(|(_, info, ..)| info.live()).sum();
+        let live = self.log().segments().map(|(_, info, ..)| info.live()).sum();
         WriteError::OutOfMemory {
             wanted,
             live,
-            capacity: self.capacity(),
+            capacity: self.log().capacity(),
         }
     }
 
     /// Frees what can be freed and starts the grace periods that are due. Returns the number of
     /// segments freed.
     pub(crate) fn maintain(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
-        let unnamed = match self.tables.header().sweeps_due() {
+        let unnamed = match self.session().tables.header().sweeps_due() {
             true => self.sweep_for_condemned(slot)?,
             false => Vec::new(),
         };
-        self.leave_segments(slot, Leave::BehindTheGone);
-        self.stamp_segments();
-        self.free_condemned(slot, &unnamed)
+        self.log().leave_segments(slot, Leave::BehindTheGone);
+        self.log().stamp_segments();
+        self.log().free_condemned(slot, &unnamed)
     }
 
     /// Sweeps what can be swept now. Returns condemned segments in which no dropped index names
@@ -668,16 +687,16 @@ impl Reclaim {
             Err(TryLockError::WouldBlock) => None,
         };
         if let Some(named) = named.as_mut().filter(|named| named.is_none()) {
-            let condemned = self.condemned();
+            let condemned = self.log().condemned();
             // After the segments were seen: the list has all that were dropped before.
-            let roots = self.dropped_ids(slot)?;
+            let roots = self.index().dropped_ids(slot)?;
             **named = Some(Named { condemned, roots });
         }
-        self.sweep(slot)?;
+        self.index().sweep(slot)?;
         let Some(mut named) = named else {
             return Ok(Vec::new());
         };
-        let left = self.dropped_ids(slot)?;
+        let left = self.index().dropped_ids(slot)?;
         let swept = named.take_if(|named| !named.roots.iter().any(|root| left.contains(root)));
         Ok(swept.map_or(Vec::new(), |swept| swept.condemned))
     }
@@ -685,8 +704,8 @@ impl Reclaim {
     /// Starts the grace periods that are due and frees the segments whose own is over. Returns how
     /// many.
     pub(crate) fn free_emptied(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
-        self.stamp_segments();
-        self.free_condemned(slot, &[])
+        self.log().stamp_segments();
+        self.log().free_condemned(slot, &[])
     }
 }
 

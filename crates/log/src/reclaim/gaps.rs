@@ -53,25 +53,26 @@ impl Reclaim {
     ) -> Result<Reuse, WriteError> {
         let wanted = wanted.max(MIN_GAP);
         let mut all: Vec<(u64, Frame, StateWord)> = self
+            .log()
             .segments()
             .filter(|(_, info, word, state)| {
                 *state == State::Closed
                     && word.bulk()
                     && free_within(info) >= wanted
                     && !info.is_deprioritised()
-                    && self.grace_over(info)
+                    && self.log().grace_over(info)
             })
             .map(|(frame, info, word, _)| (free_within(info), frame, word))
             .collect();
         all.sort_unstable_by_key(|(free, frame, _)| (*free, frame.0));
         for &(_, frame, word) in all.iter().take(LOOKS) {
             let claimed = word.to(State::Compacting, Some(slot.id()));
-            if !self.tables.info(frame).change(word, claimed) {
+            if !self.session().tables.info(frame).change(word, claimed) {
                 continue;
             }
             mneme_sys::fault!("log.gap.claimed");
             let reused = self.reuse_gap_of(slot, head, (frame, claimed), wanted);
-            let info = self.tables.info(frame);
+            let info = self.session().tables.info(frame);
             if let Err(WriteError::Corrupt(_)) = reused {
                 info.deprioritise();
                 info.trust();
@@ -98,12 +99,12 @@ impl Reclaim {
         slot: &Slot<'_>,
         bytes: u64,
     ) -> Result<bool, WriteError> {
-        if !self.is_bulk(bytes) || self.is_large(bytes) {
+        if !self.log().is_bulk(bytes) || self.log().is_large(bytes) {
             return Ok(false);
         }
         // The segment whose gap took the copy before this one may have others.
-        self.stamp_segments();
-        let head = self.bulk_head(self.topology.current_node());
+        self.log().stamp_segments();
+        let head = self.log().bulk_head(self.session().topology.current_node());
         Ok(self.reuse_gap(slot, head, bytes)? == Reuse::Done)
     }
 
@@ -116,10 +117,10 @@ impl Reclaim {
         wanted: u64,
     ) -> Result<Reuse, WriteError> {
         // The head's own segment is one of them.
-        self.leave_segments(slot, Leave::BehindLarge);
-        self.stamp_segments();
+        self.log().leave_segments(slot, Leave::BehindLarge);
+        self.log().stamp_segments();
         let (mut layouts, mut busy) = (Vec::new(), false);
-        for (frame, info, word, state) in self.segments() {
+        for (frame, info, word, state) in self.log().segments() {
             if layouts.len() == LOOKS {
                 break;
             }
@@ -127,14 +128,14 @@ impl Reclaim {
             if state == State::Closed
                 && word.bulk()
                 && !info.is_deprioritised()
-                && self.grace_over(info)
+                && self.log().grace_over(info)
                 && let Some(layout) = self.layout_of(slot, frame, word)?
             {
                 layouts.push(layout);
             }
         }
         // What is moved may also open a segment in free frames.
-        let stats = self.arena.stats();
+        let stats = self.log().arena.stats();
         let free = stats.free.saturating_sub(stats.reserved);
         let run = u64::from(free.min(stats.longest_run)) * FRAME_BYTES;
         let Some((which, window)) = cheapest_window(&layouts, wanted, run) else {
@@ -144,18 +145,18 @@ impl Reclaim {
             });
         };
         let Layout { frame, word, .. } = layouts[which];
-        let node = self.arena.node_of(frame);
+        let node = self.log().arena.node_of(frame);
         let Some((first, _worker)) = self.hold_worker(slot, node) else {
             return Ok(Reuse::NotNow);
         };
         let claimed = word.to(State::Compacting, Some(slot.id()));
-        if !self.tables.info(frame).change(word, claimed) {
+        if !self.session().tables.info(frame).change(word, claimed) {
             return Ok(Reuse::NotNow);
         }
         mneme_sys::fault!("log.window.claimed");
         let lane = self.lane(first, node);
         let moved = self.move_records(slot, &lane, frame, window, None);
-        let info = self.tables.info(frame);
+        let info = self.session().tables.info(frame);
         let reused = match moved {
             Ok(Walk::Empty) => self.reuse_gap_of(slot, head, (frame, claimed), wanted),
             Ok(_) => Ok(Reuse::NoGap),
@@ -180,7 +181,7 @@ impl Reclaim {
         frame: Frame,
         word: StateWord,
     ) -> Result<Option<Layout>, WriteError> {
-        let info = self.tables.info(frame);
+        let info = self.session().tables.info(frame);
         let claimed = word.to(State::Compacting, Some(slot.id()));
         if !info.change(word, claimed) {
             return Ok(None);
@@ -213,31 +214,31 @@ impl Reclaim {
         (frame, claimed): (Frame, StateWord),
         wanted: u64,
     ) -> Result<Reuse, WriteError> {
-        let info = self.tables.info(frame);
+        let info = self.session().tables.info(frame);
         let end = info.written_at(frame)?;
         let Some(gap) = self.best_gap(slot, frame, end, wanted)? else {
             return Ok(Reuse::NoGap);
         };
         mneme_sys::fault!("log.gap.found");
         // After the records were seen dead. Without the barrier no grace period begins.
-        let Ok(epoch) = self.participants.advance() else {
+        let Ok(epoch) = self.session().participants.advance() else {
             return Ok(Reuse::NotNow);
         };
         let is_over = (0..GRACE_LOOKS).any(|_| {
-            let is_over = self.participants.quiescent(epoch);
+            let is_over = self.session().participants.quiescent(epoch);
             if !is_over {
                 std::thread::yield_now();
             }
             is_over
         });
         // The sweep of a dropped index follows the locations of records that count as dead.
-        if !is_over || self.tables.header().sweeps_due() {
+        if !is_over || self.session().tables.header().sweeps_due() {
             return Ok(Reuse::NotNow);
         }
         let first = frame_byte(frame);
         let fill = |range: Range<u64>| -> Result<(), WriteError> {
             let filler = Header::filler(range.end - range.start);
-            let at = self.mem.word(Loc::of_byte(first + range.start))?;
+            let at = self.session().mem.word(Loc::of_byte(first + range.start))?;
             // SYNC: pairs with the Acquire fence of a walk.
             at.store(filler.0, Release);
             Ok(())
@@ -252,10 +253,12 @@ impl Reclaim {
         fill(gap.clone())?;
         mneme_sys::fault!("log.gap.filler");
         let gap = first + gap.start..first + gap.end;
-        Ok(match self.adopt_gap(slot, head, (frame, claimed), gap)? {
-            true => Reuse::Done,
-            false => Reuse::NotNow,
-        })
+        Ok(
+            match self.log().adopt_gap(slot, head, (frame, claimed), gap)? {
+                true => Reuse::Done,
+                false => Reuse::NotNow,
+            },
+        )
     }
 
     /// The shortest gap of at least `wanted` bytes in the claimed segment at `frame`, which has
@@ -279,7 +282,7 @@ impl Reclaim {
             look(from..live.start);
             from = live.end;
         })?;
-        look(from..self.tables.info(frame).capacity().max(end));
+        look(from..self.session().tables.info(frame).capacity().max(end));
         Ok(best)
     }
 }

@@ -19,20 +19,20 @@ impl Reclaim {
     pub(crate) fn condemn_lost(&self, slot: &Slot<'_>) -> usize {
         // Cleared first: a thread that loses a record from here on requests another look. SYNC:
         // pairs with the Release store in `suspect_lost`.
-        if self.tables.header().lost.swap(0, AcqRel) == 0 {
+        if self.session().tables.header().lost.swap(0, AcqRel) == 0 {
             return 0;
         }
         mneme_sys::fault!("log.lost.taken");
         // A head may append behind the lost record.
-        self.leave_segments(slot, Leave::BehindLarge);
+        self.log().leave_segments(slot, Leave::BehindLarge);
         let mut condemned = 0;
-        for (frame, info, word, state) in self.segments() {
+        for (frame, info, word, state) in self.log().segments() {
             if !word.large() {
                 continue;
             }
-            if state != State::Closed || !self.grace_over(info) {
+            if state != State::Closed || !self.log().grace_over(info) {
                 // The record may be about to be published.
-                self.suspect_lost();
+                self.log().suspect_lost();
                 continue;
             }
             let _pin = slot.pin();
@@ -44,7 +44,7 @@ impl Reclaim {
             {
                 // `fetch_max`: the record may have been counted already.
                 info.dead.fetch_max(bytes, Relaxed);
-                self.mark_large_dead(frame, bytes);
+                self.log().mark_large_dead(frame, bytes);
                 condemned += 1;
             }
         }
@@ -56,22 +56,22 @@ impl Reclaim {
         if self.is_found(frame)? {
             return Ok(None);
         }
-        let record = self.mem.record(Loc::of_byte(frame_byte(frame)))?;
+        let record = self.session().mem.record(Loc::of_byte(frame_byte(frame)))?;
         Ok(Some(record.header().size()))
     }
 
     /// Whether the index leads to the large record at `frame`. The caller is pinned.
     fn is_found(&self, frame: Frame) -> Result<bool, Corrupt> {
         let loc = Loc::of_byte(frame_byte(frame));
-        let record = self.mem.record(loc)?;
-        let Some(root) = self.root(record.header().space())? else {
+        let record = self.session().mem.record(loc)?;
+        let Some(root) = self.index().root(record.header().space())? else {
             return Ok(false);
         };
-        let place = self.place(record.key());
-        let Some(segment) = self.mem.index_segment(root, place)? else {
+        let place = self.index().place(record.key());
+        let Some(segment) = self.session().mem.index_segment(root, place)? else {
             return Ok(false);
         };
         let entry = Entry::new(place.tag, loc);
-        Ok(self.mem.find_entry(segment, entry)?.is_some())
+        Ok(self.session().mem.find_entry(segment, entry)?.is_some())
     }
 }

@@ -16,7 +16,6 @@ pub(crate) mod sparse;
 pub(crate) mod survivors;
 pub(crate) mod vacate;
 
-use std::ops::Deref;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU8;
 
@@ -42,15 +41,6 @@ pub(crate) struct Reclaim {
     fill_policy: Mutex<FillPolicy>,
     /// What that waits for, by node.
     fill_waits: Vec<AtomicU8>,
-}
-
-impl Deref for Reclaim {
-    type Target = Records;
-
-    #[inline(always)]
-    fn deref(&self) -> &Records {
-        &self.records
-    }
 }
 
 impl Reclaim {

@@ -15,8 +15,8 @@ use crate::region::record::Header;
 impl Reclaim {
     /// Marks the records at all places that were noted, if the eviction policy needs that.
     pub(crate) fn fold_accesses(&self, slot: &Slot<'_>) -> Result<(), ReadError> {
-        if self.tables.header().samples.load(Relaxed) != 0 {
-            for area in self.participants.undo_areas() {
+        if self.session().tables.header().samples.load(Relaxed) != 0 {
+            for area in self.session().participants.undo_areas() {
                 self.fold(slot, area)?;
             }
         }
@@ -26,7 +26,7 @@ impl Reclaim {
     /// Marks the records at the places that the calling thread has noted. A thread that writes much
     /// thus folds often enough even without a maintainer.
     pub(crate) fn fold_own_accesses(&self, slot: &Slot<'_>) -> Result<(), ReadError> {
-        if self.tables.header().samples.load(Relaxed) != 0 {
+        if self.session().tables.header().samples.load(Relaxed) != 0 {
             self.fold(slot, slot.undo())?;
         }
         Ok(())
@@ -48,16 +48,16 @@ impl Reclaim {
         let mut found: Vec<(&Bucket, u32)> = Vec::with_capacity(words.len());
         for &word in words {
             let (space, place) = of_place_word(word);
-            if u64::from(place.partition) < self.partitions()
-                && let Some(root) = self.root(space)?
-                && let Some((_, home)) = self.prefetch_bucket(root, place)?
+            if u64::from(place.partition) < self.index().partitions()
+                && let Some(root) = self.index().root(space)?
+                && let Some((_, home)) = self.index().prefetch_bucket(root, place)?
             {
                 found.push((home, place.tag));
             }
         }
         for &(home, tag) in &found {
             if let Some(loc) = home.probable(tag) {
-                self.mem.prefetch(loc);
+                self.session().mem.prefetch(loc);
             }
         }
         for (home, tag) in found {
@@ -70,9 +70,9 @@ impl Reclaim {
 
     /// Marks the record at `loc`, which was found published under the caller's pin.
     fn mark(&self, loc: Loc, policy: Evict) -> Result<(), ReadError> {
-        let word = self.mem.word(loc)?;
+        let word = self.session().mem.word(loc)?;
         let header = Header(word.load(Relaxed));
-        let marks = policy.marked(header.marks(), loc.bits() ^ self.clock.now_ns());
+        let marks = policy.marked(header.marks(), loc.bits() ^ self.session().clock.now_ns());
         if header.is_record() && marks != header.marks() {
             // Relaxed: a hint. It fails if a value's length changes at the same time.
             let marked = header.with_marks(marks).0;

@@ -53,19 +53,19 @@ impl Reclaim {
         // What a look has condemned may be given back long after it.
         sparse.due = sparse.due.min(due_after(in_use));
         // What has expired goes when its segment is emptied.
-        if in_use < sparse.due || self.expiry_rests() {
+        if in_use < sparse.due || self.records().expiry_rests() {
             return Ok(0);
         }
         // Most grace periods that begin now are over at once.
-        self.stamp_segments();
+        self.log().stamp_segments();
         let mut emptied = 0;
-        for (frame, info, word, state) in self.segments() {
+        for (frame, info, word, state) in self.log().segments() {
             if emptied == MOST || stopped() {
                 // The next round goes on.
                 return Ok(emptied);
             }
-            let is_here = state == State::Closed && self.arena.node_of(frame) == sparse.node;
-            if !is_here || word.large() || !is_sparse(info) || !self.grace_over(info) {
+            let is_here = state == State::Closed && self.log().arena.node_of(frame) == sparse.node;
+            if !is_here || word.large() || !is_sparse(info) || !self.log().grace_over(info) {
                 continue;
             }
             match self.compact_this(slot, frame, word) {
@@ -85,7 +85,7 @@ impl Reclaim {
 
     /// Frames of a node that an extent has.
     fn in_use(&self, node: NodeId) -> u32 {
-        let stats = self.arena.stats();
+        let stats = self.log().arena.stats();
         let on = stats.nodes.get(usize::from(node.0));
         on.map_or(0, NodeStats::in_use)
     }

@@ -124,7 +124,7 @@ impl Reclaim {
         mut evict: Option<&mut Cull>,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Walk, WriteError> {
-        let info = self.tables.info(frame);
+        let info = self.session().tables.info(frame);
         // Of bulk records, those that are not evicted stay: their neighbours' space is reused.
         let stay = evict.is_some() && info.state().bulk();
         let born = info.born();
@@ -152,7 +152,11 @@ impl Reclaim {
             let walk = self.move_chunk(slot, to, &chunk, born, &mut left);
             if left > 0 {
                 info.dead.fetch_add(left, Relaxed);
-                self.tables.header().moved.fetch_add(left, Relaxed);
+                self.session()
+                    .tables
+                    .header()
+                    .moved
+                    .fetch_add(left, Relaxed);
                 mneme_sys::fault!("compact.counted");
             }
             if let Walk::NoSpace(bytes) = walk? {
@@ -166,7 +170,7 @@ impl Reclaim {
             }
         }
         if stays {
-            info.rejuvenate(self.clock.now_ns());
+            info.rejuvenate(self.session().clock.now_ns());
             return Ok(Walk::Stays);
         }
         Ok(Walk::Empty)
@@ -175,7 +179,7 @@ impl Reclaim {
     /// Counts anew what is stale in the claimed victim at `frame`, which is suspected, and closes
     /// it again.
     pub(crate) fn count_again(&self, slot: &Slot<'_>, frame: Frame) -> Result<(), WriteError> {
-        let info = self.tables.info(frame);
+        let info = self.session().tables.info(frame);
         let counted = self.visit_live(slot, frame, |_| ());
         if matches!(counted, Err(WriteError::Corrupt(_))) {
             info.trust();
@@ -192,7 +196,7 @@ impl Reclaim {
         frame: Frame,
         mut live: impl FnMut(Range<u64>),
     ) -> Result<(), WriteError> {
-        let info = self.tables.info(frame);
+        let info = self.session().tables.info(frame);
         let (known, end) = (info.dead(), info.written_at(frame)?);
         let (mut at, mut sum) = (0, 0);
         while at < end {
@@ -223,14 +227,14 @@ impl Reclaim {
     ) -> Result<Walk, WriteError> {
         let mut rest = chunk;
         while let Some(next) = rest.first() {
-            if self.is_large(next.size()) {
+            if self.log().is_large(next.size()) {
                 if !self.move_large(slot, to, next, left)? {
                     return Ok(Walk::NoSpace(next.size()));
                 }
                 rest = &rest[1..];
                 continue;
             }
-            if self.is_bulk(next.size()) {
+            if self.log().is_bulk(next.size()) {
                 if !self.move_bulk(slot, next, left)? {
                     return Ok(Walk::NoSpace(next.size()));
                 }
@@ -243,7 +247,10 @@ impl Reclaim {
                 return Ok(Walk::NoSpace(next.size()));
             }
             mneme_sys::fault!("compact.copied");
-            let target = self.tables.info(self.segment_of(copies[0])?);
+            let target = self
+                .session()
+                .tables
+                .info(self.log().segment_of(copies[0])?);
             for (survivor, copy) in rest.iter().zip(&copies[..n]) {
                 if self.lead_to(slot, survivor, *copy)? {
                     target.dead.fetch_sub(survivor.size(), Relaxed);
@@ -271,7 +278,8 @@ impl Reclaim {
             loc,
             ..
         } = *survivor;
-        self.relocate(slot, root, place, segment, loc, copy)
+        self.records()
+            .relocate(slot, root, place, segment, loc, copy)
     }
 
     /// Moves a bulk record to where a writer would append it: the reserve is for short ones, which
@@ -283,16 +291,16 @@ impl Reclaim {
         left: &mut u64,
     ) -> Result<bool, WriteError> {
         let (header, bytes) = (survivor.record.header(), survivor.size());
-        let Some(copy) = self.reserve_bulk(slot, header, Class::Ordinary)? else {
+        let Some(copy) = self.log().reserve_bulk(slot, header, Class::Ordinary)? else {
             return Ok(false);
         };
         // Dead until the index leads to it, as all copies.
-        let target = self.tables.info(self.segment_of(copy)?);
+        let target = self.session().tables.info(self.log().segment_of(copy)?);
         target.dead.fetch_add(bytes, Relaxed);
         let sealed = survivor.seal();
         self.copy_run(survivor.loc, copy, bytes)?;
         if !sealed {
-            self.mem.record(copy)?.unseal();
+            self.session().mem.record(copy)?.unseal();
         }
         mneme_sys::fault!("compact.bulk.copied");
         if self.lead_to(slot, survivor, copy)? {
@@ -314,23 +322,26 @@ impl Reclaim {
     ) -> Result<bool, WriteError> {
         let bytes = survivor.size();
         let frames = bytes.div_ceil(FRAME_BYTES) as u32;
-        let Some(extent) = self.open_extent(slot, frames, to.claim, SegmentKind::Large)? else {
+        let Some(extent) = self
+            .log()
+            .open_extent(slot, frames, to.claim, SegmentKind::Large)?
+        else {
             return Ok(false);
         };
         let copy = Loc::of_byte(frame_byte(extent.start));
         let sealed = survivor.seal();
         self.copy_run(survivor.loc, copy, bytes)?;
         if !sealed {
-            self.mem.record(copy)?.unseal();
+            self.session().mem.record(copy)?.unseal();
         }
         mneme_sys::fault!("compact.large.copied");
-        self.close_large(slot, extent.start, bytes)?;
+        self.log().close_large(slot, extent.start, bytes)?;
         mneme_sys::fault!("compact.large.closed");
         match self.lead_to(slot, survivor, copy) {
             Ok(true) => *left += bytes,
-            Ok(false) => self.mark_dead(copy, bytes)?,
+            Ok(false) => self.log().mark_dead(copy, bytes)?,
             Err(error) => {
-                self.suspect_lost();
+                self.log().suspect_lost();
                 return Err(error);
             }
         }
@@ -377,10 +388,10 @@ impl Reclaim {
                 break;
             }
             let loc = Loc::of_byte(frame_byte(frame) + *at);
-            let record = self.mem.record(loc)?;
+            let record = self.session().mem.record(loc)?;
             let (header, size) = (record.header(), record.header().size());
             let later = Loc::of_byte(loc.byte() + size.min(1 << 20) * AHEAD);
-            self.mem.prefetch_lines(later, 0..2);
+            self.session().mem.prefetch_lines(later, 0..2);
             *at += size;
             if *at > end {
                 return Err(
@@ -391,13 +402,13 @@ impl Reclaim {
             // readable.
             let root = match last {
                 Some(root) if root.space() == header.space() => Some(root),
-                _ => self.root(header.space())?,
+                _ => self.index().root(header.space())?,
             };
             // A space that was cleared since has no entry for its old records.
             if let Some(root) = root {
                 last = Some(root);
-                let place = self.place(record.key());
-                self.mem.prefetch(root.partition(place.partition));
+                let place = self.index().place(record.key());
+                self.session().mem.prefetch(root.partition(place.partition));
                 chunk.push(Survivor {
                     loc,
                     record,
@@ -418,7 +429,9 @@ impl Reclaim {
         let mut error = None;
         chunk.retain(|s| {
             let live = s.segment.map_or(Ok(None), |segment| {
-                self.mem.find_entry(segment, Entry::new(s.place.tag, s.loc))
+                self.session()
+                    .mem
+                    .find_entry(segment, Entry::new(s.place.tag, s.loc))
             });
             live.map(|found| found.is_some()).unwrap_or_else(|e| {
                 error = Some(e);
@@ -430,7 +443,7 @@ impl Reclaim {
         }
         mneme_sys::fault!("compact.looked");
         for i in (0..chunk.len()).rev() {
-            if self.is_expired(&chunk[i].record) {
+            if self.records().is_expired(&chunk[i].record) {
                 mneme_sys::fault!("compact.expired");
                 let expired = &chunk[i];
                 let change = KeyChange::removal(expired.root, expired.place, expired.record.key());
@@ -446,7 +459,9 @@ impl Reclaim {
     /// Prefetches the bucket that names a record, if there is one.
     #[inline(always)]
     fn prefetch_home(&self, survivor: &mut Survivor<'_>) -> Result<(), Corrupt> {
-        let home = self.prefetch_bucket(survivor.root, survivor.place)?;
+        let home = self
+            .index()
+            .prefetch_bucket(survivor.root, survivor.place)?;
         survivor.segment = home.map(|(segment, _)| segment);
         Ok(())
     }
@@ -464,14 +479,15 @@ impl Reclaim {
         copies: &mut [Loc; CHUNK],
     ) -> Result<usize, WriteError> {
         let Some((frame, info)) =
-            self.segment_for(slot, lane.head, survivors[0].size(), || lane.claim)?
+            self.log()
+                .segment_for(slot, lane.head, survivors[0].size(), || lane.claim)?
         else {
             return Ok(0);
         };
         let (mut used, capacity) = (info.written_at(frame)?, info.capacity());
         let (mut n, mut unsealed) = (0, Vec::new());
         for (survivor, copy) in survivors.iter().zip(&mut *copies) {
-            if used + survivor.size() > capacity || self.is_bulk(survivor.size()) {
+            if used + survivor.size() > capacity || self.log().is_bulk(survivor.size()) {
                 break;
             }
             *copy = Loc::of_byte(frame_byte(frame) + used);
@@ -493,7 +509,7 @@ impl Reclaim {
             self.copy_run(from, to, bytes)?;
         }
         for copy in unsealed {
-            self.mem.record(copy)?.unseal();
+            self.session().mem.record(copy)?.unseal();
         }
         mneme_sys::fault!("compact.written");
         info.dead
@@ -506,8 +522,8 @@ impl Reclaim {
     /// Copies `bytes` bytes of records, headers included, to where only this thread looks. If
     /// others change them meanwhile (an expiry), `relocate` copies the change once more.
     fn copy_run(&self, from: Loc, to: Loc, bytes: u64) -> Result<(), Corrupt> {
-        let source = self.mem.address(from, bytes)?;
-        let target = self.mem.address(to, bytes)?;
+        let source = self.session().mem.address(from, bytes)?;
+        let target = self.session().mem.address(to, bytes)?;
         if from.byte().abs_diff(to.byte()) < bytes {
             return Err(Corrupt::at(
                 to.byte(),

@@ -28,7 +28,7 @@ struct Piece {
 impl Reclaim {
     /// Whether a claim of `frames` frames fails only because there is no such run.
     pub(crate) fn lacks_run(&self, frames: u32) -> bool {
-        let stats = self.arena.stats();
+        let stats = self.log().arena.stats();
         stats.free >= stats.reserved.saturating_add(frames) && stats.longest_run < frames
     }
 
@@ -45,9 +45,13 @@ impl Reclaim {
     /// Whether a run of `frames` frames would be free between those of the index if nothing else
     /// were in the store.
     pub(crate) fn could_lie(&self, frames: u32) -> bool {
-        let stats = self.arena.stats();
+        let stats = self.log().arena.stats();
         let (mut from, end) = (stats.own, stats.own + stats.frames);
-        let index = self.arena.extents().filter(|found| found.tag == TAG_INDEX);
+        let index = self
+            .log()
+            .arena
+            .extents()
+            .filter(|found| found.tag == TAG_INDEX);
         for extent in index.map(|found| found.extent) {
             if extent.start.0.saturating_sub(from) >= frames {
                 return true;
@@ -59,11 +63,11 @@ impl Reclaim {
 
     /// The arena's extents and the free runs between them, by address.
     fn pieces(&self) -> Vec<Piece> {
-        let stats = self.arena.stats();
+        let stats = self.log().arena.stats();
         let (mut next, end) = (stats.own, stats.own + stats.frames);
         let mut pieces = Vec::new();
         // What is being filled for the second class cannot be emptied.
-        let filling = self.arena.being_filled();
+        let filling = self.log().arena.being_filled();
         let piece = |range: Range<u32>, cost: Option<u64>| Piece {
             start: range.start,
             frames: range.end - range.start,
@@ -80,7 +84,7 @@ impl Reclaim {
             }
             pieces.push(piece(from..to, Some(0)));
         };
-        for found in self.arena.extents() {
+        for found in self.log().arena.extents() {
             let (frame, frames) = (found.extent.start, found.extent.frames);
             if frame.0 < next || frame.0.saturating_add(frames) > end {
                 // Its owner changed during the walk.
@@ -89,12 +93,12 @@ impl Reclaim {
             if frame.0 > next {
                 free(&mut pieces, next, frame.0);
             }
-            let info = self.tables.info(frame);
+            let info = self.session().tables.info(frame);
             let word = info.state();
             let movable = found.tag == TAG_LOG
                 && found.state == ExtentState::Held
                 && word.state() == Some(State::Closed)
-                && self.grace_over(info);
+                && self.log().grace_over(info);
             pieces.push(Piece {
                 start: frame.0,
                 frames,
@@ -119,13 +123,13 @@ impl Reclaim {
             .sum();
         let mut best: Option<(u64, &[Piece])> = None;
         for first in 0..pieces.len() {
-            let node = self.arena.node_of(Frame(pieces[first].start));
+            let node = self.log().arena.node_of(Frame(pieces[first].start));
             let (mut long, mut cost, mut inside) = (0, 0, 0);
             for (n, piece) in pieces[first..].iter().enumerate() {
                 let Some(bytes) = piece.cost else {
                     break;
                 };
-                if self.arena.node_of(Frame(piece.start)) != node {
+                if self.log().arena.node_of(Frame(piece.start)) != node {
                     break;
                 }
                 long += piece.frames;

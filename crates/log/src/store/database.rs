@@ -540,7 +540,7 @@ macro_rules! operations {
             /// As for `get`.
             pub fn draw(&$self, draw: &mut Draw) -> Result<Drawn, ReadError> {
                 let db = $db;
-                db.store.reclaim().draw(db.number, draw)
+                db.store.records().draw(db.number, draw)
             }
 
             /// Records in the database, including those that have expired and are not yet removed.
