@@ -46,13 +46,13 @@ pub(crate) struct Reclaim {
 impl Reclaim {
     pub fn new(records: Records) -> Reclaim {
         Reclaim {
-            candidates: (0..records.arena.nodes())
+            candidates: (0..records.log().arena.nodes())
                 .map(|_| Mutex::default())
                 .collect(),
             expiring_walk: Mutex::default(),
             named: Mutex::default(),
             fill_policy: Mutex::default(),
-            fill_waits: (0..records.arena.nodes())
+            fill_waits: (0..records.log().arena.nodes())
                 .map(|_| AtomicU8::new(0))
                 .collect(),
             records,

@@ -55,7 +55,7 @@ impl Records {
     /// Notes that the key at `place` was found, if the eviction policy needs samples.
     #[inline(always)]
     pub(crate) fn note_access(&self, root: Root, place: Place) {
-        if self.tables.header().samples.load(Relaxed) != 0 {
+        if self.session().tables.header().samples.load(Relaxed) != 0 {
             self.sample(root, place);
         }
     }
@@ -67,7 +67,7 @@ impl Records {
             return;
         }
         // A thread that reads has a slot.
-        if let Ok(slot) = self.participants.slot() {
+        if let Ok(slot) = self.session().participants.slot() {
             push(slot.undo(), place_word(root.space(), place));
         }
     }

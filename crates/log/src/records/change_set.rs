@@ -308,7 +308,7 @@ impl Records {
     ) -> Result<Piece<'p>, Corrupt> {
         let piece = Piece {
             loc,
-            record: self.mem.record(loc)?,
+            record: self.session().mem.record(loc)?,
             offset,
             bytes,
         };
@@ -341,7 +341,7 @@ impl Records {
         let guard = match guard {
             None => None,
             Some(guard) => {
-                let record = self.mem.record(guard.record)?;
+                let record = self.session().mem.record(guard.record)?;
                 let capacity = record.patch().map(|_| record.header().patch_capacity());
                 match record.patch() {
                     Some((word, _)) if capacity >= Some(guard.len as usize) => Some((word, guard)),

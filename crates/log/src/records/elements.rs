@@ -131,6 +131,6 @@ impl Records {
         key: &[u8],
         elements: &Elements,
     ) -> Result<Option<Reserved>, WriteError> {
-        self.feed.enter(slot, &elements.items(root, key))
+        self.session().feed.enter(slot, &elements.items(root, key))
     }
 }

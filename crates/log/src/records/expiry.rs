@@ -86,7 +86,7 @@ impl Records {
         if expires <= before.0.get() {
             return RecordLife::Expired;
         }
-        let now = self.clock.wall_ms();
+        let now = self.session().clock.wall_ms();
         if expires > now {
             return RecordLife::Live;
         }
@@ -106,21 +106,21 @@ impl Records {
     /// Whether what is stored with this expiry word has expired.
     #[inline]
     pub(crate) fn has_passed(&self, expires: u64) -> bool {
-        expires != 0 && expires <= self.clock.wall_ms()
+        expires != 0 && expires <= self.session().clock.wall_ms()
     }
 
     /// Notes that the store holds expiring records. Called *after* one was published: a sweep
     /// clears this note first, so it has then either seen the record or finds the note set again.
     pub(crate) fn expect_expiries(&self) {
-        expect(&self.tables.header().expiring, || {
-            self.participants.light_barrier();
+        expect(&self.session().tables.header().expiring, || {
+            self.session().participants.light_barrier();
         });
     }
 
     /// Clears that note: a sweep begins, which sets it again if it finds such records.
     pub(crate) fn begin_expecting(&self) {
-        let expiring = &self.tables.header().expiring;
-        if clear(expiring, || self.participants.heavy_barrier()).is_err() {
+        let expiring = &self.session().tables.header().expiring;
+        if clear(expiring, || self.session().participants.heavy_barrier()).is_err() {
             // A record that was published meanwhile may be missed: there is to be another sweep.
             self.expect_expiries();
         }

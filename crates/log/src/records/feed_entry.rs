@@ -21,7 +21,7 @@ impl Records {
     /// Whether the maintainer removes nothing, see
     /// [`LogStore::rest_expiry`](crate::LogStore::rest_expiry).
     pub(crate) fn expiry_rests(&self) -> bool {
-        self.feed.rests()
+        self.session().feed.rests()
     }
 
     /// Enters what `item` says, if somebody follows. The change is announced.
@@ -34,9 +34,9 @@ impl Records {
         slot: &Slot<'_>,
         item: impl FnOnce() -> Result<Item<'i>, Corrupt>,
     ) -> Result<Option<Reserved>, WriteError> {
-        match self.feed.is_followed() {
+        match self.session().feed.is_followed() {
             false => Ok(None),
-            true => self.feed.enter(slot, &[item()?]),
+            true => self.session().feed.enter(slot, &[item()?]),
         }
     }
 
@@ -48,9 +48,9 @@ impl Records {
         slot: &Slot<'_>,
         item: impl FnOnce() -> Result<Item<'i>, Corrupt>,
     ) -> Result<Option<Reserved>, WriteError> {
-        match self.feed.is_followed() || self.feed.are_removals_reported() {
+        match self.session().feed.is_followed() || self.session().feed.are_removals_reported() {
             false => Ok(None),
-            true => self.feed.enter(slot, &[item()?]),
+            true => self.session().feed.enter(slot, &[item()?]),
         }
     }
 
@@ -98,10 +98,10 @@ impl Records {
         attempt: impl FnOnce() -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
         let items = [item];
-        let feed = &self.feed;
+        let feed = &self.session().feed;
         match feed.is_too_long(&items) {
             true => {
-                feed.send_ahead(slot, &items, || self.await_feed())?;
+                feed.send_ahead(slot, &items, || self.session().await_feed())?;
                 let done = attempt();
                 // It fails only for damage, which the check reports, and the change is made or not.
                 let _ = feed.forget(slot, slot.id());
@@ -116,7 +116,7 @@ impl Records {
     #[inline(always)]
     pub(crate) fn complete_change(&self, entry: Option<Reserved>) {
         if let Some(entry) = entry {
-            self.feed.complete(entry);
+            self.session().feed.complete(entry);
         }
     }
 
@@ -124,7 +124,7 @@ impl Records {
     #[inline(always)]
     pub(crate) fn void_change(&self, entry: Option<Reserved>) {
         if let Some(entry) = entry {
-            self.feed.void(entry);
+            self.session().feed.void(entry);
         }
     }
 
@@ -139,7 +139,7 @@ impl Records {
             true => State::Whole,
             false => State::Void,
         };
-        self.feed.settle(dead.id(), state)
+        self.session().feed.settle(dead.id(), state)
     }
 
     /// Ends what the dead thread has sent ahead or opened. Its change has taken place by now, or
@@ -149,8 +149,8 @@ impl Records {
         slot: &Slot<'_>,
         dead: &DeadSlot<'_>,
     ) -> Result<(), WriteError> {
-        self.feed.forget(slot, dead.id())?;
-        self.feed.close(slot, dead.id())
+        self.session().feed.forget(slot, dead.id())?;
+        self.session().feed.close(slot, dead.id())
     }
 
     /// What a change of a key is in the feed. `root` is the id of its index; `cause` why it is
@@ -173,7 +173,7 @@ impl Records {
 
     /// The storing of the record at `loc`, which this thread has written.
     pub(crate) fn put_item(&self, root: u64, loc: Loc) -> Result<Item<'_>, Corrupt> {
-        let record = self.mem.record(loc)?;
+        let record = self.session().mem.record(loc)?;
         Ok(Item::Put {
             root,
             key: record.key(),

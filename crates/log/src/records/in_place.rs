@@ -166,8 +166,8 @@ impl Records {
         edit: &mut ValueEdit,
         decide: &mut DecideEdit<'_>,
     ) -> Result<Option<bool>, WriteError> {
-        let id = self.root_id(root)?;
-        let Some(segment) = self.mem.index_segment(root, place)? else {
+        let id = self.index().root_id(root)?;
+        let Some(segment) = self.session().mem.index_segment(root, place)? else {
             return Ok(None);
         };
         let TryLock::Held(held) = self.try_lock_home(slot, segment, place)? else {
@@ -203,7 +203,10 @@ impl Records {
         (key, kind): (&[u8], ValueKind),
         (edit, decide): (&mut ValueEdit, &mut DecideEdit<'_>),
     ) -> Result<Option<bool>, WriteError> {
-        let found = self.mem.find_from(held.bucket(), segment, place.tag, key)?;
+        let found = self
+            .session()
+            .mem
+            .find_from(held.bucket(), segment, place.tag, key)?;
         let Some(found) = found else {
             return Ok(None);
         };
@@ -226,7 +229,7 @@ impl Records {
             && edit
                 .pieces()
                 .all(|(at, bytes)| at.saturating_add(bytes.len()) <= edit.len);
-        let is_said = self.feed.kept().is_none() || edit.elements.are_shorter(key, value);
+        let is_said = self.session().feed.kept().is_none() || edit.elements.are_shorter(key, value);
         if !fits || !is_said {
             return Ok(None);
         }
@@ -251,7 +254,7 @@ impl Records {
         if !write_down(slot, pieces) {
             return Ok(None);
         }
-        let fed = match self.feed.kept().is_some() {
+        let fed = match self.session().feed.kept().is_some() {
             true => self.enter_elements(slot, id, key, &edit.elements),
             false => self.enter_change(slot, || Ok(Item::Touch { root: id, key })),
         }?;
@@ -292,7 +295,7 @@ impl Records {
                 break seen;
             }
             overtaken.again(self)?;
-            segment = self.mem.index_segment(root, place)?;
+            segment = self.session().mem.index_segment(root, place)?;
         };
         Ok(match seen {
             None => CopyOut::Absent(None),
@@ -315,8 +318,8 @@ impl Records {
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<Seen<Option<Expiring<'m>>>, ReadError> {
-        self.look(root, place, segment, |segment, _| {
-            let found = self.mem.find_in(segment, place.tag, key)?;
+        self.index().look(root, place, segment, |segment, _| {
+            let found = self.session().mem.find_in(segment, place.tag, key)?;
             let copied = found.map(|found| {
                 if found.record.header().capacity().is_some() {
                     found.record.copy_value(value);
@@ -347,7 +350,7 @@ impl Records {
         if value.len() > MAX_IN_PLACE {
             return Ok(None);
         }
-        let id = self.root_id(change.root)?;
+        let id = self.index().root_id(change.root)?;
         let item = Item::Put {
             root: id,
             key: change.key,
@@ -384,7 +387,7 @@ impl Records {
         loop {
             let segment = match seen.take() {
                 Some(segment) => segment,
-                None => match self.mem.index_segment(root, place)? {
+                None => match self.session().mem.index_segment(root, place)? {
                     Some(segment) => segment,
                     None => return Ok(None),
                 },
@@ -393,15 +396,27 @@ impl Records {
             // is held for less.
             let copied = copied.take();
             let (loc, record) = match copied {
-                Some(copied) => (copied.entry.loc(), self.mem.record(copied.entry.loc())?),
+                Some(copied) => (
+                    copied.entry.loc(),
+                    self.session().mem.record(copied.entry.loc())?,
+                ),
                 None => {
                     // The old value's cache lines are fetched while the new one is written down.
                     let lines = (change.key.len() + value.len()).div_ceil(64) as u64 + 1;
-                    let home = self.mem.bucket(segment, segment.home(place.tag))?;
+                    let home = self
+                        .session()
+                        .mem
+                        .bucket(segment, segment.home(place.tag))?;
                     if let Some(old) = home.probable(place.tag) {
-                        self.mem.prefetch_lines(old, 0..lines.min(MAX_REST));
+                        self.session()
+                            .mem
+                            .prefetch_lines(old, 0..lines.min(MAX_REST));
                     }
-                    match self.mem.find_from(home, segment, place.tag, change.key)? {
+                    match self
+                        .session()
+                        .mem
+                        .find_from(home, segment, place.tag, change.key)?
+                    {
                         Some(found) => (found.entry.loc(), found.record),
                         None => return Ok(None),
                     }
@@ -442,7 +457,7 @@ impl Records {
                     && self.is_live_at(&held, &record, copied.expires)
             });
             if !is_as_copied {
-                let found = self.mem.find_in(segment, place.tag, change.key);
+                let found = self.session().mem.find_in(segment, place.tag, change.key);
                 let target = match &found {
                     Ok(Some(found)) if self.is_expected(&held, change.expect, Some(found)) => {
                         Some(found)
@@ -513,8 +528,8 @@ impl Records {
     /// Completes the copy at `new` of the record at `old`: value, length, expiry. The bucket is
     /// held, so that no thread overwrites either.
     pub(crate) fn complete_copy(&self, old: Loc, new: Loc) -> Result<(), Corrupt> {
-        let record = self.mem.record(old)?;
-        let copy = self.mem.record(new)?;
+        let record = self.session().mem.record(old)?;
+        let copy = self.session().mem.record(new)?;
         if record.header().shape() != copy.header().shape() {
             // The record was damaged since it was copied: its present value may not fit into the
             // copy.

@@ -24,20 +24,22 @@ impl Records {
     /// Records of `database`, as all threads that added and removed them have counted.
     pub(crate) fn len(&self, database: u8) -> Result<u64, ReadError> {
         self.look_copying(database, |_, space| {
-            Ok(Looked::Seen(self.counted_in(space)?.0))
+            Ok(Looked::Seen(self.index().counted_in(space)?.0))
         })
     }
 
     /// The counts and the mean expiry of a database.
     pub(crate) fn keyspace(&self, database: u8) -> Result<KeyspaceInfo, ReadError> {
         self.look_copying(database, |_, space| {
-            let Some(root) = self.root(space)? else {
+            let Some(root) = self.index().root(space)? else {
                 return Ok(Looked::Seen(KeyspaceInfo::default()));
             };
-            let (records, expiring) = self.counted_under(root)?;
-            let [at, samples] = self.mem.words::<2>(root.expiries())?;
+            let (records, expiring) = self.index().counted_under(root)?;
+            let [at, samples] = self.session().mem.words::<2>(root.expiries())?;
             let known = expiring != 0 && samples.load(Relaxed) != 0;
-            let left = at.load(Relaxed).saturating_sub(self.clock.wall_ms());
+            let left = at
+                .load(Relaxed)
+                .saturating_sub(self.session().clock.wall_ms());
             Ok(Looked::Seen(KeyspaceInfo {
                 records,
                 expiring,

@@ -20,8 +20,6 @@ pub(crate) mod swap;
 pub(crate) mod value;
 pub(crate) mod watched;
 
-use std::ops::Deref;
-
 use crate::index::Index;
 use crate::log::Log;
 use crate::region::policy::UpdatePolicy;
@@ -33,15 +31,6 @@ pub(crate) struct Records {
     /// Whether reads lend values where they lie. They copy if values are overwritten in place, or
     /// if this opening was asked for copies.
     pub lends: bool,
-}
-
-impl Deref for Records {
-    type Target = Index;
-
-    #[inline(always)]
-    fn deref(&self) -> &Index {
-        &self.index
-    }
 }
 
 impl Records {
@@ -67,6 +56,6 @@ impl Records {
     /// Whether values are overwritten where they lie.
     #[inline]
     pub(crate) fn overwrites(&self) -> bool {
-        self.tables.policy == UpdatePolicy::InPlace
+        self.session().tables.policy == UpdatePolicy::InPlace
     }
 }

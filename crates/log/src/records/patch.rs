@@ -83,14 +83,14 @@ impl Overtaken {
     /// that is patched all the time, and one that may only read gets an error.
     #[cold]
     pub fn again(&mut self, records: &Records) -> Result<(), ReadError> {
-        let now = records.clock.now_ns();
+        let now = records.session().clock.now_ns();
         let since = Duration::from_nanos(now.saturating_sub(*self.began.get_or_insert(now)));
-        let least = match records.read_only {
+        let least = match records.session().read_only {
             true => LOOKS_TO_READ,
             false => LOOKS,
         };
         if since > TIMEOUT && self.rounds > least {
-            return Err(match records.read_only {
+            return Err(match records.session().read_only {
                 true => ReadError::Overtaken(since),
                 false => Corrupt::at(0, "a value is being patched, and nobody patches it").into(),
             });
@@ -121,7 +121,7 @@ impl Records {
         key: &[u8],
         copy: &mut Vec<u8>,
     ) -> Result<Seen<Option<FoundEntry<'m>>>, ReadError> {
-        let seen = self.find(root, place, segment, key)?;
+        let seen = self.index().find(root, place, segment, key)?;
         self.make_whole(root, place, seen, key, copy)
     }
 
@@ -158,7 +158,7 @@ impl Records {
         loop {
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
             let whole = match found {
-                Some(found) if !found.record.seals(self.read_only) => {
+                Some(found) if !found.record.seals(self.session().read_only) => {
                     self.copy_whole(&found.record, copy)?
                 }
                 _ => true,
@@ -168,8 +168,8 @@ impl Records {
             }
             // A patching thread has the bucket locked: the next look waits for that.
             overtaken.again(self)?;
-            let segment = self.mem.index_segment(root, place)?;
-            seen = self.find(root, place, segment, key)?;
+            let segment = self.session().mem.index_segment(root, place)?;
+            seen = self.index().find(root, place, segment, key)?;
         }
     }
 
@@ -181,12 +181,12 @@ impl Records {
         copy: &mut Vec<u8>,
     ) -> Result<bool, NoMemory> {
         copy.clear();
-        if record.seals(self.read_only) {
+        if record.seals(self.session().read_only) {
             reserve(copy, record.value_len())?;
             record.copy_value(copy);
             return Ok(true);
         }
-        let Some((_, word)) = record.patch().filter(|_| self.read_only) else {
+        let Some((_, word)) = record.patch().filter(|_| self.session().read_only) else {
             return Ok(false);
         };
         let len = word.len().min(record.header().patch_capacity());
@@ -206,7 +206,7 @@ impl Records {
         write: Write<'_>,
     ) -> Result<Changed, WriteError> {
         let item = Item::Patch {
-            root: self.root_id(at.0)?,
+            root: self.index().root_id(at.0)?,
             key,
             offset: write.at as u32,
             length: write.len_after(target.word.len()) as u32,
@@ -241,14 +241,14 @@ impl Records {
         }
         let mut wait = Wait::new();
         let (held, segment) = loop {
-            let Some(segment) = self.mem.index_segment(root, place)? else {
+            let Some(segment) = self.session().mem.index_segment(root, place)? else {
                 return Ok(Changed::Overtaken);
             };
             if let Some(held) = self.lock_home(slot, segment, place, &mut wait)? {
                 break (held, segment);
             }
         };
-        let found = self.mem.find_in(segment, place.tag, key);
+        let found = self.session().mem.find_in(segment, place.tag, key);
         let mut patched = false;
         if let Ok(Some(found)) = &found
             && target.is(found)

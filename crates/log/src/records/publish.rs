@@ -154,7 +154,7 @@ impl Records {
             // It fits an entry.
             return Err(self.give_up(change, WriteError::FeedFull));
         }
-        let id = self.root_id(change.root)?;
+        let id = self.index().root_id(change.root)?;
         let published =
             self.in_pieces(slot, self.item_of(id, change, RemovalCause::Asked)?, || {
                 self.try_publish(slot, change)
@@ -167,7 +167,7 @@ impl Records {
     #[cold]
     fn give_up(&self, change: &KeyChange<'_>, error: WriteError) -> WriteError {
         if let Some((loc, size)) = change.new {
-            self.try_mark_dead(loc, size);
+            self.log().try_mark_dead(loc, size);
         }
         error
     }
@@ -178,11 +178,14 @@ impl Records {
         slot: &Slot<'_>,
         change: &KeyChange<'_>,
     ) -> Result<Published, WriteError> {
-        let id = self.root_id(change.root)?;
+        let id = self.index().root_id(change.root)?;
         // Almost every write ends here. The code that waits, or changes the index' shape, is out of
         // line.
         let segment = match change.segment {
-            None => self.mem.index_segment(change.root, change.place)?,
+            None => self
+                .session()
+                .mem
+                .index_segment(change.root, change.place)?,
             seen => seen,
         };
         if let Some(segment) = segment
@@ -209,7 +212,7 @@ impl Records {
         let (root, place) = (change.root, change.place);
         let mut wait = Wait::new();
         loop {
-            let Some(segment) = self.mem.index_segment(root, place)? else {
+            let Some(segment) = self.session().mem.index_segment(root, place)? else {
                 if change.new.is_none() {
                     return Ok(Published::Absent);
                 }
@@ -244,10 +247,13 @@ impl Records {
         segment: Option<SegmentRef>,
         wait: &mut Wait,
     ) -> Result<bool, WriteError> {
-        match self.resize(slot, change.root, change.place, segment, Why::Full)? {
+        match self
+            .index()
+            .resize(slot, change.root, change.place, segment, Why::Full)?
+        {
             Resized::Done => {}
             Resized::NoSpace | Resized::LimboFull => return Ok(false),
-            Resized::Busy(holder, what) => self.wait_on(slot, wait, holder, what)?,
+            Resized::Busy(holder, what) => self.session().wait_on(slot, wait, holder, what)?,
         }
         Ok(true)
     }
@@ -273,14 +279,16 @@ impl Records {
             return self.conflict(&{ *change }).map(Some);
         }
         if let Some((loc, size)) = died {
-            self.try_mark_dead(loc, size);
+            self.log().try_mark_dead(loc, size);
         }
         if change.expiring {
             self.expect_expiries();
         }
         if let Some(why) = look {
             // The change is made already. A change of shape that fails is left for later.
-            let _ = self.resize(slot, change.root, change.place, Some(segment), why);
+            let _ = self
+                .index()
+                .resize(slot, change.root, change.place, Some(segment), why);
         }
         Ok(Some(published))
     }
@@ -290,7 +298,7 @@ impl Records {
     #[inline(never)]
     fn conflict(&self, change: &KeyChange<'_>) -> Result<Published, WriteError> {
         if let Some((loc, size)) = change.new {
-            self.mark_dead(loc, size)?;
+            self.log().mark_dead(loc, size)?;
         }
         Ok(Published::Conflict)
     }
@@ -304,7 +312,10 @@ impl Records {
         segment: SegmentRef,
         place: Place,
     ) -> Result<TryLock<'_>, Corrupt> {
-        let home = self.mem.bucket(segment, segment.home(place.tag))?;
+        let home = self
+            .session()
+            .mem
+            .bucket(segment, segment.home(place.tag))?;
         let announced = IndexIntent::Home {
             home: segment.home_at(place.tag),
             change: None,
@@ -333,7 +344,11 @@ impl Records {
                 // The word that named the segment was changed before the segment was retired. This
                 // thread has seen both in that order, so the next look finds another segment.
                 // SYNC: pairs with the Release store in `Held::retire`.
-                let _ = self.mem.bucket(segment, segment.home(place.tag))?.word();
+                let _ = self
+                    .session()
+                    .mem
+                    .bucket(segment, segment.home(place.tag))?
+                    .word();
                 if wait.found_retired(segment.word()) {
                     Ok(None)
                 } else {
@@ -341,7 +356,7 @@ impl Records {
                 }
             }
             TryLock::Busy(word) => {
-                self.wait_for(slot, wait, word)?;
+                self.index().wait_for(slot, wait, word)?;
                 Ok(None)
             }
         }
@@ -365,7 +380,7 @@ impl Records {
         loop {
             let segment = match seen.take() {
                 Some(segment) => segment,
-                None => match self.mem.index_segment(root, place)? {
+                None => match self.session().mem.index_segment(root, place)? {
                     Some(segment) => segment,
                     None => return Ok(false),
                 },
@@ -382,7 +397,7 @@ impl Records {
 
     /// The part of [`Records::relocate`] that holds the home bucket.
     fn relocate_held(&self, segment: SegmentRef, old: Entry, new: Entry) -> Result<bool, Corrupt> {
-        let Some(found) = self.mem.find_entry(segment, old)? else {
+        let Some(found) = self.session().mem.find_entry(segment, old)? else {
             return Ok(false);
         };
         self.complete_copy(old.loc(), new.loc())?;
@@ -404,7 +419,11 @@ impl Records {
     ) -> Result<Option<Done>, WriteError> {
         let (root, place) = (change.root, change.place);
         let home = held.bucket();
-        let found = match self.mem.find_from(home, segment, place.tag, change.key) {
+        let found = match self
+            .session()
+            .mem
+            .find_from(home, segment, place.tag, change.key)
+        {
             Ok(found) => found,
             Err(corrupt) => {
                 held.unlock();
@@ -480,7 +499,7 @@ impl Records {
         };
         mneme_sys::fault!("log.published");
         if let Some(id) = main {
-            self.lose_main(id);
+            self.index().lose_main(id);
         }
         counts::count(slot, root.space(), id, delta);
         mneme_sys::fault!("log.counted");
@@ -499,7 +518,7 @@ impl Records {
         held: &mut Held<'_>,
         entry: Entry,
     ) -> Result<Option<Done>, Corrupt> {
-        let Some(distance) = self.mem.insert_entry(segment, held, entry)? else {
+        let Some(distance) = self.session().mem.insert_entry(segment, held, entry)? else {
             return Ok(None);
         };
         let crowded = distance > 0 && (distance > 2 || worth_a_look(place));
@@ -516,7 +535,7 @@ impl Records {
         let Some(IndexIntent::Home { home, change }) = announced else {
             return Ok(());
         };
-        let bucket = Bucket::of_words(self.mem.words(home)?);
+        let bucket = Bucket::of_words(self.session().mem.words(home)?);
         let Some(held) = bucket.inherit(dead.id()) else {
             // The thread never had the lock, or released it: nothing is half done.
             return Ok(());
@@ -559,9 +578,9 @@ impl Records {
                 }
                 self.settle_change_of(dead, happened)?;
                 if happened && !old.is_empty() {
-                    let record = self.mem.record(old.loc())?;
-                    self.note_main_gone(&record);
-                    self.mark_dead(old.loc(), record.header().size())?;
+                    let record = self.session().mem.record(old.loc())?;
+                    self.index().note_main_gone(&record);
+                    self.log().mark_dead(old.loc(), record.header().size())?;
                 }
             }
         }
@@ -585,7 +604,10 @@ impl Records {
             ));
         }
         for distance in 0..=reach.min(segment.max_reach()) {
-            let bucket = self.mem.bucket(segment, segment.behind(first, distance))?;
+            let bucket = self
+                .session()
+                .mem
+                .bucket(segment, segment.behind(first, distance))?;
             if (0..SLOTS).any(|i| bucket.entry(i) == entry) {
                 return Ok(true);
             }

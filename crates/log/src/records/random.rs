@@ -81,7 +81,7 @@ impl Records {
 
     /// One step of a draw.
     pub(crate) fn draw(&self, database: u8, draw: &mut Draw) -> Result<Drawn, ReadError> {
-        let all = self.partitions() << TAG_BITS;
+        let all = self.index().partitions() << TAG_BITS;
         if draw.window == 0 || draw.keys.len() > CROWD {
             let counted = self.len(database)?.max(1);
             let window = (all / counted).saturating_mul(RECORDS).clamp(1, all);
@@ -92,7 +92,7 @@ impl Records {
         if let Some(range) = rest.iter_mut().find(|range| !range.is_empty()) {
             let (begin, end) = (Cursor::from_u64(range.start), range.end);
             let next = self.scan_kinds(database, begin, 1, |key, _| {
-                let place = self.place(key);
+                let place = self.index().place(key);
                 let position = u64::from(place.partition) << TAG_BITS | u64::from(place.tag);
                 if position < end {
                     keys.push(key.to_vec());

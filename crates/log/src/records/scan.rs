@@ -77,7 +77,7 @@ impl Records {
             if record.header().kind() != ValueKind::STRING {
                 return Ok(false);
             }
-            if record.seals(self.read_only) {
+            if record.seals(self.session().read_only) {
                 visit(record.key(), record.value());
                 return Ok(true);
             }
@@ -126,7 +126,7 @@ impl Records {
         count: usize,
         mut visit: impl FnMut(&Record<'_>) -> Result<bool, ReadError>,
     ) -> Result<Cursor, ReadError> {
-        let slot = self.participants.slot()?;
+        let slot = self.session().participants.slot()?;
         // A caller that asks for none must still come to the end.
         let count = count.max(1);
         let mut at = cursor.place();
@@ -134,39 +134,40 @@ impl Records {
         // Empty partitions count a little, so that a step over a sparse table is bounded too.
         let mut budget = count.saturating_mul(16).saturating_add(1024);
         let mut entries = Vec::with_capacity(SLOTS);
-        while !at.is_over(self.partitions()) {
+        while !at.is_over(self.index().partitions()) {
             if visited >= count || budget == 0 {
                 return Ok(Cursor::new(at.partition, at.tag));
             }
             budget -= 1;
-            let (_pin, space) = self.enter(&slot, database)?;
+            let (_pin, space) = self.index().enter(&slot, database)?;
             if visited > 0 && from != Some(space) {
                 // The database was swapped since: one step visits the database of one instant.
                 return Ok(Cursor::new(at.partition, at.tag));
             }
             from = Some(space);
-            let Some(root) = self.root(space)? else {
+            let Some(root) = self.index().root(space)? else {
                 return Ok(Cursor::END);
             };
             entries.clear();
             for passed in 0..PASSED {
                 if passed > 0 {
-                    if budget == 0 || at.is_over(self.partitions()) {
+                    if budget == 0 || at.is_over(self.index().partitions()) {
                         break;
                     }
                     budget -= 1;
                 }
-                self.entries_here(root, &mut at, |entry| entries.push(entry))?;
+                self.index()
+                    .entries_here(root, &mut at, |entry| entries.push(entry))?;
                 if !entries.is_empty() {
                     break;
                 }
             }
             for entry in &entries {
-                let mut record = self.mem.record(entry.loc())?;
+                let mut record = self.session().mem.record(entry.loc())?;
                 if self.is_expired(&record) {
                     // Since the entry was seen the key may have got another expiry.
-                    let (place, key) = (self.place(record.key()), record.key());
-                    let segment = self.mem.index_segment(root, place)?;
+                    let (place, key) = (self.index().place(record.key()), record.key());
+                    let segment = self.session().mem.index_segment(root, place)?;
                     match self.find_live(root, place, segment, key, &mut Vec::new())? {
                         Some(live) => record = live,
                         None => continue,
@@ -235,7 +236,7 @@ impl Records {
         let (mut visited, mut from) = (0, None);
         let mut budget = count.saturating_mul(16).saturating_add(1024);
         let mut copies = Copies::default();
-        while !at.is_over(self.partitions()) {
+        while !at.is_over(self.index().partitions()) {
             if visited >= count || budget == 0 {
                 return Ok(Cursor::new(at.partition, at.tag));
             }
@@ -273,7 +274,7 @@ impl Records {
         let (mut at, mut visited) = (cursor.place(), 0);
         let mut budget = count.saturating_mul(16).saturating_add(1024);
         let mut copies = Copies::default();
-        while !at.is_over(self.partitions()) {
+        while !at.is_over(self.index().partitions()) {
             if visited >= count.max(1) || budget == 0 {
                 return Ok(Some(Cursor::new(at.partition, at.tag)));
             }
@@ -282,8 +283,8 @@ impl Records {
                 return Ok(None);
             };
             let next = self.look_copying_after(Before::ever(), database as u8, |hold, space| {
-                match self.root(space)? {
-                    Some(root) if self.root_id(root)? == id => {
+                match self.index().root(space)? {
+                    Some(root) if self.index().root_id(root)? == id => {
                         self.copy_home(hold, space, at, &all, &mut copies)
                     }
                     // It was swapped since: the next round finds it again.
@@ -310,16 +311,19 @@ impl Records {
 
     /// The id of each database's index at one instant; 0: it has none.
     pub(crate) fn root_ids(&self) -> Result<[u64; DATABASES], ReadError> {
-        let slot = self.participants.slot()?;
-        let _pin = self.enter_all(&slot).map_err(WriteError::while_reading)?;
+        let slot = self.session().participants.slot()?;
+        let _pin = self
+            .index()
+            .enter_all(&slot)
+            .map_err(WriteError::while_reading)?;
         self.root_ids_as_pinned()
     }
 
     /// As [`root_ids`](Self::root_ids), without waiting. `None`: databases are being swapped.
     pub(crate) fn root_ids_now(&self) -> Result<Option<[u64; DATABASES]>, ReadError> {
-        let slot = self.participants.slot()?;
+        let slot = self.session().participants.slot()?;
         let _pin = slot.pin();
-        match self.is_swapping() {
+        match self.index().is_swapping() {
             true => Ok(None),
             false => self.root_ids_as_pinned().map(Some),
         }
@@ -328,8 +332,11 @@ impl Records {
     fn root_ids_as_pinned(&self) -> Result<[u64; DATABASES], ReadError> {
         let mut ids = [0; DATABASES];
         for (database, id) in ids.iter_mut().enumerate() {
-            if let Some(root) = self.root(self.entered_space(database as u8))? {
-                *id = self.root_id(root)?;
+            if let Some(root) = self
+                .index()
+                .root(self.index().entered_space(database as u8))?
+            {
+                *id = self.index().root_id(root)?;
             }
         }
         Ok(ids)
@@ -348,19 +355,21 @@ impl Records {
     ) -> Result<Looked<Option<HashOrder>>, ReadError> {
         copies.bytes.clear();
         copies.records.clear();
-        let Some(root) = self.root(space)? else {
+        let Some(root) = self.index().root(space)? else {
             return Ok(Looked::Seen(None));
         };
         let place = at.place();
-        let Some(segment) = self.mem.index_segment(root, place)? else {
+        let Some(segment) = self.session().mem.index_segment(root, place)? else {
             at.go_to(1 << TAG_BITS);
             return Ok(Looked::Seen(Some(at)));
         };
         let mut entries = [Entry(0); HOME_ENTRIES];
         let seen = self
+            .session()
             .mem
             .read_bucket(root, place, segment, hold.own, |word| {
-                self.home_entries(segment, place.tag, word, &mut entries)
+                self.index()
+                    .home_entries(segment, place.tag, word, &mut entries)
             })?;
         let entries = match seen {
             BucketRead::Valid(count, _) => &mut entries[..count],
@@ -398,7 +407,7 @@ impl Records {
         range: &impl Fn(usize) -> Range<usize>,
         copies: &mut Copies,
     ) -> Result<Looked<()>, ReadError> {
-        let racing = Racing(&self.mem);
+        let racing = Racing(&self.session().mem);
         let record = racing.record(entry.loc())?;
         // Since the entry was seen the key may have got another expiry: if it has expired, a look
         // by its key decides.
@@ -412,8 +421,8 @@ impl Records {
         let changes = header.is_patchable() || header.capacity().is_some();
         let there = if expired || self.overwrites() || changes {
             let key = bytes[begin..].to_vec();
-            let place = self.place(&key);
-            let segment = self.mem.index_segment(root, place)?;
+            let place = self.index().place(&key);
+            let segment = self.session().mem.index_segment(root, place)?;
             self.copy_key(hold, root, place, segment, (&key, None), range, bytes)?
                 .map(|there| there.map(|(_, kind)| kind))
         } else if record.append_range(within(range, record.header().value_len()), bytes, || {

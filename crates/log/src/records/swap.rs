@@ -16,27 +16,29 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 impl Records {
     /// Exchanges two databases, unless other threads block that for longer than `timeout`.
     pub(crate) fn swap_databases(&self, a: u8, b: u8, timeout: Duration) -> Result<(), WriteError> {
-        let slot = self.writer()?;
+        let slot = self.session().writer()?;
         if a == b {
             return Ok(());
         }
         if slot.is_pinned() {
-            return Err(self.stalled_by_own_pin(&slot));
+            return Err(self.session().stalled_by_own_pin(&slot));
         }
-        let _held = self.settle_swap(self.tables.header().swap.lock(&slot)?);
-        let (timeout, begin) = (timeout.min(TIMEOUT), self.clock.now_ns());
+        let _held = self
+            .index()
+            .settle_swap(self.session().tables.header().swap.lock(&slot)?);
+        let (timeout, begin) = (timeout.min(TIMEOUT), self.session().clock.now_ns());
         self.await_users(&slot, timeout)?;
-        let waited = Duration::from_nanos(self.clock.now_ns().saturating_sub(begin));
+        let waited = Duration::from_nanos(self.session().clock.now_ns().saturating_sub(begin));
         // Announced before the marks: threads that wait for a swap that stands still remember it by
         // this intent, and the next ones fail at once.
         IndexIntent::replace_databases(&slot, || {
-            let table = self.table();
+            let table = self.index().table();
             let swap = table.mark([a, b]);
             // An operation that began meanwhile does not take long.
             let rest = timeout.saturating_sub(waited).max(timeout / 8);
             let alone = self.await_users(&slot, rest).and_then(|()| {
                 mneme_sys::fault!("log.swap.alone");
-                self.enter_swap(&slot, swap)
+                self.index().enter_swap(&slot, swap)
             });
             if let Err(error) = alone {
                 table.undo(swap);
@@ -44,9 +46,9 @@ impl Records {
             }
             // SYNC: pairs with the Acquire loads in `swaps` (see [`crate::store::watch`]) and in
             // `settled_shared_space`: a thread that sees the new spaces sees the swap counted.
-            self.tables.header().swaps.fetch_add(1, Release);
+            self.session().tables.header().swaps.fetch_add(1, Release);
             table.exchange(swap);
-            self.complete_swap();
+            self.index().complete_swap();
             Ok(())
         })
     }
@@ -54,17 +56,21 @@ impl Records {
     /// Waits until all pins that exist now are gone. Pins of dead threads are reaped. Pins of
     /// copying readers are revoked half-way through the wait.
     fn await_users(&self, slot: &Slot<'_>, timeout: Duration) -> Result<(), WriteError> {
-        let epoch = self.participants.advance()?;
+        let epoch = self.session().participants.advance()?;
         let mut revoked = false;
         loop {
-            match self.participants.wait_quiescent(epoch, timeout / 2) {
+            match self
+                .session()
+                .participants
+                .wait_quiescent(epoch, timeout / 2)
+            {
                 Ok(()) => return Ok(()),
                 Err(stalled) if stalled.what == Holding::Pin && !revoked => {
-                    self.participants.revoke(epoch);
+                    self.session().participants.revoke(epoch);
                     revoked = true;
                 }
                 Err(stalled) if stalled.what == Holding::DeadPin => {
-                    if self.reap(slot)? == 0 {
+                    if self.session().reap(slot)? == 0 {
                         return Err(stalled.into());
                     }
                 }

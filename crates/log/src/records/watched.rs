@@ -41,33 +41,36 @@ impl Records {
     /// home, and the change is not visible yet.
     #[inline(always)]
     pub(crate) fn note_change(&self, root: Root, place: Place) {
-        if self.participants.is_watched(Interest::Keys) {
+        if self.session().participants.is_watched(Interest::Keys) {
             self.count_change(root.space(), place);
         }
     }
 
     #[cold]
     fn count_change(&self, space: KeyspaceId, place: Place) {
-        count(self.tables.changes_of(hash(space, place)));
+        count(self.session().tables.changes_of(hash(space, place)));
     }
 
     fn changes(&self, space: KeyspaceId, place: Place) -> u64 {
         // SYNC: pairs with the Release in `count`.
-        self.tables.changes_of(hash(space, place)).load(Acquire)
+        self.session()
+            .tables
+            .changes_of(hash(space, place))
+            .load(Acquire)
     }
 
     fn swaps(&self) -> u64 {
         // SYNC: pairs with the Release in `swap_databases`.
-        self.tables.header().swaps.load(Acquire)
+        self.session().tables.header().swaps.load(Acquire)
     }
 
     /// Notes a key as it is. The watch is registered.
     pub(crate) fn begin_watching(&self, database: u8, key: &[u8]) -> Result<Watched, ReadError> {
-        let slot = self.participants.slot()?;
+        let slot = self.session().participants.slot()?;
         // All that is compared later is noted before the key is looked at.
         let swaps = self.swaps();
-        let (_pin, space) = self.enter(&slot, database)?;
-        let place = self.place(key);
+        let (_pin, space) = self.index().enter(&slot, database)?;
+        let place = self.index().place(key);
         let changes = self.changes(space, place);
         let mut noted = Watched {
             space,
@@ -77,12 +80,12 @@ impl Records {
             swaps,
             expires: 0,
         };
-        if let Some(root) = self.root(space)? {
-            noted.root = self.root_id(root)?;
+        if let Some(root) = self.index().root(space)? {
+            noted.root = self.index().root_id(root)?;
             self.await_home(&slot, root, place)
                 .map_err(WriteError::while_reading)?;
-            let segment = self.mem.index_segment(root, place)?;
-            let seen = self.find(root, place, segment, key)?;
+            let segment = self.session().mem.index_segment(root, place)?;
+            let seen = self.index().find(root, place, segment, key)?;
             let found = seen.and_then(|(found, _)| found);
             let expires = found.map_or(0, |found| found.record.expires());
             if !self.has_passed(expires) {
@@ -99,10 +102,13 @@ impl Records {
         loop {
             // Without a segment no thread holds a home: a thread that makes one sees the
             // registration.
-            let Some(segment) = self.mem.index_segment(root, place)? else {
+            let Some(segment) = self.session().mem.index_segment(root, place)? else {
                 return Ok(());
             };
-            let home = self.mem.bucket(segment, segment.home(place.tag))?;
+            let home = self
+                .session()
+                .mem
+                .bucket(segment, segment.home(place.tag))?;
             let word = home.word();
             let now = segment.home_word(place.tag, word);
             if !word.locked() {
@@ -121,25 +127,25 @@ impl Records {
                 Some(first) if first.at == now.at => {}
                 _ => first = Some(now),
             }
-            self.wait_for(slot, &mut wait, word)?;
+            self.index().wait_for(slot, &mut wait, word)?;
         }
     }
 
     /// Whether a key is unchanged since. The caller is pinned. While it holds the key's home the
     /// answer stays right, except that the key may expire.
     pub(crate) fn is_as_noted(&self, noted: &Watched) -> bool {
-        let same_root = |root: Root| self.root_id(root).is_ok_and(|id| id == noted.root);
+        let same_root = |root: Root| self.index().root_id(root).is_ok_and(|id| id == noted.root);
         self.swaps() == noted.swaps
             && self.changes(noted.space, noted.place) == noted.changes
             && !self.has_passed(noted.expires)
             && (noted.root == 0
-                || matches!(self.root(noted.space), Ok(Some(root)) if same_root(root)))
+                || matches!(self.index().root(noted.space), Ok(Some(root)) if same_root(root)))
     }
 
     /// The index segment that a watched key's home is in, if there is one.
     pub(crate) fn watched_segment(&self, noted: &Watched) -> Result<Option<SegmentRef>, Corrupt> {
-        match self.root(noted.space)? {
-            Some(root) => self.mem.index_segment(root, noted.place),
+        match self.index().root(noted.space)? {
+            Some(root) => self.session().mem.index_segment(root, noted.place),
             None => Ok(None),
         }
     }

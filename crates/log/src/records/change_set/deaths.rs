@@ -19,13 +19,23 @@ const NEW: [u8; 211] = [2; 211];
 
 /// Overwrites all values by one change set, under the home of the first key.
 fn overwrite_all(records: &Records) {
-    let slot = records.participants.slot().unwrap();
+    let slot = records.session().participants.slot().unwrap();
     let _pin = slot.pin();
-    let root = records.root(records.entered_space(0)).unwrap().unwrap();
+    let root = records
+        .index()
+        .root(records.index().entered_space(0))
+        .unwrap()
+        .unwrap();
     let found = KEYS.map(|key| {
-        let place = records.place(key);
-        let segment = records.mem.index_segment(root, place).unwrap().unwrap();
+        let place = records.index().place(key);
+        let segment = records
+            .session()
+            .mem
+            .index_segment(root, place)
+            .unwrap()
+            .unwrap();
         records
+            .session()
             .mem
             .find_in(segment, place.tag, key)
             .unwrap()
@@ -48,8 +58,13 @@ fn overwrite_all(records: &Records) {
         })
         .collect();
     assert!(write_down(&slot, &pieces));
-    let place = records.place(KEYS[0]);
-    let segment = records.mem.index_segment(root, place).unwrap().unwrap();
+    let place = records.index().place(KEYS[0]);
+    let segment = records
+        .session()
+        .mem
+        .index_segment(root, place)
+        .unwrap()
+        .unwrap();
     let held = records.lock_home(&slot, segment, place, &mut Wait::new());
     let held = held.unwrap().unwrap();
     let set = ChangeSet {

@@ -175,8 +175,8 @@ impl Records {
                 own,
             };
             let seen = if lost < TRIES {
-                let pin = self.participants.pin_revocable()?;
-                let space = self.space(database);
+                let pin = self.session().participants.pin_revocable()?;
+                let space = self.index().space(database);
                 let seen = space.map(|space| look(&hold(Some(&pin)), space));
                 mneme_sys::fault!("log.copy.seen");
                 if pin.leave().is_err() {
@@ -185,17 +185,19 @@ impl Records {
                 }
                 seen
             } else {
-                let _pin = self.participants.pin()?;
-                self.space(database).map(|space| look(&hold(None), space))
+                let _pin = self.session().participants.pin()?;
+                self.index()
+                    .space(database)
+                    .map(|space| look(&hold(None), space))
             };
             let waited = match seen.transpose()? {
                 Some(Looked::Seen(seen)) => return Ok(seen),
                 Some(Looked::Unsettled(word)) if word.in_transaction() => {
-                    let slot = self.participants.slot()?;
+                    let slot = self.session().participants.slot()?;
                     own = word.holder() == slot.id();
                     match own {
                         true => Ok(()),
-                        false => self.wait_for(&slot, &mut wait, word),
+                        false => self.index().wait_for(&slot, &mut wait, word),
                     }
                 }
                 Some(Looked::Overtaken) if lost < TRIES => {
@@ -207,7 +209,9 @@ impl Records {
                     Ok(())
                 }
                 Some(Looked::Unsettled(_) | Looked::Lost) => Ok(()),
-                None => self.await_swap(&self.participants.slot()?, &mut wait),
+                None => self
+                    .index()
+                    .await_swap(&self.session().participants.slot()?, &mut wait),
             };
             waited.map_err(WriteError::while_reading)?;
         }
@@ -231,7 +235,7 @@ impl Records {
     /// Whether `key` is there.
     pub(crate) fn contains(&self, database: u8, key: &[u8]) -> Result<bool, ReadError> {
         if self.lends {
-            let _pin = self.participants.pin()?;
+            let _pin = self.session().participants.pin()?;
             if self.try_fast_read(database, key).is_some() {
                 return Ok(true);
             }
@@ -251,14 +255,14 @@ impl Records {
         key: &[u8],
     ) -> Result<Option<Outline>, ReadError> {
         self.look_copying(database, |hold, space| {
-            let Some(root) = self.root(space)? else {
+            let Some(root) = self.index().root(space)? else {
                 return Ok(Looked::Seen(None));
             };
-            let place = self.place(key);
-            let Some(segment) = self.mem.index_segment(root, place)? else {
+            let place = self.index().place(key);
+            let Some(segment) = self.session().mem.index_segment(root, place)? else {
                 return Ok(Looked::Seen(None));
             };
-            let racing = Racing(&self.mem);
+            let racing = Racing(&self.session().mem);
             let seen = racing.read_bucket(root, place, segment, hold.own, |_| {
                 let found = racing.find_in(segment, place.tag, key)?;
                 Ok(found.map(|found| Outline {
@@ -305,7 +309,7 @@ impl Records {
     ) -> Result<bool, ReadError> {
         value.clear();
         // SAFETY: until the pin is left this only loads and copies.
-        if let Some(pin) = unsafe { self.participants.fast_pin() } {
+        if let Some(pin) = unsafe { self.session().participants.fast_pin() } {
             let copied = self.try_fast_copy(self.try_fast_read(database, key), value);
             if pin.leave().is_ok() && copied {
                 return Ok(true);
@@ -326,11 +330,11 @@ impl Records {
     ) -> Result<bool, ReadError> {
         self.look_copying(database, |hold, space| {
             value.clear();
-            let Some(root) = self.root(space)? else {
+            let Some(root) = self.index().root(space)? else {
                 return Ok(Looked::Seen(false));
             };
-            let place = self.place(key);
-            let segment = self.mem.index_segment(root, place)?;
+            let place = self.index().place(key);
+            let segment = self.session().mem.index_segment(root, place)?;
             let copied = self.copy_key(hold, root, place, segment, (key, wants), &all, value)?;
             Ok(copied.map(|there| there.is_some()))
         })
@@ -366,7 +370,7 @@ impl Records {
         let Some(segment) = segment else {
             return Ok(Looked::Seen(None));
         };
-        let (racing, begin) = (Racing(&self.mem), to.len());
+        let (racing, begin) = (Racing(&self.session().mem), to.len());
         let mut copied_in_bucket = Ok(());
         let seen = racing.read_bucket(root, place, segment, hold.own, |_| {
             let found = racing.find_in(segment, place.tag, key)?;
@@ -451,7 +455,7 @@ impl Records {
             }
             seen = PatchWord::load(word);
         }
-        if hold.is_firm() && !self.read_only {
+        if hold.is_firm() && !self.session().read_only {
             if seal(word) == Seal::Odd {
                 return Ok(Looked::Overtaken);
             }
@@ -498,14 +502,14 @@ impl Records {
         values: &mut [Option<Range<usize>>; WIDTH],
     ) -> Result<Looked<usize>, ReadError> {
         bytes.clear();
-        let Some(root) = self.root(space)? else {
+        let Some(root) = self.index().root(space)? else {
             values[..keys.len()].fill(None);
             return Ok(Looked::Seen(keys.len()));
         };
-        let ahead = self.prefetch_batch(root, &keys, Fetch::Values)?;
+        let ahead = self.index().prefetch_batch(root, &keys, Fetch::Values)?;
         for (i, key) in keys.iter().enumerate() {
             if let Some(&Some(loc)) = ahead.locs.get(i + DISTANCE) {
-                self.prefetch_rest(loc, AHEAD_LINES);
+                self.index().prefetch_rest(loc, AHEAD_LINES);
             }
             let (place, segment, key) = (ahead.places[i], ahead.segment(i), key.as_ref());
             // What is under way at another key's home may be another thread's.

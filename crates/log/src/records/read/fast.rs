@@ -107,10 +107,13 @@ impl Records {
     /// pinned, firmly if it lends the value.
     #[inline(always)]
     pub(crate) fn try_fast_read(&self, database: u8, key: &[u8]) -> Option<RacingRecord<'_>> {
-        let (mapped, header) = (Mapped::now(&self.mem), self.tables.header());
+        let (mapped, header) = (
+            Mapped::now(&self.session().mem),
+            self.session().tables.header(),
+        );
         let space = DatabaseTable::of(header).space(database)?;
         let root = Root::try_fast(header, &mapped, space)?;
-        let place = self.place(key);
+        let place = self.index().place(key);
         let segment = mapped.try_fast_segment(root, place)?;
         self.read_in(mapped, root, place, segment, key)
     }
@@ -125,7 +128,7 @@ impl Records {
         segment: SegmentRef,
         key: &[u8],
     ) -> Option<RacingRecord<'_>> {
-        self.read_in(Mapped::now(&self.mem), root, place, segment, key)
+        self.read_in(Mapped::now(&self.session().mem), root, place, segment, key)
     }
 
     #[inline(always)]

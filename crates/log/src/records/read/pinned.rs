@@ -24,7 +24,7 @@ impl Records {
     #[inline(always)]
     pub(crate) fn get(&self, database: u8, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
         if self.lends {
-            let pin = self.participants.pin()?;
+            let pin = self.session().participants.pin()?;
             if let Some(value) = self.try_fast_lend(&pin, database, key) {
                 return Ok(Some(Value::new(value, pin)));
             }
@@ -71,12 +71,12 @@ impl Records {
         if !self.lends || kind.is_packed() {
             return self.get_copied(database, key, kind);
         }
-        let (pin, space) = self.enter_to_read(database)?;
-        let Some(root) = self.root(space)? else {
+        let (pin, space) = self.index().enter_to_read(database)?;
+        let Some(root) = self.index().root(space)? else {
             return Ok(None);
         };
-        let place = self.place(key);
-        let segment = self.mem.index_segment(root, place)?;
+        let place = self.index().place(key);
+        let segment = self.session().mem.index_segment(root, place)?;
         let mut copy = Vec::new();
         let Some(record) = self.find_live(root, place, segment, key, &mut copy)? else {
             return Ok(None);
@@ -111,7 +111,7 @@ impl Records {
                     return Ok(Some(found.record));
                 }
                 RecordLife::Expired => return Ok(None),
-                RecordLife::Unsure => segment = self.mem.index_segment(root, place)?,
+                RecordLife::Unsure => segment = self.session().mem.index_segment(root, place)?,
             }
         }
     }
