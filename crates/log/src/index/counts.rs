@@ -175,7 +175,7 @@ impl Index {
     /// Records of `space`, and those of them that have an expiry.
     pub(crate) fn records_of(&self, space: KeyspaceId) -> Result<(u64, u64), ReadError> {
         // The root is in a block that a sweep frees when no thread is pinned.
-        let _pin = self.participants.pin()?;
+        let _pin = self.session().participants.pin()?;
         self.counted_in(space)
     }
 
@@ -189,8 +189,8 @@ impl Index {
 
     pub(crate) fn counted_under(&self, root: Root) -> Result<(u64, u64), Corrupt> {
         let id = self.root_id(root)?;
-        let [records, expiring] =
-            counters(root.space()).map(|i| self.participants.counters(i, id).max(0) as u64);
+        let [records, expiring] = counters(root.space())
+            .map(|i| self.session().participants.counters(i, id).max(0) as u64);
         Ok((records, expiring))
     }
 
@@ -201,7 +201,7 @@ impl Index {
         if seen.count == 0 {
             return Ok(());
         }
-        let [at, samples] = self.mem.words::<2>(root.expiries())?;
+        let [at, samples] = self.session().mem.words::<2>(root.expiries())?;
         // At most the number of expiring records: samples of one round of the sweep are replaced by
         // those of the next.
         let most = self

@@ -226,7 +226,7 @@ impl<B: Byte, W: Word> DatabaseTable<'_, B, W> {
 impl Index {
     #[inline]
     pub(crate) fn table(&self) -> DatabaseTable<'_, AtomicU8, AtomicU64> {
-        DatabaseTable::of(self.tables.header())
+        DatabaseTable::of(self.session().tables.header())
     }
 
     /// Pins. Returns the space of `database`, which stays so until the pin is released.
@@ -248,12 +248,12 @@ impl Index {
 
     /// As [`enter`](Self::enter), for readers, which need no slot until they have to wait.
     pub(crate) fn enter_to_read(&self, database: u8) -> Result<(Pin<'_>, KeyspaceId), ReadError> {
-        let pin = self.participants.pin()?;
+        let pin = self.session().participants.pin()?;
         match self.space(database) {
             Some(space) => Ok((pin, space)),
             None => {
                 drop(pin);
-                self.enter_after_swap(&self.participants.slot()?, database)
+                self.enter_after_swap(&self.session().participants.slot()?, database)
             }
         }
     }
@@ -322,12 +322,15 @@ impl Index {
     /// One round of waiting for the swapper.
     #[cold]
     pub(crate) fn await_swap(&self, slot: &Slot<'_>, wait: &mut Wait) -> Result<(), WriteError> {
-        let lock = &self.tables.header().swap;
+        let lock = &self.session().tables.header().swap;
         match lock.owner() {
-            Some(swapper) => self.wait_on(slot, wait, swapper, Holding::Lock),
+            Some(swapper) => self.session().wait_on(slot, wait, swapper, Holding::Lock),
             // The lock is in the data region, which this opening may not write. Its holder has just
             // released it, or an opening that may write repairs it.
-            None if self.read_only => self.wait_on(slot, wait, SlotId::NONE, Holding::Lock),
+            None if self.session().read_only => {
+                self.session()
+                    .wait_on(slot, wait, SlotId::NONE, Holding::Lock)
+            }
             None => {
                 if let Some(acquired) = lock.try_lock_free(slot) {
                     drop(self.settle_swap(acquired));
@@ -341,7 +344,7 @@ impl Index {
     pub(crate) fn settle_swap<'g>(&self, acquired: Acquired<Guard<'g>>) -> Guard<'g> {
         let guard = acquired.into_inner();
         let is_undone = self.table().is_marking();
-        (self.feed).settle_binding(Binds::Swapping, |_| !is_undone);
+        (self.session().feed).settle_binding(Binds::Swapping, |_| !is_undone);
         self.table().settle();
         guard.repaired();
         guard
@@ -350,7 +353,7 @@ impl Index {
     /// Enters a swap, whose databases no thread uses, into the change feed, if there is one. The
     /// caller holds the lock.
     pub(crate) fn enter_swap(&self, slot: &Slot<'_>, swap: Swap) -> Result<(), WriteError> {
-        if !self.feed.is_followed() {
+        if !self.session().feed.is_followed() {
             return Ok(());
         }
         let [a, b] = swap.databases;
@@ -365,28 +368,30 @@ impl Index {
             databases: &databases,
             dead: &[],
         };
-        if let Some(entry) = self.feed.enter(slot, &[bind])? {
-            self.feed.note_binding(Binds::Swapping, entry, 0);
+        if let Some(entry) = self.session().feed.enter(slot, &[bind])? {
+            self.session().feed.note_binding(Binds::Swapping, entry, 0);
         }
         Ok(())
     }
 
     /// Completes the entry of a swap that has taken place, by this opening.
     pub(crate) fn complete_swap(&self) {
-        self.feed.settle_binding(Binds::Swapping, |_| true);
-        self.feed.count_own_swap();
+        self.session()
+            .feed
+            .settle_binding(Binds::Swapping, |_| true);
+        self.session().feed.count_own_swap();
     }
 
     /// Ends the swap that a dead participant has left.
     pub(crate) fn repair_swap(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
-        drop(self.settle_swap(self.tables.header().swap.lock(slot)?));
+        drop(self.settle_swap(self.session().tables.header().swap.lock(slot)?));
         Ok(())
     }
 
     /// What is wrong with the table, checked once no swap is under way.
     pub(crate) fn check_spaces(&self, slot: &Slot<'_>) -> Result<Option<String>, WriteError> {
-        let _held = self.settle_swap(self.tables.header().swap.lock(slot)?);
-        let bytes = &self.tables.header().spaces;
+        let _held = self.settle_swap(self.session().tables.header().swap.lock(slot)?);
+        let bytes = &self.session().tables.header().spaces;
         let without = bytes.iter().position(|byte| byte.load(Relaxed) > SPACE);
         Ok(match without {
             Some(database) => Some(format!("database {database} has no space")),
@@ -399,7 +404,7 @@ impl Index {
     pub(crate) fn settled_shared_space(&self) -> Option<String> {
         let standing = || {
             // SYNC: pairs with the Release in `swap_databases`.
-            let swaps = self.tables.header().swaps.load(Acquire);
+            let swaps = self.session().tables.header().swaps.load(Acquire);
             self.table().is_settled().then_some(swaps)
         };
         let before = standing()?;

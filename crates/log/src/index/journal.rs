@@ -195,7 +195,7 @@ impl<'s> ShardJournal<'s> {
                 }
             }
             kind => {
-                let loc = index.loc_of(&self.0[KIND]);
+                let loc = index.session().loc_of(&self.0[KIND]);
                 return Err(Corrupt::at(loc.byte(), format!("a journal of kind {kind}")));
             }
         };
@@ -277,7 +277,10 @@ impl<'s> ShardJournal<'s> {
         for (segment, at) in old.iter_mut().zip(OLD) {
             let word = self.get(at);
             if word != 0 {
-                *segment = Some(SegmentRef::of_word(word, index.loc_of(&self.0[at]))?);
+                *segment = Some(SegmentRef::of_word(
+                    word,
+                    index.session().loc_of(&self.0[at]),
+                )?);
             }
         }
         Ok(old)
@@ -287,7 +290,7 @@ impl<'s> ShardJournal<'s> {
     /// the longest directory has.
     fn words(self, index: &Index) -> Result<(Loc, u64), Corrupt> {
         let (address, count) = (Loc::of_word(self.get(ADDRESS)), self.get(COUNT));
-        let in_header = index.tables.in_header(address) && count == 1;
+        let in_header = index.session().tables.in_header(address) && count == 1;
         if !in_header && (count > 1 << MAX_DEPTH || !index.is_index(address)) {
             return Err(Corrupt::at(
                 address.byte(),
@@ -318,9 +321,15 @@ mod tests {
         let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
         let store = builder.open_private().unwrap();
         let index: &Index = store.inner().index();
-        let shard = index.tables.shard(0);
+        let shard = index.session().tables.shard(0);
         let (journal, owner) = (ShardJournal::of(shard), SlotId(3));
-        let root = index.loc_of(index.tables.header().root_word(KeyspaceId::new(0)));
+        let root = index.session().loc_of(
+            index
+                .session()
+                .tables
+                .header()
+                .root_word(KeyspaceId::new(0)),
+        );
         let block = |unit| {
             Some(Block {
                 loc: Loc::of_byte(unit * UNIT),

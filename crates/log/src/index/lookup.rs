@@ -298,6 +298,7 @@ impl Index {
         let (mut wait, mut own) = (None, false);
         while let Some(of) = segment {
             let seen = self
+                .session()
                 .mem
                 .read_bucket(root, place, of, own, |word| look(of, word))?;
             match seen {
@@ -320,7 +321,7 @@ impl Index {
         key: &[u8],
     ) -> Result<Seen<Option<FoundEntry<'m>>>, ReadError> {
         self.look(root, place, segment, |segment, _| {
-            self.mem.find_in(segment, place.tag, key)
+            self.session().mem.find_in(segment, place.tag, key)
         })
     }
 
@@ -338,14 +339,17 @@ impl Index {
         segment: &mut Option<SegmentRef>,
     ) -> Result<bool, ReadError> {
         if word.in_transaction() {
-            let (slot, wait) = (self.participants.slot()?, wait.get_or_insert_default());
+            let (slot, wait) = (
+                self.session().participants.slot()?,
+                wait.get_or_insert_default(),
+            );
             if word.holder() == slot.id() {
                 return Ok(true);
             }
             self.wait_for(&slot, wait, word)
                 .map_err(WriteError::while_reading)?;
         }
-        *segment = self.mem.index_segment(root, place)?;
+        *segment = self.session().mem.index_segment(root, place)?;
         Ok(false)
     }
 
@@ -357,7 +361,7 @@ impl Index {
     ) -> Result<Vec<(u32, SegmentRef)>, Corrupt> {
         let at = root.partition(partition);
         Ok(
-            match Partition::of_word(self.mem.word(at)?.load(Acquire), at)? {
+            match Partition::of_word(self.session().mem.word(at)?.load(Acquire), at)? {
                 Partition::Empty => Vec::new(),
                 Partition::One(segment) => vec![(0, segment)],
                 Partition::Directory { loc, depth } => {
@@ -365,7 +369,8 @@ impl Index {
                     let mut i = 0;
                     while i < 1u64 << depth {
                         let at = loc.add_words(i);
-                        let segment = SegmentRef::of_word(self.mem.word(at)?.load(Acquire), at)?;
+                        let segment =
+                            SegmentRef::of_word(self.session().mem.word(at)?.load(Acquire), at)?;
                         if segment.depth() > depth {
                             return Err(not_sealed(at));
                         }
@@ -381,6 +386,7 @@ impl Index {
     /// Entries in use in `segment`.
     pub(crate) fn segment_used(&self, segment: SegmentRef) -> Result<u64, Corrupt> {
         let words = self
+            .session()
             .mem
             .word_slice(segment.loc(), (segment.buckets() * BUCKET_WORDS) as usize)?;
         let used = words

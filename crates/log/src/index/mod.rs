@@ -40,7 +40,6 @@ pub(crate) mod shape;
 pub(crate) mod tags;
 pub(crate) mod walk;
 
-use std::ops::Deref;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Release;
 
@@ -71,15 +70,6 @@ pub(crate) struct Index {
 /// Collections that are remembered by their ids.
 const MOST_LOST: usize = 1 << 14;
 
-impl Deref for Index {
-    type Target = Log;
-
-    #[inline(always)]
-    fn deref(&self) -> &Log {
-        &self.log
-    }
-}
-
 impl Index {
     pub fn new(log: Log) -> Index {
         Index {
@@ -109,7 +99,10 @@ impl Index {
     /// The place of `key` in the indexes of this store.
     #[inline(always)]
     pub fn place(&self, key: &[u8]) -> Place {
-        Place::of_hash(self.hash(key), self.tables.geometry.partition_bits as u32)
+        Place::of_hash(
+            self.hash(key),
+            self.session().tables.geometry.partition_bits as u32,
+        )
     }
 
     /// Notes that an index does not name this record any more, behind the publication of the change
@@ -136,7 +129,7 @@ impl Index {
         }
         // SYNC: pairs with the Acquire exchange in `Store::free_dead`: a sweep that sees
         // the note sees that the main is gone.
-        (self.tables.header().lost_mains).store(MAINS_LOST, Release);
+        (self.session().tables.header().lost_mains).store(MAINS_LOST, Release);
     }
 
     /// One round of waiting for the holder of the bucket whose word is `word`, see
@@ -148,6 +141,7 @@ impl Index {
         wait: &mut Wait,
         word: LockWord,
     ) -> Result<(), WriteError> {
-        self.wait_for_lock(slot, wait, word.0, word.holder())
+        self.session()
+            .wait_for_lock(slot, wait, word.0, word.holder())
     }
 }

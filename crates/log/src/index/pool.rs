@@ -116,7 +116,7 @@ impl Index {
     ) -> Result<T, WriteError> {
         IndexIntent::Reshape { shard: number }.announce(slot);
         mneme_sys::fault!("index.shard.intent");
-        let result = match self.tables.shard(number).lock.lock(slot) {
+        let result = match self.session().tables.shard(number).lock.lock(slot) {
             Ok(acquired) => self.in_shard(slot, number, acquired, work),
             Err(stalled) => Err(stalled.into()),
         };
@@ -134,7 +134,7 @@ impl Index {
     ) -> Result<Option<T>, WriteError> {
         IndexIntent::Reshape { shard: number }.announce(slot);
         mneme_sys::fault!("index.shard.intent");
-        let acquired = self.tables.shard(number).lock.try_lock(slot);
+        let acquired = self.session().tables.shard(number).lock.try_lock(slot);
         let result = acquired.map(|acquired| self.in_shard(slot, number, acquired, work));
         slot.intent(INDEX_LANE).clear();
         result.transpose()
@@ -151,7 +151,7 @@ impl Index {
         let held = HeldShard {
             index: self,
             number,
-            shard: self.tables.shard(number),
+            shard: self.session().tables.shard(number),
             slot: slot.id(),
             guard: acquired.into_inner(),
         };
@@ -174,7 +174,7 @@ impl Index {
     /// Frees what the index no longer needs. Returns the number of frames.
     pub(crate) fn trim_index(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         let mut trimmed = 0;
-        for shard in 0..self.tables.geometry.shards {
+        for shard in 0..self.session().tables.geometry.shards {
             trimmed += self.with_shard(slot, shard, |held| {
                 held.collect(true)?;
                 held.trim(slot)
@@ -186,7 +186,7 @@ impl Index {
     /// Frees the blocks in limbo whose readers have unpinned, and begins the grace period of the
     /// rest.
     pub(crate) fn collect_limbo(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
-        (0..self.tables.geometry.shards)
+        (0..self.session().tables.geometry.shards)
             .try_for_each(|shard| self.with_shard(slot, shard, |held| Ok(held.collect(true)?)))
     }
 
@@ -195,8 +195,8 @@ impl Index {
     /// not pinned.
     pub(crate) fn clear_limbo(&self, slot: &Slot<'_>) -> Result<Option<bool>, WriteError> {
         let mut cleared = None;
-        for shard in 0..self.tables.geometry.shards {
-            if limbo_is_full(self.tables.shard(shard)) {
+        for shard in 0..self.session().tables.geometry.shards {
+            if limbo_is_full(self.session().tables.shard(shard)) {
                 let is_clear = self.with_shard(slot, shard, |held| {
                     held.collect(true)?;
                     Ok(!held.limbo_is_full())
@@ -219,7 +219,8 @@ impl Index {
 
     /// The frames in shard `number`'s pool table.
     pub(crate) fn pool_frames(&self, number: u64) -> impl Iterator<Item = Frame> {
-        self.tables
+        self.session()
+            .tables
             .pool(number)
             .iter()
             .filter_map(|w| PoolEntry(w.load(Acquire)).frame())
@@ -228,7 +229,7 @@ impl Index {
     /// The frames in the table of shard `number`, whose lock the caller holds, for which the cached
     /// number of free units is not what the bitmap says.
     pub(crate) fn miscounted(&self, number: u64) -> impl Iterator<Item = Frame> {
-        let table = self.tables.pool(number).iter();
+        let table = self.session().tables.pool(number).iter();
         table.filter_map(|word| {
             let entry = PoolEntry(word.load(Relaxed));
             let frame = entry.frame()?;
@@ -248,14 +249,14 @@ impl Index {
                 "a pool's frame that is not the index'",
             ));
         }
-        self.mem.words(loc)
+        self.session().mem.words(loc)
     }
 
     /// Whether `loc` lies in a frame of the index.
     pub(crate) fn is_index(&self, loc: Loc) -> bool {
         u32::try_from(loc.byte() / FRAME_BYTES)
             .ok()
-            .and_then(|frame| self.arena.extent_of(Frame(frame)))
+            .and_then(|frame| self.log().arena.extent_of(Frame(frame)))
             .is_some_and(|info| info.tag == TAG_INDEX)
     }
 }
@@ -268,7 +269,7 @@ impl HeldShard<'_> {
     /// Notes that a frame of the index is on its way into the pool table or out of it, in its
     /// present life.
     fn note_frame(&self, frame: Frame) -> Result<(), Corrupt> {
-        let Some(info) = self.index.arena.extent_of(frame) else {
+        let Some(info) = self.index.log().arena.extent_of(frame) else {
             let why = "a frame of the index that nobody has claimed";
             return Err(Corrupt::at(frame_byte(frame), why));
         };
@@ -288,7 +289,7 @@ impl HeldShard<'_> {
         n: usize,
     ) -> Result<Option<Block>, WriteError> {
         debug_assert!((1..UNITS - MAP_UNITS).contains(&units));
-        let table = self.index.tables.pool(self.number);
+        let table = self.index.session().tables.pool(self.number);
         let frames = (self.shard.frames.load(Relaxed) as usize).min(table.len());
         let hint = self.shard.hint.load(Relaxed) as usize % frames.max(1);
         for at in (0..frames).map(|i| (hint + i) % frames) {
@@ -340,7 +341,7 @@ impl HeldShard<'_> {
     /// Frees a block at once. Idempotent while the lock is held.
     pub fn free(&self, block: Block) -> Result<(), Corrupt> {
         let (frame, first) = (block.frame(), block.first_unit());
-        let table = self.index.tables.pool(self.number);
+        let table = self.index.session().tables.pool(self.number);
         let at = table
             .iter()
             .position(|w| PoolEntry(w.load(Relaxed)).frame() == Some(frame));
@@ -360,22 +361,28 @@ impl HeldShard<'_> {
     /// Brings the cached numbers of a frame in line with its bitmap.
     fn recount(&self, at: usize, frame: Frame, missing: u64) -> Result<(), Corrupt> {
         let free = UNITS - MAP_UNITS - self.index.pool_frame_used(frame)?;
-        self.index.tables.pool(self.number)[at]
+        self.index.session().tables.pool(self.number)[at]
             .store(PoolEntry::new(frame, free, missing).0, Relaxed);
         Ok(())
     }
 
     fn add_frame(&self, slot: &Slot<'_>) -> Result<Option<(usize, Frame)>, WriteError> {
         let index = self.index;
-        let table = index.tables.pool(self.number);
+        let table = index.session().tables.pool(self.number);
         let Some(at) = table
             .iter()
             .position(|w| PoolEntry(w.load(Relaxed)).frame().is_none())
         else {
             return Ok(None);
         };
-        let node = index.topology.node_of(index.topology.current_cpu());
-        let Some(extent) = index.claim(slot, 1, node, Class::Ordinary, TAG_INDEX)? else {
+        let node = index
+            .session()
+            .topology
+            .node_of(index.session().topology.current_cpu());
+        let Some(extent) = index
+            .log()
+            .claim(slot, 1, node, Class::Ordinary, TAG_INDEX)?
+        else {
             return Ok(None);
         };
         let frame = extent.start;
@@ -390,7 +397,7 @@ impl HeldShard<'_> {
         table[at].store(PoolEntry::new(frame, UNITS - MAP_UNITS, 0).0, Release);
         self.shard.frames.fetch_max(at as u64 + 1, Relaxed);
         mneme_sys::fault!("index.pool.frame-linked");
-        index.adopt(extent)?;
+        index.log().adopt(extent)?;
         self.journal().note_frame(None);
         Ok(Some((at, frame)))
     }
@@ -398,7 +405,7 @@ impl HeldShard<'_> {
     /// Gives wholly unused frames back to the arena, except one that is kept for the next block.
     /// Returns how many.
     pub fn trim(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
-        let table = self.index.tables.pool(self.number);
+        let table = self.index.session().tables.pool(self.number);
         let mut spare = false;
         let mut trimmed = 0;
         for word in table {
@@ -418,7 +425,7 @@ impl HeldShard<'_> {
                 start: frame,
                 frames: 1,
             };
-            let released = self.index.release(slot, extent);
+            let released = self.index.log().release(slot, extent);
             if released.is_err() {
                 // The arena's lock is held: a later call gives the frame back.
                 word.store(entry.0, Relaxed);
@@ -462,7 +469,7 @@ impl HeldShard<'_> {
         let due = unstamped().count();
         // Without the barrier they wait for another process, or for a later call.
         if (due >= BATCH || (all && due > 0))
-            && let Ok(epoch) = self.index.participants.advance()
+            && let Ok(epoch) = self.index.session().participants.advance()
         {
             for entry in unstamped() {
                 entry[1].store(epoch.to_u64(), Relaxed);
@@ -473,7 +480,13 @@ impl HeldShard<'_> {
                 continue;
             };
             let epoch = entry[1].load(Relaxed);
-            if epoch == 0 || !self.index.participants.quiescent(Epoch::from_u64(epoch)) {
+            if epoch == 0
+                || !self
+                    .index
+                    .session()
+                    .participants
+                    .quiescent(Epoch::from_u64(epoch))
+            {
                 continue;
             }
             self.journal().note_free(Some(block));
@@ -522,7 +535,7 @@ impl HeldShard<'_> {
             }
         }
         // A bitmap may be half changed without the cached numbers: recount all of them.
-        let table = self.index.tables.pool(self.number);
+        let table = self.index.session().tables.pool(self.number);
         for (at, word) in table.iter().enumerate() {
             if let Some(frame) = PoolEntry(word.load(Relaxed)).frame() {
                 self.recount(at, frame, 0)?;
@@ -541,7 +554,7 @@ impl HeldShard<'_> {
             start: frame,
             frames: 1,
         };
-        let Some(info) = self.index.arena.extent_of(frame) else {
+        let Some(info) = self.index.log().arena.extent_of(frame) else {
             return Ok(());
         };
         // In another life the frame belongs to a thread that has claimed it since and may be
@@ -556,8 +569,8 @@ impl HeldShard<'_> {
         // out. One that is neither was on its way in, and is taken back with all that the dead
         // thread had claimed.
         match info.state {
-            ExtentState::Claimed(_) if linked => self.index.adopt(extent)?,
-            ExtentState::Held if !linked => self.index.release(slot, extent)?,
+            ExtentState::Claimed(_) if linked => self.index.log().adopt(extent)?,
+            ExtentState::Held if !linked => self.index.log().release(slot, extent)?,
             _ => {}
         }
         Ok(())

@@ -76,10 +76,13 @@ impl Index {
         root: Root,
         place: Place,
     ) -> Result<Option<(SegmentRef, &Bucket)>, Corrupt> {
-        let Some(segment) = self.mem.index_segment(root, place)? else {
+        let Some(segment) = self.session().mem.index_segment(root, place)? else {
             return Ok(None);
         };
-        let bucket = self.mem.bucket(segment, segment.home(place.tag))?;
+        let bucket = self
+            .session()
+            .mem
+            .bucket(segment, segment.home(place.tag))?;
         bucket.prefetch();
         Ok(Some((segment, bucket)))
     }
@@ -88,10 +91,10 @@ impl Index {
     /// loaded.
     #[inline(always)]
     pub(crate) fn prefetch_rest(&self, loc: Loc, lines: u64) {
-        if let Ok(word) = self.mem.word(loc) {
+        if let Ok(word) = self.session().mem.word(loc) {
             let bytes = Header(word.load(Relaxed)).size();
             let end = bytes.div_ceil(64).min(lines + MAX_REST);
-            self.mem.prefetch_lines(loc, lines..end);
+            self.session().mem.prefetch_lines(loc, lines..end);
         }
     }
 
@@ -122,9 +125,9 @@ impl Index {
                 && let Some(loc) = home.probable(ahead.places[i].tag)
             {
                 match fetch {
-                    Fetch::Values => self.mem.prefetch_lines(loc, 0..AHEAD_LINES),
-                    Fetch::Beginnings => self.mem.prefetch_lines(loc, 0..2),
-                    Fetch::Keys => self.mem.prefetch_key(loc, keys.key(i).len()),
+                    Fetch::Values => self.session().mem.prefetch_lines(loc, 0..AHEAD_LINES),
+                    Fetch::Beginnings => self.session().mem.prefetch_lines(loc, 0..2),
+                    Fetch::Keys => self.session().mem.prefetch_key(loc, keys.key(i).len()),
                 }
                 ahead.locs[i] = Some(loc);
             }

@@ -83,9 +83,9 @@ impl Index {
         seen: Option<SegmentRef>,
         why: Why,
     ) -> Result<Resized, WriteError> {
-        let shard = root.shard(place.partition, self.tables.geometry.shards);
+        let shard = root.shard(place.partition, self.session().tables.geometry.shards);
         let change = |held: &HeldShard<'_>| {
-            if self.mem.index_segment(root, place)? != seen {
+            if self.session().mem.index_segment(root, place)? != seen {
                 return Ok(Resized::Done);
             }
             held.collect(false)?;
@@ -221,7 +221,11 @@ impl HeldShard<'_> {
             return Ok(None);
         }
         let tag = place.tag ^ 1 << (TAG_BITS - old.depth());
-        let buddy = self.index.mem.index_segment(root, Place { tag, ..place })?;
+        let buddy = self
+            .index
+            .session()
+            .mem
+            .index_segment(root, Place { tag, ..place })?;
         Ok(buddy.filter(|b| b.depth() == old.depth()))
     }
 
@@ -323,7 +327,7 @@ impl HeldShard<'_> {
         old: SegmentRef,
         new: [SegmentRef; 2],
     ) -> Result<Option<WordChanges>, WriteError> {
-        let mem = &self.index.mem;
+        let mem = &self.index.session().mem;
         let partition = root.partition(place.partition);
         let (loc, depth) = match Partition::of_word(mem.word(partition)?.load(Acquire), partition)?
         {
@@ -369,7 +373,10 @@ impl HeldShard<'_> {
     /// Where the words are that name the segment of `place` at `depth`, and how many.
     fn words_of(&self, root: Root, place: Place, depth: u32) -> Result<(Loc, u64), Corrupt> {
         let partition = root.partition(place.partition);
-        match Partition::of_word(self.index.mem.word(partition)?.load(Acquire), partition)? {
+        match Partition::of_word(
+            self.index.session().mem.word(partition)?.load(Acquire),
+            partition,
+        )? {
             Partition::Directory { loc, depth: all } if depth <= all => {
                 let count = 1u64 << (all - depth);
                 let prefix = if depth == 0 {
@@ -388,7 +395,7 @@ impl HeldShard<'_> {
     fn holds_one_of(&self, old: &[SegmentRef]) -> Result<bool, Corrupt> {
         for segment in old {
             for i in 0..segment.buckets() {
-                let word = self.index.mem.bucket(*segment, i)?.word();
+                let word = self.index.session().mem.bucket(*segment, i)?.word();
                 if word.locked() && word.holder() == self.slot() {
                     return Ok(true);
                 }
@@ -425,6 +432,7 @@ impl HeldShard<'_> {
         };
         for word in self
             .index
+            .session()
             .mem
             .word_slice(block.loc, (buckets * BUCKET_WORDS) as usize)?
         {
@@ -436,7 +444,7 @@ impl HeldShard<'_> {
     /// Locks every bucket of `old` and collects the entries. The locks stay with this thread:
     /// `undo` and `publish` find them by the journal.
     fn freeze(&self, old: &[SegmentRef]) -> Result<Frozen, Corrupt> {
-        let mem = &self.index.mem;
+        let mem = &self.index.session().mem;
         for segment in old {
             let held_up = freeze(mem, *segment, self.slot(), |tries| {
                 if tries % 64 == 0 {
@@ -460,7 +468,7 @@ impl HeldShard<'_> {
 
     /// Places `entries` in a fresh segment; false if they crowd too much.
     fn fill(&self, segment: SegmentRef, entries: &[Entry]) -> Result<bool, Corrupt> {
-        fill(&self.index.mem, segment, entries)
+        fill(&self.index.session().mem, segment, entries)
     }
 
     /// Undoes a prepared change: frees its blocks and releases the bucket locks.
@@ -472,7 +480,7 @@ impl HeldShard<'_> {
         };
         for segment in old.into_iter().flatten() {
             for i in 0..segment.buckets() {
-                if let Some(held) = self.index.mem.bucket(segment, i)?.inherit(owner) {
+                if let Some(held) = self.index.session().mem.bucket(segment, i)?.inherit(owner) {
                     held.unlock();
                 }
             }
@@ -509,7 +517,7 @@ impl HeldShard<'_> {
     ) -> Result<(), WriteError> {
         mneme_sys::fault!("index.resize.noted");
         replace(
-            &self.index.mem,
+            &self.index.session().mem,
             words.iter(),
             || mneme_sys::fault!("index.resize.word"),
             old.into_iter().flatten(),

@@ -116,7 +116,12 @@ impl Index {
     #[inline(always)]
     pub(crate) fn root(&self, space: KeyspaceId) -> Result<Option<Root>, Corrupt> {
         // SYNC: pairs with the Release store in `publish` that links a new root.
-        let word = self.tables.header().root_word(space).load(Acquire);
+        let word = self
+            .session()
+            .tables
+            .header()
+            .root_word(space)
+            .load(Acquire);
         if word == 0 {
             Ok(None)
         } else {
@@ -131,7 +136,7 @@ impl Index {
 
     #[inline(always)]
     fn root_at(&self, loc: Loc) -> Result<Root, Corrupt> {
-        let words = self.mem.words::<2>(loc)?;
+        let words = self.session().mem.words::<2>(loc)?;
         let (id, space) = (words[0].load(Relaxed), words[1].load(Relaxed));
         // Memory that was never written is no index, though it looks like an empty one.
         if id != 0
@@ -148,7 +153,7 @@ impl Index {
     /// `root`.
     #[inline(always)]
     pub(crate) fn root_id(&self, root: Root) -> Result<u64, Corrupt> {
-        match self.mem.word(root.loc())?.load(Relaxed) {
+        match self.session().mem.word(root.loc())?.load(Relaxed) {
             0 => Err(no_root(root.loc())),
             id => Ok(id),
         }
@@ -170,7 +175,7 @@ impl Index {
     /// space of its own: a damaged store must not open as one that holds less. Runs beside writers.
     /// Costs a cache line for each index, and no thread slot.
     pub(crate) fn look_at_roots(&self) -> Result<(), Corrupt> {
-        let header = self.tables.header();
+        let header = self.session().tables.header();
         for space in KeyspaceId::with_hidden() {
             let word = header.root_word(space);
             let mut looks = 0;
@@ -189,14 +194,14 @@ impl Index {
         }
         let mut shared = (0..RETRY_LIMIT).map_while(|_| self.settled_shared_space());
         match shared.nth(RETRY_LIMIT as usize - 1) {
-            Some(what) => Err(Corrupt::at(self.tables.spaces_at(), what)),
+            Some(what) => Err(Corrupt::at(self.session().tables.spaces_at(), what)),
             None => Ok(()),
         }
     }
 
     /// The roots in use and those that wait for their sweep.
     pub(crate) fn all_roots(&self) -> Result<Vec<Root>, Corrupt> {
-        let header = self.tables.header();
+        let header = self.session().tables.header();
         let mut words: Vec<u64> = KeyspaceId::with_hidden()
             .map(|space| header.root_word(space).load(Acquire))
             .collect();
@@ -212,7 +217,7 @@ impl Index {
 
     /// Partitions of every index of this store.
     pub(crate) fn partitions(&self) -> u64 {
-        1 << self.tables.geometry.partition_bits
+        1 << self.session().tables.geometry.partition_bits
     }
 
     /// The index of `space`, created if need be. `None`: no free space.
@@ -253,7 +258,7 @@ impl Index {
     /// Empties `space` at once; the sweep follows. False: too many sweeps are due.
     pub(crate) fn drop_root(&self, slot: &Slot<'_>, space: KeyspaceId) -> Result<bool, WriteError> {
         self.with_shard(slot, ROOT_SHARD, |_| {
-            let header = self.tables.header();
+            let header = self.session().tables.header();
             let word = &header.roots[space.index()];
             let old = word.load(Acquire);
             if old == 0 {
@@ -294,7 +299,7 @@ impl Index {
         space: KeyspaceId,
         root: u64,
     ) -> Result<bool, WriteError> {
-        if !self.feed.is_followed() {
+        if !self.session().feed.is_followed() {
             return Ok(false);
         }
         let id = self.root_id(self.root_at(Loc::of_word(root))?)?;
@@ -302,9 +307,11 @@ impl Index {
             databases: &[binding(self.database_of(space), 0)],
             dead: &[id.to_le_bytes()],
         };
-        let entry = self.feed.enter(slot, &[bind])?;
+        let entry = self.session().feed.enter(slot, &[bind])?;
         if let Some(entry) = entry {
-            self.feed.note_binding(Binds::Dropping, entry, root);
+            self.session()
+                .feed
+                .note_binding(Binds::Dropping, entry, root);
         }
         Ok(entry.is_some())
     }
@@ -312,16 +319,16 @@ impl Index {
     /// Completes the entry of a drop by whether it has taken place. The caller holds the root
     /// shard, whose last owner may have died.
     pub(crate) fn settle_drop(&self) {
-        let roots = &self.tables.header().roots;
+        let roots = &self.session().tables.header().roots;
         let is_linked = |root| roots.iter().any(|word| word.load(Acquire) == root);
-        (self.feed).settle_binding(Binds::Dropping, |root| !is_linked(root));
+        (self.session().feed).settle_binding(Binds::Dropping, |root| !is_linked(root));
     }
 
     /// The ids of the dropped roots whose sweep is not over.
     pub(crate) fn dropped_ids(&self, slot: &Slot<'_>) -> Result<Vec<u64>, WriteError> {
         // While the lock is held none is struck from the list.
         self.with_shard(slot, ROOT_SHARD, |_| {
-            let header = self.tables.header();
+            let header = self.session().tables.header();
             let places = (0..DATABASES).map(|i| header.dropped[2 * i].load(Acquire));
             let id = |word| self.root_id(self.root_at(Loc::of_word(word))?);
             // A damaged one has none, and stays on the list.
@@ -335,38 +342,38 @@ impl Index {
     /// Sweeps what can be swept now, unless another thread does. The caller is not pinned.
     pub(crate) fn sweep(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
         // One sweeper at a time: a second would follow words of a root that the first has freed.
-        let Some(sweeping) = self.tables.header().sweep.try_lock(slot) else {
+        let Some(sweeping) = self.session().tables.header().sweep.try_lock(slot) else {
             return Ok(());
         };
         // The next holder of the shard's lock finished a dead sweeper's last step. The later steps
         // are still due.
         let _sweeping = sweeping.into_inner();
-        let is_due = |i: usize| self.tables.header().dropped[2 * i].load(Acquire) != 0;
+        let is_due = |i: usize| self.session().tables.header().dropped[2 * i].load(Acquire) != 0;
         // What is dropped from here on is left to the next sweep, or this one might never end.
         let due: Vec<usize> = (0..DATABASES).filter(|i| is_due(*i)).collect();
         if let Some(epoch) = self.with_shard(slot, ROOT_SHARD, |_| self.begin_graces())? {
             // Most operations are over in a moment. What stays pinned is not waited for.
-            let _ = self.participants.wait_quiescent(epoch, MOMENT);
+            let _ = self.session().participants.wait_quiescent(epoch, MOMENT);
         }
         for i in due {
             let Some(root) = self.with_shard(slot, ROOT_SHARD, |_| self.due_sweep(i))? else {
                 continue;
             };
-            let mut pace = Pace::new(&*self.clock);
+            let mut pace = Pace::new(&*self.session().clock);
             for partition in 0..self.partitions() as u32 {
-                let shard = root.shard(partition, self.tables.geometry.shards);
+                let shard = root.shard(partition, self.session().tables.geometry.shards);
                 self.with_shard(slot, shard, |held| held.sweep_partition(root, partition))?;
                 mneme_sys::fault!("index.sweep.partition");
                 pace.step();
             }
             self.with_shard(slot, ROOT_SHARD, |held| {
-                let place = &self.tables.header().dropped[2 * i];
+                let place = &self.session().tables.header().dropped[2 * i];
                 if place.load(Acquire) == root.loc().bits() {
-                    held.strike(self.root_block(root), self.loc_of(place), 1)?;
+                    held.strike(self.root_block(root), self.session().loc_of(place), 1)?;
                 }
                 Ok(())
             })?;
-            for shard in 0..self.tables.geometry.shards {
+            for shard in 0..self.session().tables.geometry.shards {
                 self.with_shard(slot, shard, |held| held.trim(slot))?;
             }
         }
@@ -376,7 +383,7 @@ impl Index {
     /// Begins the grace periods that the sweeps of dropped roots wait for. `None`: all have begun.
     /// The caller holds the root shard.
     fn begin_graces(&self) -> Result<Option<Epoch>, WriteError> {
-        let header = self.tables.header();
+        let header = self.session().tables.header();
         let pairs = (0..DATABASES).map(|i| (&header.dropped[2 * i], &header.dropped[2 * i + 1]));
         let waiting =
             pairs.filter(|(place, stamp)| place.load(Relaxed) != 0 && stamp.load(Relaxed) == 0);
@@ -384,7 +391,7 @@ impl Index {
         if waiting.is_empty() {
             return Ok(None);
         }
-        let epoch = self.participants.advance()?;
+        let epoch = self.session().participants.advance()?;
         for (_, stamp) in waiting {
             stamp.store(epoch.to_u64(), Relaxed);
         }
@@ -394,7 +401,7 @@ impl Index {
     /// The root in dropped place `i`, once no writer can reach it any more. The caller holds the
     /// root shard.
     fn due_sweep(&self, i: usize) -> Result<Option<Root>, WriteError> {
-        let header = self.tables.header();
+        let header = self.session().tables.header();
         let (place, stamp) = (&header.dropped[2 * i], &header.dropped[2 * i + 1]);
         let word = place.load(Acquire);
         if word == 0 {
@@ -406,8 +413,13 @@ impl Index {
             return Ok(None);
         }
         let epoch = stamp.load(Relaxed);
-        if epoch == 0 || !self.participants.quiescent(Epoch::from_u64(epoch)) {
-            self.revoke_stalled_pins();
+        if epoch == 0
+            || !self
+                .session()
+                .participants
+                .quiescent(Epoch::from_u64(epoch))
+        {
+            self.session().revoke_stalled_pins();
             return Ok(None);
         }
         Ok(Some(self.root_at(Loc::of_word(word))?))
@@ -428,12 +440,13 @@ impl HeldShard<'_> {
             return Ok(Resized::NoSpace);
         };
         let words = index
+            .session()
             .mem
             .word_slice(block.loc, (ROOT_WORDS + index.partitions()) as usize)?;
         for word in words {
             word.store(0, Relaxed);
         }
-        let header = index.tables.header();
+        let header = index.session().tables.header();
         let id = match id {
             Some(id) => {
                 header.next_root.fetch_max(id, Relaxed);
@@ -444,24 +457,24 @@ impl HeldShard<'_> {
         let id = id.max(1);
         words[0].store(id, Relaxed);
         words[1].store(u64::from(space.number()), Relaxed);
-        if index.feed.is_followed() && !space.is_hidden() {
+        if index.session().feed.is_followed() && !space.is_hidden() {
             let bind = Item::Bind {
                 databases: &[binding(index.database_of(space), id)],
                 dead: &[],
             };
             // It is true already, whether or not the root is linked: the database is empty.
-            if let Some(entry) = index.feed.enter(slot, &[bind])? {
-                index.feed.complete(entry);
+            if let Some(entry) = index.session().feed.enter(slot, &[bind])? {
+                index.session().feed.complete(entry);
             }
         }
-        let link = index.loc_of(header.root_word(space));
+        let link = index.session().loc_of(header.root_word(space));
         self.commit(&[], WordChanges::words(link, 1, block.loc.bits()))
     }
 
     /// Frees the index segments of one partition of a dropped root, and counts their records as
     /// dead. After a death in the middle, finished steps are not repeated.
     fn sweep_partition(&self, root: Root, partition: u32) -> Result<(), WriteError> {
-        let mem = &self.index.mem;
+        let mem = &self.index.session().mem;
         let at = root.partition(partition);
         match Partition::of_word(mem.word(at)?.load(Acquire), at)? {
             Partition::Empty => {}
@@ -499,19 +512,19 @@ impl HeldShard<'_> {
     ) -> Result<(), WriteError> {
         let index = self.index;
         for i in 0..segment.buckets() {
-            let bucket = index.mem.bucket(segment, i)?;
+            let bucket = index.session().mem.bucket(segment, i)?;
             for entry in (0..SLOTS)
                 .map(|s| bucket.entry(s))
                 .filter(|e| !e.is_empty())
             {
                 // The record of a damaged entry is not needed, and must not stop the rest from
                 // being freed. It is not counted as dead until compaction counts again.
-                if let Ok(record) = index.mem.record(entry.loc()) {
+                if let Ok(record) = index.session().mem.record(entry.loc()) {
                     if record.header().kind().is_large() {
                         // There may be many: the sweep looks at all anchors.
                         index.lose_main(None);
                     }
-                    let _ = index.mark_dead(entry.loc(), record.header().size());
+                    let _ = index.log().mark_dead(entry.loc(), record.header().size());
                 }
             }
         }
@@ -539,7 +552,11 @@ impl HeldShard<'_> {
         block: Option<Block>,
     ) -> Result<(), WriteError> {
         for i in 0..count {
-            self.index.mem.word(address.add_words(i))?.store(0, Release);
+            self.index
+                .session()
+                .mem
+                .word(address.add_words(i))?
+                .store(0, Release);
         }
         mneme_sys::fault!("index.sweep.unlinked");
         if let Some(block) = block {

@@ -59,7 +59,7 @@ impl Index {
         mut hand_out: impl FnMut(Entry),
     ) -> Result<(), ReadError> {
         let place = at.place();
-        let segment = self.mem.index_segment(root, place)?;
+        let segment = self.session().mem.index_segment(root, place)?;
         let mut entries = [Entry(0); HOME_ENTRIES];
         let seen = self.look(root, place, segment, |segment, word| {
             Ok((
@@ -82,7 +82,7 @@ impl Index {
     #[cold]
     pub(crate) fn pass_by(&self, root: Root, at: &mut HashOrder) {
         let place = at.place();
-        let next = match self.mem.index_segment(root, place) {
+        let next = match self.session().mem.index_segment(root, place) {
             Ok(Some(segment)) => next_interval(place.tag, segment).max(at.tag + 1),
             // The words that lead to the segment are damaged.
             _ => 1 << TAG_BITS,
@@ -102,7 +102,10 @@ impl Index {
         let (home, mut count) = (segment.home(tag), 0);
         // The reach may grow meanwhile. Entries that come with it are newer than this step.
         for distance in 0..=word.reach().min(segment.max_reach()) {
-            let bucket = self.mem.bucket(segment, segment.behind(home, distance))?;
+            let bucket = self
+                .session()
+                .mem
+                .bucket(segment, segment.behind(home, distance))?;
             for entry in (0..SLOTS).map(|i| bucket.entry(i)) {
                 let of = entry.tag();
                 if !entry.is_empty() && of >= tag && segment.home(of) == home {
