@@ -73,7 +73,7 @@ const MOST_LOST: usize = 1 << 14;
 impl Index {
     pub fn new(log: Log) -> Index {
         Index {
-            secrets: RapidSecrets::seed(log.tables.seed),
+            secrets: RapidSecrets::seed(log.session().tables.seed),
             grown_ahead: GrownAhead::default(),
             lost_mains: Mutex::default(),
             log,

@@ -26,7 +26,7 @@ impl Log {
     /// Frames of the region that are no part of the capacity.
     pub(crate) fn extra_frames(&self) -> u64 {
         // Relaxed: the number stands for itself.
-        self.tables.header().extra.load(Relaxed)
+        self.session().tables.header().extra.load(Relaxed)
     }
 
     /// Lets a store that is loaded use at least `bytes` bytes more than its capacity, until
@@ -35,7 +35,11 @@ impl Log {
         let before = self.region_frames();
         self.grow_region(slot, before * FRAME_BYTES + bytes)?;
         let grown = self.region_frames() - before;
-        self.tables.header().extra.fetch_add(grown, Relaxed);
+        self.session()
+            .tables
+            .header()
+            .extra
+            .fetch_add(grown, Relaxed);
         Ok(())
     }
 
@@ -49,19 +53,19 @@ impl Log {
     pub(crate) fn max_capacity(&self) -> u64 {
         let stats = self.arena.stats();
         let frames = u64::from(stats.own) + u64::from(stats.frames) + u64::from(stats.growable);
-        (frames * FRAME_BYTES).min(self.mem.region().max() as u64)
+        (frames * FRAME_BYTES).min(self.session().mem.region().max() as u64)
     }
 
     /// Bytes that it has in any case at most, at little cost.
     #[inline]
     pub(crate) fn most_bytes(&self) -> u64 {
-        self.mem.region().max() as u64
+        self.session().mem.region().max() as u64
     }
 
     /// Frames that only compaction may claim, in a store of `frames` frames: a 50th, at least what
     /// it was created with.
     fn reserve_for(&self, frames: u64) -> u64 {
-        (frames / 50).max(self.tables.geometry.reserve_frames)
+        (frames / 50).max(self.session().tables.geometry.reserve_frames)
     }
 
     /// See [`LogStore::grow`](crate::LogStore::grow).
@@ -71,7 +75,7 @@ impl Log {
             return Err(GrowError::BeyondMax { asked: bytes, max });
         }
         let machine = mneme_sys::total_memory();
-        if self.mem.region().is_private() && bytes > machine {
+        if self.session().mem.region().is_private() && bytes > machine {
             return Err(GrowError::TooLarge {
                 asked: bytes,
                 machine,
@@ -82,7 +86,11 @@ impl Log {
         let extra = self
             .region_frames()
             .saturating_sub(bytes.div_ceil(FRAME_BYTES));
-        self.tables.header().extra.fetch_min(extra, Relaxed);
+        self.session()
+            .tables
+            .header()
+            .extra
+            .fetch_min(extra, Relaxed);
         // Two that grow at once, or one that died before this, leave a reserve that is smaller than
         // a 50th and still enough for compaction to start.
         self.end_extension()?;

@@ -193,7 +193,7 @@ impl Log {
     fn ordinary_claim(&self) -> Claim {
         Claim {
             class: Class::Ordinary,
-            node: self.topology.current_node(),
+            node: self.session().topology.current_node(),
         }
     }
 
@@ -206,13 +206,13 @@ impl Log {
     /// Whether a record of `bytes` bytes gets an extent of its own.
     #[inline]
     pub(crate) fn is_large(&self, bytes: u64) -> bool {
-        bytes > self.tables.geometry.bulk_frames * FRAME_BYTES / 2
+        bytes > self.session().tables.geometry.bulk_frames * FRAME_BYTES / 2
     }
 
     /// Bytes of an ordinary log segment.
     #[inline]
     pub(crate) fn segment_bytes(&self) -> u64 {
-        self.tables.geometry.segment_frames * FRAME_BYTES
+        self.session().tables.geometry.segment_frames * FRAME_BYTES
     }
 
     /// Reserves space for one record of `size` bytes and writes its header, if the head of this CPU
@@ -225,7 +225,7 @@ impl Log {
         header: Header,
         size: u64,
     ) -> Option<Loc> {
-        let head = self.tables.head(self.number_of_head());
+        let head = self.session().tables.head(self.number_of_head());
         // Relaxed: loaded again under the lock.
         if self.is_bulk(size) || head.segment.load(Relaxed) == 0 {
             return None;
@@ -233,7 +233,7 @@ impl Log {
         let held = head.lock.try_lock_clean(slot)?;
         mneme_sys::fault!("log.head.locked");
         let (frame, info) = self.head_segment(head).ok()??;
-        let loc = info.append_one(&self.mem, frame, header, size)?;
+        let loc = info.append_one(&self.session().mem, frame, header, size)?;
         mneme_sys::fault!("log.reserve.bump");
         held.unlock();
         Some(loc)
@@ -250,13 +250,13 @@ impl Log {
         headers: &[Header],
         locs: &mut [Loc],
     ) -> Result<usize, WriteError> {
-        let heads = self.tables.geometry.heads;
+        let heads = self.session().tables.geometry.heads;
         let first = self.number_of_head();
         for round in 0..64 {
             for i in 0..heads {
                 let index = first + i;
                 let index = if index < heads { index } else { index - heads };
-                let head = self.tables.head(index);
+                let head = self.session().tables.head(index);
                 if let Some(held) = head.lock.try_lock_free(slot) {
                     return self.append(slot, head, held, headers, locs);
                 }
@@ -266,7 +266,7 @@ impl Log {
             }
         }
         // All heads stayed busy. From here on the loop checks whether the owner lives.
-        let head = self.tables.head(first);
+        let head = self.session().tables.head(first);
         let held = head.lock.lock(slot)?;
         self.append(slot, head, held, headers, locs)
     }
@@ -290,7 +290,7 @@ impl Log {
         let Some((frame, info)) = self.segment_for(slot, head, headers[0].size(), claim)? else {
             return Ok(0);
         };
-        let done = info.append(&self.mem, frame, headers, locs, || {
+        let done = info.append(&self.session().mem, frame, headers, locs, || {
             mneme_sys::fault!("log.reserve.header")
         })?;
         mneme_sys::fault!("log.reserve.bump");
@@ -307,7 +307,7 @@ impl Log {
         header: Header,
         class: Class,
     ) -> Result<Option<Loc>, WriteError> {
-        let node = self.topology.current_node();
+        let node = self.session().topology.current_node();
         let head = self.bulk_head(node);
         let held = head.lock.lock(slot)?;
         mneme_sys::fault!("log.bulk.locked");
@@ -321,7 +321,7 @@ impl Log {
         };
         let mut loc = Loc::of_byte(0);
         let locs = std::slice::from_mut(&mut loc);
-        info.append(&self.mem, frame, &[header], locs, || {
+        info.append(&self.session().mem, frame, &[header], locs, || {
             mneme_sys::fault!("log.bulk.header")
         })?;
         mneme_sys::fault!("log.bulk.bump");
@@ -330,9 +330,10 @@ impl Log {
 
     /// The head to which threads on `node` append bulk records.
     pub(crate) fn bulk_head(&self, node: NodeId) -> &Head {
-        let geometry = &self.tables.geometry;
+        let geometry = &self.session().tables.geometry;
         let number = u64::from(node.0) % geometry.bulk_heads;
-        self.tables
+        self.session()
+            .tables
             .head(geometry.heads + geometry.survivors + number)
     }
 
@@ -347,12 +348,16 @@ impl Log {
         };
         let first = frame_byte(frame);
         let within = first..first + info.written_at(frame)?;
-        let loc = head.gap.append(&self.mem, within, header)?;
+        let loc = head.gap.append(&self.session().mem, within, header)?;
         if loc.is_some() {
             // What lies in a gap counts as dead.
             info.revive(header.size());
             // Relaxed: a statistic.
-            self.tables.header().freed.fetch_add(header.size(), Relaxed);
+            self.session()
+                .tables
+                .header()
+                .freed
+                .fetch_add(header.size(), Relaxed);
             mneme_sys::fault!("log.gap.counted");
         }
         Ok(loc)
@@ -373,7 +378,7 @@ impl Log {
         };
         let _guard = self.inherit_head(head, held);
         let old = self.head_segment(head)?;
-        if !self.tables.info(frame).reopen(claimed, slot.id()) {
+        if !self.session().tables.info(frame).reopen(claimed, slot.id()) {
             return Ok(false);
         }
         mneme_sys::fault!("log.gap.reopened");
@@ -390,14 +395,14 @@ impl Log {
         if word == 0 {
             return Ok(None);
         }
-        match self.tables.named(word) {
+        match self.session().tables.named(word) {
             Some((frame, info))
                 if info.state().state() == Some(State::Head)
                     && info.first.load(Relaxed) == word =>
             {
                 Ok(Some((frame, info)))
             }
-            _ => Err(no_head(self.loc_of(&head.segment))),
+            _ => Err(no_head(self.session().loc_of(&head.segment))),
         }
     }
 
@@ -457,7 +462,8 @@ impl Log {
         // SYNC: pairs with the Acquire loads in `repair_segments` and `repair_head`.
         head.segment.store(u64::from(frame.0) + 1, Release);
         mneme_sys::fault!("log.open.linked");
-        self.tables
+        self.session()
+            .tables
             .info(frame)
             .step(|state| (state == State::Opening).then_some(State::Head));
         mneme_sys::fault!("log.open.head");
@@ -471,7 +477,7 @@ impl Log {
     /// have not written yet would be a good part of the store otherwise. It is long enough for
     /// any ordinary record, and for several such as this one.
     fn next_length(&self, bytes: u64) -> u64 {
-        let ordinary = self.tables.geometry.segment_frames;
+        let ordinary = self.session().tables.geometry.segment_frames;
         let in_use = u64::from(self.arena.stats().in_use());
         let least = ordinary.div_ceil(END_SHARE);
         let several = (bytes * SEVERAL).div_ceil(FRAME_BYTES);
@@ -488,7 +494,7 @@ impl Log {
         bytes: u64,
         claim: Claim,
     ) -> Result<Option<Extent>, WriteError> {
-        let ordinary = self.tables.geometry.segment_frames;
+        let ordinary = self.session().tables.geometry.segment_frames;
         let mut frames = self.next_length(bytes);
         loop {
             let extent = self.open_extent(slot, frames as u32, claim, SegmentKind::Ordinary)?;
@@ -537,7 +543,7 @@ impl Log {
     /// Frames of a log segment of bulk records like one of `bytes` bytes: the fewest of which they
     /// leave little.
     fn bulk_length(&self, bytes: u64) -> u64 {
-        let most = self.tables.geometry.bulk_frames;
+        let most = self.session().tables.geometry.bulk_frames;
         let least = bytes.div_ceil(FRAME_BYTES).max(most / 4);
         let left = |frames: &u64| frames * FRAME_BYTES % bytes * (1 << 20) / frames;
         let enough = |frames: &u64| left(frames) <= (FRAME_BYTES << 20) / WASTE_SHARE;
@@ -568,13 +574,13 @@ impl Log {
 
     /// The numbers of a worker's heads, of all ages. The lock of the first covers them all.
     pub(crate) fn heads_of_worker(&self, worker: u64) -> Range<u64> {
-        let ages = self.tables.geometry.ages();
-        let first = self.tables.geometry.heads + worker * ages;
+        let ages = self.session().tables.geometry.ages();
+        let first = self.session().tables.geometry.heads + worker * ages;
         first..first + ages
     }
 
     pub(crate) fn repair_head(&self, head: &Head) {
-        if let Some((_, info)) = self.tables.named(head.segment.load(Acquire)) {
+        if let Some((_, info)) = self.session().tables.named(head.segment.load(Acquire)) {
             info.step(|state| (state == State::Opening).then_some(State::Head));
         }
     }
@@ -591,7 +597,7 @@ impl Log {
             return Ok(None);
         };
         let loc = Loc::of_byte(frame_byte(extent.start));
-        self.mem.word(loc)?.store(header.0, Relaxed);
+        self.session().mem.word(loc)?.store(header.0, Relaxed);
         mneme_sys::fault!("log.large.header");
         self.close_large(slot, extent.start, header.size())?;
         mneme_sys::fault!("log.large.closed");
@@ -606,10 +612,10 @@ impl Log {
         frame: Frame,
         bytes: u64,
     ) -> Result<(), WriteError> {
-        let info = self.tables.info(frame);
+        let info = self.session().tables.info(frame);
         info.set_used(bytes);
         if !self.lend_tail(slot, frame, info)? {
-            info.close(self.clock.now_ns());
+            info.close(self.session().clock.now_ns());
             info.step(|state| (state == State::Opening).then_some(State::Closed));
         }
         Ok(())
@@ -618,17 +624,17 @@ impl Log {
     /// The number of the head of the CPU that runs this.
     #[inline]
     fn number_of_head(&self) -> u64 {
-        self.heads.of(self.topology.current_cpu())
+        self.heads.of(self.session().topology.current_cpu())
     }
 
     pub(crate) fn head_of_cpu(&self) -> &Head {
-        self.tables.head(self.number_of_head())
+        self.session().tables.head(self.number_of_head())
     }
 
     /// Free bytes in the log segment of this CPU's head. A moment later there may be fewer.
     pub(crate) fn left_at_head(&self) -> Result<u64, Corrupt> {
         let word = self.head_of_cpu().segment.load(Acquire);
-        Ok(match self.tables.named(word) {
+        Ok(match self.session().tables.named(word) {
             Some((frame, info)) => info.capacity().saturating_sub(info.written_at(frame)?),
             None => 0,
         })
@@ -663,7 +669,7 @@ impl Log {
     /// Closes the segments that `which` selects of heads that no thread holds. Returns how many.
     /// The next append to such a head opens another.
     pub(crate) fn leave_segments(&self, slot: &Slot<'_>, which: Leave) -> u64 {
-        let geometry = &self.tables.geometry;
+        let geometry = &self.session().tables.geometry;
         let workers = geometry.heads..geometry.heads + geometry.survivors;
         self.head_groups()
             .filter(|heads| {
@@ -677,7 +683,7 @@ impl Log {
     /// The numbers of the heads that share one lock, which is that of the first: each writers' head
     /// alone, also each for bulk records, a worker's heads together.
     pub(crate) fn head_groups(&self) -> impl Iterator<Item = Range<u64>> {
-        let geometry = &self.tables.geometry;
+        let geometry = &self.session().tables.geometry;
         let writers = (0..geometry.heads).map(|head| head..head + 1);
         let workers = (0..geometry.workers()).map(|worker| self.heads_of_worker(worker));
         let bulk = geometry.heads + geometry.survivors..geometry.all_heads();
@@ -687,7 +693,7 @@ impl Log {
 
     /// As [`Log::leave_segments`], of heads that share the lock of the first.
     fn leave_segments_of(&self, slot: &Slot<'_>, heads: Range<u64>, which: Leave) -> u64 {
-        let heads = || heads.clone().map(|head| self.tables.head(head));
+        let heads = || heads.clone().map(|head| self.session().tables.head(head));
         let is_longer = |info: &LogSegmentInfo| info.capacity() > self.segment_bytes();
         let is_meant = |info: &LogSegmentInfo| match which {
             Leave::BehindTheGone => {
@@ -705,7 +711,7 @@ impl Log {
             Leave::Every => true,
         };
         // The first check takes no lock, and as a rule it is the only one.
-        let named = |head: &Head| self.tables.named(head.segment.load(Acquire));
+        let named = |head: &Head| self.session().tables.named(head.segment.load(Acquire));
         if !heads().any(|head| named(head).is_some_and(|(_, info)| is_meant(info))) {
             return 0;
         }

@@ -10,7 +10,6 @@ pub(crate) mod prefault;
 pub(crate) mod segment;
 pub(crate) mod spare;
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use mneme_arena::{
@@ -33,15 +32,6 @@ pub(crate) struct Log {
     /// How far the frames have been claimed.
     pub claimed: Claimed,
     heads: CpuHeads,
-}
-
-impl Deref for Log {
-    type Target = Session;
-
-    #[inline(always)]
-    fn deref(&self) -> &Session {
-        &self.session
-    }
 }
 
 impl Log {
@@ -76,7 +66,7 @@ impl Log {
     ) -> Result<Option<Extent>, WriteError> {
         // Segments of one length, each at a multiple of it, leave no gaps between them that are too
         // short for another. Where there is no such place, any other serves.
-        let align = match frames <= self.tables.geometry.segment_frames as u32 {
+        let align = match frames <= self.session().tables.geometry.segment_frames as u32 {
             true => frames.next_power_of_two(),
             false => 1,
         };

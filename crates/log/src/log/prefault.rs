@@ -128,7 +128,7 @@ impl Log {
     /// Populates fresh frames of the node up to the number kept ahead, one at a time, until
     /// `stopped`.
     pub(crate) fn populate(&self, populated: &mut Populated, stopped: &dyn Fn() -> bool) {
-        if self.clock.now_ns() < populated.again_ns {
+        if self.session().clock.now_ns() < populated.again_ns {
             return;
         }
         populated.pause_ns = match self.populate_now(populated, stopped) {
@@ -136,7 +136,11 @@ impl Log {
             // No memory: a claim that needs it reports that.
             Err(_) => (2 * populated.pause_ns).clamp(AGAIN_NS, LONGEST_PAUSE_NS),
         };
-        populated.again_ns = self.clock.now_ns().saturating_add(populated.pause_ns);
+        populated.again_ns = self
+            .session()
+            .clock
+            .now_ns()
+            .saturating_add(populated.pause_ns);
     }
 
     fn populate_now(
@@ -148,7 +152,7 @@ impl Log {
         let stats = self.arena.stats();
         let (first, behind) = (stats.own, stats.own + stats.frames);
         // With the further frames that the next claim asks the file system for, if it does.
-        let further = match self.mem.region().is_lazy() {
+        let further = match self.session().mem.region().is_lazy() {
             true => stats.reserved.min(SPACE_AHEAD),
             false => 0,
         };
@@ -181,7 +185,7 @@ impl Log {
             let range = bytes as usize..(bytes + FRAME_BYTES) as usize;
             // A huge page at once, if it can be: pages that have their space already would have to
             // be copied into it.
-            self.mem.region().prefault(range)?;
+            self.session().mem.region().prefault(range)?;
             self.arena.back(Frame(next))?;
             populated.end = next + 1;
         }
@@ -206,10 +210,10 @@ impl Log {
     /// or begins another if more frames are in use than when the last round began: their claimants
     /// may have touched them after the round had passed.
     pub(crate) fn gather(&self, gathered: &mut Gathered, stopped: &dyn Fn() -> bool) {
-        if self.mem.region().is_on_medium() {
+        if self.session().mem.region().is_on_medium() {
             return;
         }
-        let (stats, begin) = (self.arena.stats(), self.clock.now_ns());
+        let (stats, begin) = (self.arena.stats(), self.session().clock.now_ns());
         let behind = stats.own + stats.frames;
         if let Some(ended) = gathered.ended {
             let seen = gathered.free.is_some_and(|free| stats.free >= free);
@@ -220,7 +224,7 @@ impl Log {
         }
         gathered.free.get_or_insert(stats.free);
         while gathered.next < behind {
-            if stopped() || self.clock.now_ns() >= begin.saturating_add(GATHERING_NS) {
+            if stopped() || self.session().clock.now_ns() >= begin.saturating_add(GATHERING_NS) {
                 return;
             }
             let frame = Frame(gathered.next);
@@ -231,7 +235,7 @@ impl Log {
             {
                 let start = frame.0 as usize * FRAME_BYTES as usize;
                 // Pages that cannot be gathered stay as they are.
-                let _ = (self.mem.region()).prefault(start..start + FRAME_BYTES as usize);
+                let _ = (self.session().mem.region()).prefault(start..start + FRAME_BYTES as usize);
             }
         }
         gathered.ended = Some(begin);

@@ -412,7 +412,7 @@ impl Log {
         claim: Claim,
         kind: SegmentKind,
     ) -> Result<Option<Extent>, WriteError> {
-        if let Some(above) = self.above() {
+        if let Some(above) = self.session().above() {
             above.opens_segment(slot);
         }
         let Some(extent) = self.claim(slot, frames, claim.node, claim.class, TAG_LOG)? else {
@@ -420,10 +420,11 @@ impl Log {
         };
         mneme_sys::fault!("log.open.claimed");
         for frame in extent.start.0..extent.start.0 + extent.frames {
-            let first = &self.tables.info(Frame(frame)).first;
+            let first = &self.session().tables.info(Frame(frame)).first;
             first.store(u64::from(extent.start.0) + 1, Relaxed);
         }
-        self.tables
+        self.session()
+            .tables
             .info(extent.start)
             .begin(slot.id(), extent.frames, kind);
         mneme_sys::fault!("log.open.begun");
@@ -434,11 +435,11 @@ impl Log {
 
     /// Closes the segment at `frame` if its state is `Head`. Its head no longer appends to it.
     pub(crate) fn close_segment(&self, frame: Frame) {
-        let info = self.tables.info(frame);
+        let info = self.session().tables.info(frame);
         if info.state().state() != Some(State::Head) {
             return;
         }
-        info.close(self.clock.now_ns());
+        info.close(self.session().clock.now_ns());
         info.step(|state| (state == State::Head).then_some(State::Closed));
     }
 
@@ -499,7 +500,7 @@ impl Log {
     #[cold]
     #[inline(never)]
     pub(crate) fn mark_large_dead(&self, frame: Frame, bytes: u64) {
-        let info = self.tables.info(frame);
+        let info = self.session().tables.info(frame);
         loop {
             let word = info.state();
             let done = match word.state() {
@@ -530,16 +531,16 @@ impl Log {
     #[inline(always)]
     fn find_segment(&self, loc: Loc) -> Option<(Frame, &LogSegmentInfo)> {
         let frame = loc.byte() / FRAME_BYTES;
-        let (_, info) = self.tables.named(frame + 1)?;
+        let (_, info) = self.session().tables.named(frame + 1)?;
         // Relaxed: written before the segment's first record, whose location the caller has.
-        let (start, info) = self.tables.named(info.first.load(Relaxed))?;
+        let (start, info) = self.session().tables.named(info.first.load(Relaxed))?;
         let behind = frame.checked_sub(u64::from(start.0))?;
         (behind < u64::from(info.frames()?)).then_some((start, info))
     }
 
     /// Marks an empty segment for freeing once its readers have left.
     pub(crate) fn condemn(&self, frame: Frame, from: StateWord) -> bool {
-        self.tables.info(frame).condemn(from)
+        self.session().tables.info(frame).condemn(from)
     }
 
     /// The frames that the arena hands out: those behind its own tables.
@@ -554,7 +555,7 @@ impl Log {
     #[cold]
     pub(crate) fn suspect_lost(&self) {
         // SYNC: pairs with the exchange in `condemn_lost`.
-        self.tables.header().lost.store(1, Release);
+        self.session().tables.header().lost.store(1, Release);
     }
 
     /// All frames at which a log segment begins now.
@@ -565,7 +566,7 @@ impl Log {
         std::iter::from_fn(move || {
             loop {
                 let frame = Frame(frames.next()?);
-                let info = self.tables.info(frame);
+                let info = self.session().tables.info(frame);
                 let word = info.state();
                 let state = match word.state() {
                     None | Some(State::Free | State::Freeing) => continue,
@@ -585,7 +586,7 @@ impl Log {
     /// Frames whose state is none: damage.
     pub(crate) fn stateless(&self) -> impl Iterator<Item = Frame> {
         let frames = self.frames().map(Frame);
-        frames.filter(|frame| self.tables.info(*frame).state().state().is_none())
+        frames.filter(|frame| self.session().tables.info(*frame).state().state().is_none())
     }
 
     /// Starts the grace period of every closed or condemned segment that has none running.
@@ -601,11 +602,14 @@ impl Log {
         }
         // Without the barrier no grace period begins: another process, or a later call, stamps the
         // segments.
-        let Ok(epoch) = self.participants.advance() else {
+        let Ok(epoch) = self.session().participants.advance() else {
             return;
         };
         for (frame, period) in waiting {
-            self.tables.info(frame).begin_grace(period, epoch.to_u64());
+            self.session()
+                .tables
+                .info(frame)
+                .begin_grace(period, epoch.to_u64());
         }
     }
 
@@ -641,7 +645,7 @@ impl Log {
             // Checked after the state was seen: the thread that emptied the segment of a dropped
             // index' records had seen the index dropped. So this load sees the index listed, or its
             // sweep is over.
-            if !is_unnamed(frame, word) && self.tables.header().sweeps_due() {
+            if !is_unnamed(frame, word) && self.session().tables.header().sweeps_due() {
                 continue;
             }
             if !info.change(word, word.to(State::Freeing, Some(slot.id()))) {
@@ -660,7 +664,11 @@ impl Log {
             }
             released?;
             // Relaxed: a statistic.
-            self.tables.header().freed.fetch_add(used, Relaxed);
+            self.session()
+                .tables
+                .header()
+                .freed
+                .fetch_add(used, Relaxed);
             mneme_sys::fault!("log.free.released");
             freed += 1;
         }
@@ -670,7 +678,7 @@ impl Log {
     /// Whether every thread that was pinned when the segment was stamped has unpinned.
     pub(crate) fn grace_over(&self, info: &LogSegmentInfo) -> bool {
         info.stamp()
-            .is_ok_and(|epoch| self.participants.quiescent(epoch))
+            .is_ok_and(|epoch| self.session().participants.quiescent(epoch))
     }
 
     /// Settles every segment that the dead thread `dead` owned.
@@ -692,7 +700,7 @@ impl Log {
         dead: SlotId,
         frame: Frame,
     ) -> Result<bool, WriteError> {
-        let info = self.tables.info(frame);
+        let info = self.session().tables.info(frame);
         let word = info.state();
         if word.owner() != dead || dead.0 == 0 {
             return Ok(true);
@@ -738,7 +746,7 @@ impl Log {
     pub(crate) fn close_abandoned(&self) {
         for (frame, info, mut word, state) in self.segments() {
             if state == State::Head && !self.is_some_heads(frame) && info.state() == word {
-                info.close(self.clock.now_ns());
+                info.close(self.session().clock.now_ns());
                 // The exchange succeeds only in the life in which the segment was seen. The large
                 // record in front may be marked dead meanwhile.
                 while !info.change(word, word.to(State::Closed, None)) && word.large() {
@@ -749,9 +757,9 @@ impl Log {
     }
 
     fn is_some_heads(&self, frame: Frame) -> bool {
-        let g = &self.tables.geometry;
+        let g = &self.session().tables.geometry;
         (0..g.all_heads())
-            .any(|h| self.tables.head(h).segment.load(Acquire) == u64::from(frame.0) + 1)
+            .any(|h| self.session().tables.head(h).segment.load(Acquire) == u64::from(frame.0) + 1)
     }
 }
 

@@ -87,8 +87,8 @@ impl Log {
 
     /// Gives back some of the node's spare frames, if they were not needed for a while.
     pub(crate) fn give_back(&self, slot: &Slot<'_>, spare: &mut SpareFrames, idle: bool) {
-        let now = self.clock.now_ns();
-        if spare.due == 0 && now < spare.count_ns || !self.mem.region().gives_back() {
+        let now = self.session().clock.now_ns();
+        if spare.due == 0 && now < spare.count_ns || !self.session().mem.region().gives_back() {
             return;
         }
         let stats = self.arena.stats();
@@ -99,7 +99,7 @@ impl Log {
         };
         let count = self.arena.spare(spare.node).resident;
         let surplus = count.saturating_sub(kept.saturating_add(lent));
-        let took = self.clock.now_ns().saturating_sub(now);
+        let took = self.session().clock.now_ns().saturating_sub(now);
         spare.count_ns = now.saturating_add((took * COUNTS).max(COUNT_NS));
         if spare.due > 0 {
             for _ in 0..spare.due.min(AT_ONCE).min(surplus) {
