@@ -341,35 +341,36 @@ impl Index {
 
     /// Sweeps what can be swept now, unless another thread does. The caller is not pinned.
     pub(crate) fn sweep(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
+        let session = self.session();
         // One sweeper at a time: a second would follow words of a root that the first has freed.
-        let Some(sweeping) = self.session().tables.header().sweep.try_lock(slot) else {
+        let Some(sweeping) = session.tables.header().sweep.try_lock(slot) else {
             return Ok(());
         };
         // The next holder of the shard's lock finished a dead sweeper's last step. The later steps
         // are still due.
         let _sweeping = sweeping.into_inner();
-        let is_due = |i: usize| self.session().tables.header().dropped[2 * i].load(Acquire) != 0;
+        let is_due = |i: usize| session.tables.header().dropped[2 * i].load(Acquire) != 0;
         // What is dropped from here on is left to the next sweep, or this one might never end.
         let due: Vec<usize> = (0..DATABASES).filter(|i| is_due(*i)).collect();
         if let Some(epoch) = self.with_shard(slot, ROOT_SHARD, |_| self.begin_graces())? {
             // Most operations are over in a moment. What stays pinned is not waited for.
-            let _ = self.session().participants.wait_quiescent(epoch, MOMENT);
+            let _ = session.participants.wait_quiescent(epoch, MOMENT);
         }
         for i in due {
             let Some(root) = self.with_shard(slot, ROOT_SHARD, |_| self.due_sweep(i))? else {
                 continue;
             };
-            let mut pace = Pace::new(&*self.session().clock);
+            let mut pace = Pace::new(&*session.clock);
             for partition in 0..self.partitions() as u32 {
-                let shard = root.shard(partition, self.session().tables.geometry.shards);
+                let shard = root.shard(partition, session.tables.geometry.shards);
                 self.with_shard(slot, shard, |held| held.sweep_partition(root, partition))?;
                 mneme_sys::fault!("index.sweep.partition");
                 pace.step();
             }
             self.with_shard(slot, ROOT_SHARD, |held| {
-                let place = &self.session().tables.header().dropped[2 * i];
+                let place = &session.tables.header().dropped[2 * i];
                 if place.load(Acquire) == root.loc().bits() {
-                    held.strike(self.root_block(root), self.session().loc_of(place), 1)?;
+                    held.strike(self.root_block(root), session.loc_of(place), 1)?;
                 }
                 Ok(())
             })?;

@@ -235,21 +235,21 @@ impl Reclaim {
     /// It is the last resort of a writer that finds no other space for a record of `wanted` bytes.
     /// False: no large record would yield any.
     pub(crate) fn compact_large(&self, slot: &Slot<'_>, wanted: u64) -> Result<bool, WriteError> {
+        let log = self.log();
         // The gain is the rest of the extent that the large record moves to, which goes to this
         // CPU's head. If the head had as much before, one large record after the other would move
         // for nothing.
-        let needed = (2 * self.log().left_at_head()?).max(wanted);
-        if self.log().is_large(wanted) {
+        let needed = (2 * log.left_at_head()?).max(wanted);
+        if log.is_large(wanted) {
             return Ok(false);
         }
-        let most = self
-            .log()
+        let most = log
             .segments()
             .filter(|(_, info, word, state)| {
-                *state == State::Closed && word.large() && self.log().grace_over(info)
+                *state == State::Closed && word.large() && log.grace_over(info)
             })
             .filter_map(|(frame, info, word, _)| {
-                let gain = large_gain(info, self.log().segment_bytes())?;
+                let gain = large_gain(info, log.segment_bytes())?;
                 let _pin = slot.pin();
                 // Checked again under the pin: until it ends, the record's frames are not freed,
                 // and so not given back to the machine.

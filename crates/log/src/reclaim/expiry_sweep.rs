@@ -132,8 +132,9 @@ impl Reclaim {
         slot: &Slot<'_>,
         sweep: &mut ExpirySweep,
     ) -> Result<(usize, usize), WriteError> {
+        let index = self.index();
         let _pin = slot.pin();
-        let root = match self.index().root(sweep.space) {
+        let root = match index.root(sweep.space) {
             Ok(Some(root)) => root,
             none => {
                 sweep.next_space();
@@ -143,16 +144,16 @@ impl Reclaim {
         let mut damage = None;
         let mut entries: Vec<(u32, Entry)> = Vec::new();
         for _ in 0..STEP {
-            if sweep.at.is_over(self.index().partitions()) {
+            if sweep.at.is_over(index.partitions()) {
                 break;
             }
             let partition = sweep.at.place().partition;
-            let handed_out = self.index().entries_here(root, &mut sweep.at, |entry| {
+            let handed_out = index.entries_here(root, &mut sweep.at, |entry| {
                 self.session().mem.prefetch(entry.loc());
                 entries.push((partition, entry));
             });
             if let Err(error) = handed_out {
-                self.index().pass_by(root, &mut sweep.at);
+                index.pass_by(root, &mut sweep.at);
                 note(&mut damage, error.into())?;
             }
         }
@@ -168,7 +169,7 @@ impl Reclaim {
             };
             self.records().expect_expiries();
             if self.records().is_expired(&record) {
-                let mut place = self.index().place(record.key());
+                let mut place = index.place(record.key());
                 place.partition = partition;
                 let change = KeyChange::removal(root, place, record.key());
                 match self.remove_expired(slot, change, entry.loc()) {
@@ -179,10 +180,10 @@ impl Reclaim {
                 expiries.add(record.expires());
             }
         }
-        if let Err(corrupt) = self.index().note_expiries(root, expiries) {
+        if let Err(corrupt) = index.note_expiries(root, expiries) {
             damage.get_or_insert(corrupt);
         }
-        if sweep.at.is_over(self.index().partitions()) {
+        if sweep.at.is_over(index.partitions()) {
             sweep.next_space();
         }
         damage.map_or(Ok((entries.len(), removed)), |corrupt| Err(corrupt.into()))

@@ -486,17 +486,17 @@ impl Reclaim {
     /// Frees space until the store is no larger than its capacity, which it was while it was
     /// loaded.
     pub(crate) fn return_to_capacity(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
-        if self.log().extra_frames() == 0 {
+        let log = self.log();
+        if log.extra_frames() == 0 {
             return Ok(());
         }
-        self.log()
-            .end_extension()
+        log.end_extension()
             .map_err(|error| Corrupt::at(0, error.to_string()))?;
-        let mut search = SpaceSearch::new(self.log().segment_bytes());
+        let mut search = SpaceSearch::new(log.segment_bytes());
         // The reserve may be in use, as that of any store that is full.
-        while u64::from(self.log().arena.stats().free) < self.log().extra_frames() {
+        while u64::from(log.arena.stats().free) < log.extra_frames() {
             if self.gain_space(slot, &mut search)? {
-                search = SpaceSearch::new(self.log().segment_bytes());
+                search = SpaceSearch::new(log.segment_bytes());
             }
         }
         Ok(())

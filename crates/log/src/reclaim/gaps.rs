@@ -214,31 +214,32 @@ impl Reclaim {
         (frame, claimed): (Frame, StateWord),
         wanted: u64,
     ) -> Result<Reuse, WriteError> {
-        let info = self.session().tables.info(frame);
+        let session = self.session();
+        let info = session.tables.info(frame);
         let end = info.written_at(frame)?;
         let Some(gap) = self.best_gap(slot, frame, end, wanted)? else {
             return Ok(Reuse::NoGap);
         };
         mneme_sys::fault!("log.gap.found");
         // After the records were seen dead. Without the barrier no grace period begins.
-        let Ok(epoch) = self.session().participants.advance() else {
+        let Ok(epoch) = session.participants.advance() else {
             return Ok(Reuse::NotNow);
         };
         let is_over = (0..GRACE_LOOKS).any(|_| {
-            let is_over = self.session().participants.quiescent(epoch);
+            let is_over = session.participants.quiescent(epoch);
             if !is_over {
                 std::thread::yield_now();
             }
             is_over
         });
         // The sweep of a dropped index follows the locations of records that count as dead.
-        if !is_over || self.session().tables.header().sweeps_due() {
+        if !is_over || session.tables.header().sweeps_due() {
             return Ok(Reuse::NotNow);
         }
         let first = frame_byte(frame);
         let fill = |range: Range<u64>| -> Result<(), WriteError> {
             let filler = Header::filler(range.end - range.start);
-            let at = self.session().mem.word(Loc::of_byte(first + range.start))?;
+            let at = session.mem.word(Loc::of_byte(first + range.start))?;
             // SYNC: pairs with the Acquire fence of a walk.
             at.store(filler.0, Release);
             Ok(())

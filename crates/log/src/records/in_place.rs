@@ -377,6 +377,7 @@ impl Records {
         (kind, expiry): (ValueKind, Expiry),
         mut copied: Option<&Copied>,
     ) -> Result<Option<Published>, WriteError> {
+        let session = self.session();
         let (root, place) = (change.root, change.place);
         let mut seen = change.segment;
         let differing = match change.expect {
@@ -387,7 +388,7 @@ impl Records {
         loop {
             let segment = match seen.take() {
                 Some(segment) => segment,
-                None => match self.session().mem.index_segment(root, place)? {
+                None => match session.mem.index_segment(root, place)? {
                     Some(segment) => segment,
                     None => return Ok(None),
                 },
@@ -396,24 +397,15 @@ impl Records {
             // is held for less.
             let copied = copied.take();
             let (loc, record) = match copied {
-                Some(copied) => (
-                    copied.entry.loc(),
-                    self.session().mem.record(copied.entry.loc())?,
-                ),
+                Some(copied) => (copied.entry.loc(), session.mem.record(copied.entry.loc())?),
                 None => {
                     // The old value's cache lines are fetched while the new one is written down.
                     let lines = (change.key.len() + value.len()).div_ceil(64) as u64 + 1;
-                    let home = self
-                        .session()
-                        .mem
-                        .bucket(segment, segment.home(place.tag))?;
+                    let home = session.mem.bucket(segment, segment.home(place.tag))?;
                     if let Some(old) = home.probable(place.tag) {
-                        self.session()
-                            .mem
-                            .prefetch_lines(old, 0..lines.min(MAX_REST));
+                        session.mem.prefetch_lines(old, 0..lines.min(MAX_REST));
                     }
-                    match self
-                        .session()
+                    match session
                         .mem
                         .find_from(home, segment, place.tag, change.key)?
                     {
@@ -457,7 +449,7 @@ impl Records {
                     && self.is_live_at(&held, &record, copied.expires)
             });
             if !is_as_copied {
-                let found = self.session().mem.find_in(segment, place.tag, change.key);
+                let found = session.mem.find_in(segment, place.tag, change.key);
                 let target = match &found {
                     Ok(Some(found)) if self.is_expected(&held, change.expect, Some(found)) => {
                         Some(found)

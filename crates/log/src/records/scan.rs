@@ -126,6 +126,7 @@ impl Records {
         count: usize,
         mut visit: impl FnMut(&Record<'_>) -> Result<bool, ReadError>,
     ) -> Result<Cursor, ReadError> {
+        let index = self.index();
         let slot = self.session().participants.slot()?;
         // A caller that asks for none must still come to the end.
         let count = count.max(1);
@@ -134,30 +135,29 @@ impl Records {
         // Empty partitions count a little, so that a step over a sparse table is bounded too.
         let mut budget = count.saturating_mul(16).saturating_add(1024);
         let mut entries = Vec::with_capacity(SLOTS);
-        while !at.is_over(self.index().partitions()) {
+        while !at.is_over(index.partitions()) {
             if visited >= count || budget == 0 {
                 return Ok(Cursor::new(at.partition, at.tag));
             }
             budget -= 1;
-            let (_pin, space) = self.index().enter(&slot, database)?;
+            let (_pin, space) = index.enter(&slot, database)?;
             if visited > 0 && from != Some(space) {
                 // The database was swapped since: one step visits the database of one instant.
                 return Ok(Cursor::new(at.partition, at.tag));
             }
             from = Some(space);
-            let Some(root) = self.index().root(space)? else {
+            let Some(root) = index.root(space)? else {
                 return Ok(Cursor::END);
             };
             entries.clear();
             for passed in 0..PASSED {
                 if passed > 0 {
-                    if budget == 0 || at.is_over(self.index().partitions()) {
+                    if budget == 0 || at.is_over(index.partitions()) {
                         break;
                     }
                     budget -= 1;
                 }
-                self.index()
-                    .entries_here(root, &mut at, |entry| entries.push(entry))?;
+                index.entries_here(root, &mut at, |entry| entries.push(entry))?;
                 if !entries.is_empty() {
                     break;
                 }
@@ -166,7 +166,7 @@ impl Records {
                 let mut record = self.session().mem.record(entry.loc())?;
                 if self.is_expired(&record) {
                     // Since the entry was seen the key may have got another expiry.
-                    let (place, key) = (self.index().place(record.key()), record.key());
+                    let (place, key) = (index.place(record.key()), record.key());
                     let segment = self.session().mem.index_segment(root, place)?;
                     match self.find_live(root, place, segment, key, &mut Vec::new())? {
                         Some(live) => record = live,

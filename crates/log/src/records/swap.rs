@@ -16,19 +16,20 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 impl Records {
     /// Exchanges two databases, unless other threads block that for longer than `timeout`.
     pub(crate) fn swap_databases(&self, a: u8, b: u8, timeout: Duration) -> Result<(), WriteError> {
-        let slot = self.session().writer()?;
+        let session = self.session();
+        let slot = session.writer()?;
         if a == b {
             return Ok(());
         }
         if slot.is_pinned() {
-            return Err(self.session().stalled_by_own_pin(&slot));
+            return Err(session.stalled_by_own_pin(&slot));
         }
         let _held = self
             .index()
-            .settle_swap(self.session().tables.header().swap.lock(&slot)?);
-        let (timeout, begin) = (timeout.min(TIMEOUT), self.session().clock.now_ns());
+            .settle_swap(session.tables.header().swap.lock(&slot)?);
+        let (timeout, begin) = (timeout.min(TIMEOUT), session.clock.now_ns());
         self.await_users(&slot, timeout)?;
-        let waited = Duration::from_nanos(self.session().clock.now_ns().saturating_sub(begin));
+        let waited = Duration::from_nanos(session.clock.now_ns().saturating_sub(begin));
         // Announced before the marks: threads that wait for a swap that stands still remember it by
         // this intent, and the next ones fail at once.
         IndexIntent::replace_databases(&slot, || {
@@ -46,7 +47,7 @@ impl Records {
             }
             // SYNC: pairs with the Acquire loads in `swaps` (see [`crate::store::watch`]) and in
             // `settled_shared_space`: a thread that sees the new spaces sees the swap counted.
-            self.session().tables.header().swaps.fetch_add(1, Release);
+            session.tables.header().swaps.fetch_add(1, Release);
             table.exchange(swap);
             self.index().complete_swap();
             Ok(())

@@ -66,11 +66,12 @@ impl Records {
 
     /// Notes a key as it is. The watch is registered.
     pub(crate) fn begin_watching(&self, database: u8, key: &[u8]) -> Result<Watched, ReadError> {
+        let index = self.index();
         let slot = self.session().participants.slot()?;
         // All that is compared later is noted before the key is looked at.
         let swaps = self.swaps();
-        let (_pin, space) = self.index().enter(&slot, database)?;
-        let place = self.index().place(key);
+        let (_pin, space) = index.enter(&slot, database)?;
+        let place = index.place(key);
         let changes = self.changes(space, place);
         let mut noted = Watched {
             space,
@@ -80,12 +81,12 @@ impl Records {
             swaps,
             expires: 0,
         };
-        if let Some(root) = self.index().root(space)? {
-            noted.root = self.index().root_id(root)?;
+        if let Some(root) = index.root(space)? {
+            noted.root = index.root_id(root)?;
             self.await_home(&slot, root, place)
                 .map_err(WriteError::while_reading)?;
             let segment = self.session().mem.index_segment(root, place)?;
-            let seen = self.index().find(root, place, segment, key)?;
+            let seen = index.find(root, place, segment, key)?;
             let found = seen.and_then(|(found, _)| found);
             let expires = found.map_or(0, |found| found.record.expires());
             if !self.has_passed(expires) {

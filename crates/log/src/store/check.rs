@@ -161,13 +161,14 @@ impl Store {
         goes_on: &dyn Fn() -> bool,
         report: &mut Report,
     ) -> Result<(), WriteError> {
+        let session = self.session();
         let (mut walk, mut wait) = (1, Wait::new());
         loop {
             // Threads that may be between a change and its count. Collected only after a count is
             // found wrong.
             let mut changing = match walk {
                 1 => Announced::default(),
-                _ => self.session().participants.announced(&CHANGE_LANES)?,
+                _ => session.participants.announced(&CHANGE_LANES)?,
             };
             let mut seen = Report::default();
             let counted = || match space.is_hidden() {
@@ -177,7 +178,7 @@ impl Store {
             let before = counted()?;
             let mut first = None;
             let mut cleared = false;
-            let mut pace = Pace::new(&*self.session().clock);
+            let mut pace = Pace::new(&*session.clock);
             for partition in 0..self.index().partitions() as u32 {
                 if !goes_on() {
                     return Ok(());
@@ -190,7 +191,7 @@ impl Store {
                 let (Some(root), false) = (root, cleared) else {
                     break;
                 };
-                let shard = root.shard(partition, self.session().tables.geometry.shards);
+                let shard = root.shard(partition, session.tables.geometry.shards);
                 let walked = self.index().with_shard(slot, shard, |_| {
                     Ok(self.check_partition(root, partition, &mut seen))
                 })?;
@@ -200,11 +201,10 @@ impl Store {
             }
             let held = (seen.records, seen.expiring);
             let right = space.is_hidden() || cleared || held == before || counted()? != before;
-            self.session().participants.settle(&mut changing);
+            session.participants.settle(&mut changing);
             if let (false, Some(standing)) = (right, changing.first()) {
                 // This also repairs what dead threads have left.
-                self.session()
-                    .wait_on(slot, &mut wait, standing, Holding::Lock)?;
+                session.wait_on(slot, &mut wait, standing, Holding::Lock)?;
                 continue;
             }
             if right || walk == WALKS {
@@ -470,9 +470,10 @@ impl Store {
         shard: u64,
         report: &mut Report,
     ) -> Result<(), WriteError> {
-        self.index().with_shard(slot, shard, |held| {
+        let index = self.index();
+        index.with_shard(slot, shard, |held| {
             let mut used = UsedUnits::new(shard);
-            for frame in self.index().pool_frames(shard) {
+            for frame in index.pool_frames(shard) {
                 let bitmap = Block {
                     loc: Loc::of_byte(frame_byte(frame)),
                     units: 4,
@@ -484,9 +485,9 @@ impl Store {
                     used.take(block, "a block in limbo", report);
                 }
             }
-            for root in self.index().all_roots()? {
+            for root in index.all_roots()? {
                 if shard == 0 {
-                    used.take(self.index().root_block(root), "a root", report);
+                    used.take(index.root_block(root), "a root", report);
                 }
                 for partition in (0..self.index().partitions() as u32)
                     .filter(|&p| root.shard(p, self.session().tables.geometry.shards) == shard)
@@ -494,9 +495,9 @@ impl Store {
                     self.take_partition(root, partition, &mut used, report)?;
                 }
             }
-            for frame in self.index().pool_frames(shard) {
+            for frame in index.pool_frames(shard) {
                 let ours = used.frames.remove(&frame).unwrap_or([0; MAP_WORDS]);
-                let wrong: u32 = match self.index().bitmap(frame) {
+                let wrong: u32 = match index.bitmap(frame) {
                     Ok(map) => map
                         .iter()
                         .zip(ours)
@@ -514,7 +515,7 @@ impl Store {
                     ));
                 }
             }
-            for frame in self.index().miscounted(shard) {
+            for frame in index.miscounted(shard) {
                 report.problem(format!(
                     "shard {shard}: the free units of frame {} are miscounted",
                     frame.0

@@ -93,12 +93,14 @@ impl Store {
         reads: bool,
         decide: &mut impl FnMut(Stored<'_>) -> Option<Expiry>,
     ) -> Result<Option<Updated>, WriteError> {
+        let index = self.index();
+        let records = self.records();
         let slot = self.session().participants.slot()?;
-        let (_pin, space) = self.index().enter(&slot, database)?;
-        let Some(root) = self.index().root(space)? else {
+        let (_pin, space) = index.enter(&slot, database)?;
+        let Some(root) = index.root(space)? else {
             return Ok(Some(Updated::Absent));
         };
-        let place = self.index().place(key);
+        let place = index.place(key);
         let (mut wait, before) = (Wait::new(), Before::default());
         let mut copy = Vec::new();
         loop {
@@ -106,17 +108,15 @@ impl Store {
             // A value that was found whole no longer changes in place: a writer that changes it
             // makes another record, and `decide` is called again.
             let seen = match reads {
-                true => self
-                    .records()
-                    .find_whole(root, place, segment, key, &mut copy)?,
-                false => self.index().find(root, place, segment, key)?,
+                true => records.find_whole(root, place, segment, key, &mut copy)?,
+                false => index.find(root, place, segment, key)?,
             };
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
             // Read once: the expiry may change where it lies.
             let Some((found, expires)) = found.map(|found| (found, found.record.expires())) else {
                 return Ok(Some(Updated::Absent));
             };
-            match self.records().life(expires, &before) {
+            match records.life(expires, &before) {
                 RecordLife::Live => {}
                 RecordLife::Expired => return Ok(Some(Updated::Absent)),
                 RecordLife::Unsure => continue,
@@ -124,7 +124,7 @@ impl Store {
             if reads {
                 found.record.header().kind().expect(ValueKind::STRING)?;
             }
-            self.records().note_access(root, place);
+            records.note_access(root, place);
             // Called before the bucket is locked, so that `decide` may do anything, even panic.
             let now = Expiry::of_word(expires);
             let decided = decide(Stored {
@@ -142,17 +142,17 @@ impl Store {
             }
             let seen = (found.entry.loc(), expires);
             let item = Item::Expire {
-                root: self.index().root_id(root)?,
+                root: index.root_id(root)?,
                 key,
                 expiry: to,
             };
             let mut set = || self.set_expiry_if(&slot, (root, place), key, seen, to, &mut wait);
             let is_set = match set() {
-                Err(WriteError::FeedFull) => self.records().in_pieces(&slot, item, set)?,
+                Err(WriteError::FeedFull) => records.in_pieces(&slot, item, set)?,
                 is_set => is_set?,
             };
             if is_set {
-                self.records().expect_expiries();
+                records.expect_expiries();
                 return Ok(Some(Updated::Replaced));
             }
         }
@@ -169,39 +169,39 @@ impl Store {
         to: Expiry,
         wait: &mut Wait,
     ) -> Result<bool, WriteError> {
+        let records = self.records();
         let id = self.index().root_id(root)?;
         let Some(segment) = self.session().mem.index_segment(root, place)? else {
             return Ok(false);
         };
-        let Some(held) = self.records().lock_home(slot, segment, place, wait)? else {
+        let Some(held) = records.lock_home(slot, segment, place, wait)? else {
             return Ok(false);
         };
         let found = self.session().mem.find_in(segment, place.tag, key);
         let expect = Expect::Expiring(loc, expires);
         let as_seen = match &found {
-            Ok(Some(found)) if self.records().is_expected(&held, expect, Some(found)) => {
+            Ok(Some(found)) if records.is_expected(&held, expect, Some(found)) => {
                 Some(&found.record)
             }
             _ => None,
         };
         let as_seen = as_seen.filter(|record| record.header().has_expiry());
         if let Some(record) = as_seen {
-            let (held, fed) = self.records().enter_or_unlock(slot, held, || {
+            let (held, fed) = records.enter_or_unlock(slot, held, || {
                 Ok(Item::Expire {
                     root: id,
                     key,
                     expiry: to,
                 })
             })?;
-            self.records().note_change(root, place);
+            records.note_change(root, place);
             let counted = Counted {
                 space: root.space(),
                 root: id,
                 delta: RecordCounts::change(Some(expires != 0), Some(to != Expiry::Never)),
             };
-            self.records()
-                .change_word(slot, (loc, record), (EXPIRY_AT, to.word()), counted);
-            self.records().complete_change(fed);
+            records.change_word(slot, (loc, record), (EXPIRY_AT, to.word()), counted);
+            records.complete_change(fed);
             held.unlock();
         } else {
             held.unlock_unchanged();

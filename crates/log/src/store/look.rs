@@ -342,16 +342,11 @@ impl Store {
         key: &[u8],
         hashes: impl Iterator<Item = u64>,
     ) -> Result<(), ReadError> {
+        let index = self.index();
         let _pin = self.session().participants.pin()?;
         // Where records are overwritten, they are not to be read without a look that waits.
-        let root = self
-            .index()
-            .space(database)
-            .filter(|_| self.records().lends);
-        let root = root
-            .map(|space| self.index().root(space))
-            .transpose()?
-            .flatten();
+        let root = index.space(database).filter(|_| self.records().lends);
+        let root = root.map(|space| index.root(space)).transpose()?.flatten();
         let Some(main) = root
             .map(|root| self.seek_plain(root, key))
             .transpose()?
@@ -363,14 +358,14 @@ impl Store {
             true => collection_of(main.value()),
             false => None,
         };
-        let (Some(id), Some(anchors)) = (id, self.index().root(KeyspaceId::ANCHORS)?) else {
+        let (Some(id), Some(anchors)) = (id, index.root(KeyspaceId::ANCHORS)?) else {
             return Ok(());
         };
         let anchor = self.seek_plain(anchors, &anchor_key(id))?;
         let anchor =
             anchor.and_then(|record| Anchor::decode(record.value(), self.log().most_bytes()));
         let anchor = anchor.filter(|anchor| anchor.bytes > MOST_CACHED);
-        let (Some(anchor), Some(inner)) = (anchor, self.index().root(KeyspaceId::INNER)?) else {
+        let (Some(anchor), Some(inner)) = (anchor, index.root(KeyspaceId::INNER)?) else {
             return Ok(());
         };
         let (mut keys, mut count) = ([[0; 16]; WIDTH], 0);
@@ -378,11 +373,9 @@ impl Store {
             *key = inner_key(id, leaf_of(hash, anchor.leaves));
             count += 1;
         }
-        let ahead = self
-            .index()
-            .prefetch_batch(inner, &&keys[..count], Fetch::Values)?;
+        let ahead = index.prefetch_batch(inner, &&keys[..count], Fetch::Values)?;
         for loc in ahead.locs.into_iter().flatten() {
-            self.index().prefetch_rest(loc, AHEAD_LINES);
+            index.prefetch_rest(loc, AHEAD_LINES);
         }
         Ok(())
     }

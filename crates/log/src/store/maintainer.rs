@@ -144,6 +144,7 @@ impl Drop for Maintainer {
 }
 
 fn run(store: &Store, node: NodeId, office: &Office) {
+    let reclaim = store.reclaim();
     store.session().topology.stay_on(node);
     while !office.is_held() {
         if !office.wait(STANDBY) {
@@ -167,7 +168,7 @@ fn run(store: &Store, node: NodeId, office: &Office) {
         if now < round {
             // Between two rounds there is time for slices of compaction.
             if let Ok(slot) = store.session().participants.slot() {
-                let rest = store.reclaim().keep_filled(&slot, &mut fill, &stopped);
+                let rest = reclaim.keep_filled(&slot, &mut fill, &stopped);
                 wait = rest.unwrap_or(PERIOD);
             }
             if !office.wait(wait.min(Duration::from_nanos(round - now)).max(LEAST_WAIT)) {
@@ -185,11 +186,11 @@ fn run(store: &Store, node: NodeId, office: &Office) {
                 let _ = store.sweep_collections(&slot, store.sweep_is_due(), &stopped);
             }
             let _ = keep_space(store, &slot, node, &stopped);
-            let _ = store.reclaim().compact_sparse(&slot, &mut sparse, &stopped);
-            let rest = store.reclaim().keep_filled(&slot, &mut fill, &stopped);
+            let _ = reclaim.compact_sparse(&slot, &mut sparse, &stopped);
+            let rest = reclaim.keep_filled(&slot, &mut fill, &stopped);
             wait = wait.min(rest.unwrap_or(PERIOD));
             let idle = fill.is_idle(store.session().clock.now_ns());
-            let idle = idle && store.reclaim().fill_policy().when_idle;
+            let idle = idle && reclaim.fill_policy().when_idle;
             store.log().give_back(&slot, &mut spare, idle);
             store.log().give_back_ahead(&slot, &mut populated, idle);
         }
@@ -204,25 +205,26 @@ fn run(store: &Store, node: NodeId, office: &Office) {
             break;
         }
     }
-    store.reclaim().leave_fill(&mut fill);
-    store.reclaim().leave_sweep(&sweep);
+    reclaim.leave_fill(&mut fill);
+    reclaim.leave_sweep(&sweep);
 }
 
 /// What concerns no node in particular; each part whatever became of those before it.
 fn look_round(store: &Store, slot: &Slot<'_>, sweep: &mut ExpirySweep, reap: bool) {
+    let reclaim = store.reclaim();
     if reap {
         let _ = store.reap(slot);
     }
     if !store.records().expiry_rests() {
-        let _ = store.reclaim().sweep_expired(slot, sweep);
+        let _ = reclaim.sweep_expired(slot, sweep);
     }
-    let _ = store.reclaim().fold_accesses(slot);
+    let _ = reclaim.fold_accesses(slot);
     if let Some(lent) = &store.log().lent {
         let _ = lent.sweep_part(LENT_ROUNDS);
     }
-    if store.reclaim().wants_compaction() || store.session().tables.header().sweeps_due() {
-        let _ = store.reclaim().maintain(slot);
-        store.reclaim().condemn_lost(slot);
+    if reclaim.wants_compaction() || store.session().tables.header().sweeps_due() {
+        let _ = reclaim.maintain(slot);
+        reclaim.condemn_lost(slot);
     }
 }
 
@@ -233,17 +235,18 @@ fn keep_space(
     node: NodeId,
     stopped: &dyn Fn() -> bool,
 ) -> Result<(), WriteError> {
-    while store.reclaim().node_wants_compaction(node) && !stopped() {
+    let reclaim = store.reclaim();
+    while reclaim.node_wants_compaction(node) && !stopped() {
         // A sweep or a freeing that is held up, or damaged, keeps no victim from being moved.
-        let _ = store.reclaim().maintain(slot);
-        let evicted = !store.records().expiry_rests()
-            && matches!(store.reclaim().evict(slot), Ok(Evicted::Some));
-        if !evicted && store.reclaim().compact_batch(slot, node)? == 0 {
+        let _ = reclaim.maintain(slot);
+        let evicted =
+            !store.records().expiry_rests() && matches!(reclaim.evict(slot), Ok(Evicted::Some));
+        if !evicted && reclaim.compact_batch(slot, node)? == 0 {
             store.session().revoke_stalled_pins();
             break;
         }
         // While nothing can be given back, one batch a look is enough.
-        store.reclaim().maintain(slot)?;
+        reclaim.maintain(slot)?;
     }
     Ok(())
 }

@@ -410,30 +410,25 @@ impl Store {
         decide: &mut impl FnMut(Option<Stored<'_>>) -> Decision,
         (search, copy): (&mut SpaceSearch, &mut Vec<u8>),
     ) -> Result<Tried, WriteError> {
+        let records = self.records();
         let segment = self.session().mem.index_segment(root, place)?;
         copy.clear();
         let (decision, present, kept, kind, expect);
         let mut grows_from = None;
         // What is usually overwritten is copied at once.
-        let copies = self.records().overwrites() || takes.packed().is_some();
+        let copies = records.overwrites() || takes.packed().is_some();
         let seen = match copies {
             true => None,
-            false => self.records().find_whole(root, place, segment, key, copy)?,
+            false => records.find_whole(root, place, segment, key, copy)?,
         };
         let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
         let mut copied = None;
         if copies || found.is_some_and(|f| f.record.header().capacity().is_some()) {
-            copied =
-                match self
-                    .records()
-                    .copy_out(root, place, segment, key, copy, takes.packed())?
-                {
-                    CopyOut::Found(copied) => Some(copied),
-                    CopyOut::Absent(_) => None,
-                };
-            let life = copied
-                .as_ref()
-                .map(|c| self.records().life(c.expires, before));
+            copied = match records.copy_out(root, place, segment, key, copy, takes.packed())? {
+                CopyOut::Found(copied) => Some(copied),
+                CopyOut::Absent(_) => None,
+            };
+            let life = copied.as_ref().map(|c| records.life(c.expires, before));
             if life == Some(RecordLife::Unsure) {
                 return Ok(Tried::Conflict);
             }
@@ -447,7 +442,7 @@ impl Store {
         } else {
             // Read once: the expiry may change where it lies.
             let there = found.map(|f| (f, f.record.expires()));
-            let life = there.map(|(_, expires)| self.records().life(expires, before));
+            let life = there.map(|(_, expires)| records.life(expires, before));
             if life == Some(RecordLife::Unsure) {
                 return Ok(Tried::Conflict);
             }
@@ -465,7 +460,7 @@ impl Store {
         self.session().may_go_on(slot)?;
         let (value, expiry) = match &decision {
             Decision::Keep if present => {
-                self.records().note_access(root, place);
+                records.note_access(root, place);
                 return Ok(Tried::Done(Updated::Kept));
             }
             Decision::Keep => return Ok(Tried::Done(Updated::Absent)),
@@ -492,14 +487,13 @@ impl Store {
                 .as_deref()
                 .filter(|said| said.are_shorter(key, value.map_or(&[][..], Vec::as_slice))),
         };
-        if (self.records().overwrites() || kind.is_packed())
+        if (records.overwrites() || kind.is_packed())
             && let Some(value) = value
             && let Some(published) = {
                 let copied = copied
                     .as_ref()
                     .filter(|_| matches!(expect, Expect::Value(..)));
-                self.records()
-                    .overwrite(slot, &change, value, (kind, expiry), copied)?
+                records.overwrite(slot, &change, value, (kind, expiry), copied)?
             }
         {
             return Ok(Tried::of(published));
@@ -515,7 +509,7 @@ impl Store {
             }
         };
         change.new = new;
-        let published = self.records().publish(slot, pin, &change)?;
+        let published = records.publish(slot, pin, &change)?;
         if published == Published::NoSpace
             && let Some((loc, size)) = new
         {
@@ -642,16 +636,15 @@ impl Store {
         slot: &Slot<'_>,
         header: Header,
     ) -> Result<Option<Loc>, WriteError> {
-        if self.log().is_large(header.size()) {
-            return self.log().reserve_large(slot, header);
+        let log = self.log();
+        if log.is_large(header.size()) {
+            return log.reserve_large(slot, header);
         }
-        if self.log().is_bulk(header.size()) {
-            return self.log().reserve_bulk(slot, header, Class::Ordinary);
+        if log.is_bulk(header.size()) {
+            return log.reserve_bulk(slot, header, Class::Ordinary);
         }
         let mut loc = Loc::of_byte(0);
-        let reserved = self
-            .log()
-            .reserve(slot, &[header], std::slice::from_mut(&mut loc))?;
+        let reserved = log.reserve(slot, &[header], std::slice::from_mut(&mut loc))?;
         Ok((reserved > 0).then_some(loc))
     }
 

@@ -121,40 +121,41 @@ impl Store {
         range: impl Fn(usize) -> Range<usize>,
         visit: impl FnOnce(Option<Part<'_>>) -> R,
     ) -> Result<R, ReadError> {
-        if self.records().lends {
-            let (pin, space) = self.index().enter_to_read(database)?;
-            if let Some(value) = self.records().try_fast_lend(&pin, database, key) {
+        let index = self.index();
+        let records = self.records();
+        if records.lends {
+            let (pin, space) = index.enter_to_read(database)?;
+            if let Some(value) = records.try_fast_lend(&pin, database, key) {
                 return Ok(visit(Some(Part::of(value, range))));
             }
-            let Some(root) = self.index().root(space)? else {
+            let Some(root) = index.root(space)? else {
                 return Ok(visit(None));
             };
-            let place = self.index().place(key);
+            let place = index.place(key);
             let segment = self.session().mem.index_segment(root, place)?;
-            let seen = self.index().find(root, place, segment, key)?;
+            let seen = index.find(root, place, segment, key)?;
             let Some(found) = seen.and_then(|(found, _)| found) else {
                 return Ok(visit(None));
             };
             // If it has expired, or changes, the look below decides.
-            if !self.records().is_expired(&found.record) {
+            if !records.is_expired(&found.record) {
                 found.record.header().kind().expect(ValueKind::STRING)?;
-                self.records().note_access(root, place);
+                records.note_access(root, place);
                 if !found.record.changes() {
                     return Ok(visit(Some(Part::of(found.record.value(), range))));
                 }
             }
         }
         let mut bytes = Vec::new();
-        let seen = self.records().look_copying(database, |hold, space| {
+        let seen = records.look_copying(database, |hold, space| {
             bytes.clear();
-            let Some(root) = self.index().root(space)? else {
+            let Some(root) = index.root(space)? else {
                 return Ok(Looked::Seen(None));
             };
-            let place = self.index().place(key);
+            let place = index.place(key);
             let segment = self.session().mem.index_segment(root, place)?;
             let sought = (key, Some(ValueKind::STRING));
-            self.records()
-                .copy_key(hold, root, place, segment, sought, &range, &mut bytes)
+            records.copy_key(hold, root, place, segment, sought, &range, &mut bytes)
         })?;
         Ok(visit(seen.map(|(len, _)| Part { bytes: &bytes, len })))
     }

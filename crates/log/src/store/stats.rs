@@ -151,10 +151,12 @@ impl Stats {
 
     /// The numbers of a store; `pages` is asked last, and only if the store is mapped here.
     pub(crate) fn of(index: &Index, pages: impl FnOnce() -> PageReport) -> Stats {
-        if index.session().participants.is_forked() {
+        let session = index.session();
+        let log = index.log();
+        if session.participants.is_forked() {
             return Stats::unseen();
         }
-        let arena = index.log().arena.stats();
+        let arena = log.arena.stats();
         let mut nodes: Vec<NodeStats> = arena
             .nodes
             .iter()
@@ -166,9 +168,9 @@ impl Stats {
             .collect();
         // Every frame is on a node that the arena has.
         let last = nodes.len().saturating_sub(1);
-        let node_of = |frame| usize::from(index.log().arena.node_of(frame).0).min(last);
+        let node_of = |frame| usize::from(log.arena.node_of(frame).0).min(last);
         let (mut segments, mut condemned, mut appended) = (0, 0, 0);
-        for (frame, info, _, state) in index.log().segments() {
+        for (frame, info, _, state) in log.segments() {
             segments += 1;
             condemned += u64::from(state == State::Condemned);
             let capacity = info.capacity();
@@ -203,16 +205,16 @@ impl Stats {
         let (live_bytes, stale_bytes) = (sum(|n| n.live_bytes), sum(|n| n.stale_bytes));
         let (index_bytes, head_bytes) = (sum(|n| n.index_bytes), sum(|n| n.head_bytes));
         // Those of the nodes hold what is no part of the capacity.
-        let extra = index.log().extra_frames() * FRAME_BYTES;
+        let extra = log.extra_frames() * FRAME_BYTES;
         let free_bytes = sum(|n| n.free_bytes).saturating_sub(extra);
         let withheld = arena.nodes.iter().map(|on| u64::from(on.withheld));
         let unbacked_bytes = withheld.sum::<u64>() * FRAME_BYTES;
         let all = (0..index.log().arena.nodes()).map(mneme_sys::NodeId);
-        let spare = all.map(|node| u64::from(index.log().arena.spare(node).resident));
+        let spare = all.map(|node| u64::from(log.arena.spare(node).resident));
         let spare = spare.sum::<u64>();
-        let capacity = index.log().capacity();
+        let capacity = log.capacity();
         let taken = live_bytes + stale_bytes + index_bytes + head_bytes + free_bytes;
-        let header = index.session().tables.header();
+        let header = session.tables.header();
         let moved_bytes = header.moved.load(Relaxed);
         appended += header.freed.load(Relaxed);
         Stats {
@@ -228,7 +230,7 @@ impl Stats {
             unbacked_bytes,
             reserve_bytes: (free_bytes.saturating_sub(unbacked_bytes))
                 .min(u64::from(arena.reserved) * FRAME_BYTES),
-            max_capacity: index.log().max_capacity(),
+            max_capacity: log.max_capacity(),
             nodes,
             moved_bytes,
             written_bytes: appended.saturating_sub(moved_bytes),
@@ -238,10 +240,10 @@ impl Stats {
             compaction_wait: None,
             segments,
             condemned,
-            evicted: index.session().tables.header().evicted.load(Relaxed),
-            evicted_bytes: index.session().tables.header().evicted_bytes.load(Relaxed),
-            expired: index.session().tables.header().expired.load(Relaxed),
-            lent: index.log().lent.as_ref().and_then(|lent| lent.stats().ok()),
+            evicted: session.tables.header().evicted.load(Relaxed),
+            evicted_bytes: session.tables.header().evicted_bytes.load(Relaxed),
+            expired: session.tables.header().expired.load(Relaxed),
+            lent: log.lent.as_ref().and_then(|lent| lent.stats().ok()),
             pages: pages(),
         }
     }

@@ -49,6 +49,7 @@ impl Store {
         growing: &mut Growing<'_>,
         mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
+        let session = self.session();
         let mut overtaken = KnownKeys::of(keys);
         let (mut growth, mut refusals) = (Growth::Unprepared, Refusals::new());
         let mut errors = 0;
@@ -59,22 +60,22 @@ impl Store {
             if watch.is_some_and(|watch| !watch.is_as_noted()) {
                 return Ok(None);
             }
-            if overtaken.locks_ahead() && !self.session().read_only {
+            if overtaken.locks_ahead() && !session.read_only {
                 attempt.lock_ahead(&overtaken)?;
-                attempt.now_ms = self.session().clock.wall_ms();
+                attempt.now_ms = session.clock.wall_ms();
             }
-            let began = overtaken.is_close().then(|| self.session().clock.now_ns());
+            let began = overtaken.is_close().then(|| session.clock.now_ns());
             let result = body(&mut attempt);
             // A child that was forked by `body` does not have the store.
             attempt.may_go_on()?;
             if let Some(began) = began {
-                let took = self.session().clock.now_ns().saturating_sub(began);
+                let took = session.clock.now_ns().saturating_sub(began);
                 overtaken.learn(&attempt, took);
             }
             if attempt.awaits_feed {
                 // Retried, whatever the body returned for that error.
                 drop(attempt);
-                self.session().await_feed()?;
+                session.await_feed()?;
                 continue;
             }
             let written = attempt.bytes();
@@ -104,7 +105,7 @@ impl Store {
                     };
                     let outcome = match attempt.commit() {
                         Err(WriteError::FeedFull) => {
-                            self.session().await_feed()?;
+                            session.await_feed()?;
                             continue;
                         }
                         outcome => outcome?,
@@ -129,8 +130,7 @@ impl Store {
                 }
             };
             let total = written + wanting + beside;
-            self.session()
-                .with_feed(|| refusals.make_space(self, slot, (wanting, total), frees))?;
+            session.with_feed(|| refusals.make_space(self, slot, (wanting, total), frees))?;
             if growth == Growth::ByStep {
                 // By now the free space may suffice for all at once.
                 growth = Growth::Unprepared;
@@ -176,6 +176,7 @@ impl Refusals {
         (wanting, total): (u64, u64),
         frees: bool,
     ) -> Result<(), WriteError> {
+        let reclaim = store.reclaim();
         let now = store.session().clock.now_ns();
         let since = now.saturating_sub(*self.since.get_or_insert(now));
         let in_time = since <= DEADLINE.as_nanos() as u64;
@@ -185,25 +186,21 @@ impl Refusals {
         if !in_time || frees {
             most = most.min(VAIN.into());
         }
-        let full =
-            !frees && store.reclaim().eviction() == Evict::None && store.reclaim().is_full(total);
-        if full || !store.reclaim().could_hold(total) || self.number >= most {
-            return Err(store.reclaim().out_of_memory(total));
+        let full = !frees && reclaim.eviction() == Evict::None && reclaim.is_full(total);
+        if full || !reclaim.could_hold(total) || self.number >= most {
+            return Err(reclaim.out_of_memory(total));
         }
         if let Some(held_up) = self.held_up[1].take() {
             return Err(held_up);
         }
         self.search.want(wanting);
-        let won = store.reclaim().gain_space(slot, &mut self.search)?;
+        let won = reclaim.gain_space(slot, &mut self.search)?;
         // If it has only waited, no other thread has taken freed space.
         self.number += u64::from(won || !in_time);
         if frees {
             return Ok(());
         }
-        match store
-            .reclaim()
-            .make_more_space(slot, &mut self.search, total)
-        {
+        match reclaim.make_more_space(slot, &mut self.search, total) {
             // The space that there is may suffice.
             Err(stalled @ WriteError::Stalled(_)) => self.held_up[0] = Some(stalled),
             other => other?,
