@@ -56,8 +56,8 @@
 //! | `session` | the opening's threads: slots, pins, waiting, leases |
 //! | `region` | the bytes: header and tables, records, locations; no component |
 //!
-//! A component is a struct that owns the one below and the state of its own
-//! (`store/components.rs`).
+//! A component is a struct that owns the one below and the state of its own, and has a method for
+//! each one below it: `store.index().place(key)` (`store/components.rs`).
 
 #![deny(clippy::undocumented_unsafe_blocks)]
 

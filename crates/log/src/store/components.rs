@@ -1,5 +1,8 @@
-//! The components of an open store, one upon the other: each knows those below it, by [`Deref`],
-//! and none above.
+//! The components of an open store, one upon the other: each knows those below it, and none above.
+//!
+//! Each owns the one below. A call names the component that has the method, whatever component it
+//! comes from: `self.index().place(key)`, `self.session().mem`. For that each has a method for
+//! every component below it, which is compiled to nothing.
 //!
 //! | component | has | asks those above for |
 //! |---|---|---|

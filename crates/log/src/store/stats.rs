@@ -209,7 +209,7 @@ impl Stats {
         let free_bytes = sum(|n| n.free_bytes).saturating_sub(extra);
         let withheld = arena.nodes.iter().map(|on| u64::from(on.withheld));
         let unbacked_bytes = withheld.sum::<u64>() * FRAME_BYTES;
-        let all = (0..index.log().arena.nodes()).map(mneme_sys::NodeId);
+        let all = (0..log.arena.nodes()).map(mneme_sys::NodeId);
         let spare = all.map(|node| u64::from(log.arena.spare(node).resident));
         let spare = spare.sum::<u64>();
         let capacity = log.capacity();
