@@ -297,10 +297,8 @@ impl Index {
     ) -> Result<Seen<T>, ReadError> {
         let (mut wait, mut own) = (None, false);
         while let Some(of) = segment {
-            let seen = self
-                .session()
-                .mem
-                .read_bucket(root, place, of, own, |word| look(of, word))?;
+            let seen =
+                (self.session().mem).read_bucket(root, place, of, own, |word| look(of, word))?;
             match seen {
                 BucketRead::Valid(seen, home) => return Ok(Some((seen, home))),
                 BucketRead::Retry(word) => {
@@ -385,9 +383,7 @@ impl Index {
 
     /// Entries in use in `segment`.
     pub(crate) fn segment_used(&self, segment: SegmentRef) -> Result<u64, Corrupt> {
-        let words = self
-            .session()
-            .mem
+        let words = (self.session().mem)
             .word_slice(segment.loc(), (segment.buckets() * BUCKET_WORDS) as usize)?;
         let used = words
             .iter()

@@ -375,14 +375,8 @@ impl HeldShard<'_> {
         else {
             return Ok(None);
         };
-        let node = index
-            .session()
-            .topology
-            .node_of(index.session().topology.current_cpu());
-        let Some(extent) = index
-            .log()
-            .claim(slot, 1, node, Class::Ordinary, TAG_INDEX)?
-        else {
+        let node = (index.session().topology).node_of(index.session().topology.current_cpu());
+        let Some(extent) = (index.log()).claim(slot, 1, node, Class::Ordinary, TAG_INDEX)? else {
             return Ok(None);
         };
         let frame = extent.start;

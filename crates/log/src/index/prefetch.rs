@@ -79,10 +79,7 @@ impl Index {
         let Some(segment) = self.session().mem.index_segment(root, place)? else {
             return Ok(None);
         };
-        let bucket = self
-            .session()
-            .mem
-            .bucket(segment, segment.home(place.tag))?;
+        let bucket = (self.session().mem).bucket(segment, segment.home(place.tag))?;
         bucket.prefetch();
         Ok(Some((segment, bucket)))
     }

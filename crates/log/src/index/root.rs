@@ -414,12 +414,7 @@ impl Index {
             return Ok(None);
         }
         let epoch = stamp.load(Relaxed);
-        if epoch == 0
-            || !self
-                .session()
-                .participants
-                .quiescent(Epoch::from_u64(epoch))
-        {
+        if epoch == 0 || !(self.session().participants).quiescent(Epoch::from_u64(epoch)) {
             self.session().revoke_stalled_pins();
             return Ok(None);
         }
@@ -440,9 +435,7 @@ impl HeldShard<'_> {
             self.undo()?;
             return Ok(Resized::NoSpace);
         };
-        let words = index
-            .session()
-            .mem
+        let words = (index.session().mem)
             .word_slice(block.loc, (ROOT_WORDS + index.partitions()) as usize)?;
         for word in words {
             word.store(0, Relaxed);

@@ -102,10 +102,7 @@ impl Index {
         let (home, mut count) = (segment.home(tag), 0);
         // The reach may grow meanwhile. Entries that come with it are newer than this step.
         for distance in 0..=word.reach().min(segment.max_reach()) {
-            let bucket = self
-                .session()
-                .mem
-                .bucket(segment, segment.behind(home, distance))?;
+            let bucket = (self.session().mem).bucket(segment, segment.behind(home, distance))?;
             for entry in (0..SLOTS).map(|i| bucket.entry(i)) {
                 let of = entry.tag();
                 if !entry.is_empty() && of >= tag && segment.home(of) == home {

@@ -131,12 +131,10 @@ mod tests {
     fn a_run_of_frames_need_not_be_aligned() {
         let builder = LogStore::builder().capacity(1 << 30).maintainer(false);
         let store = builder.open_private().unwrap();
-        let log = store.inner();
+        let log = store.inner().log();
         let slot = log.session().writer().unwrap();
         let claim = |frames| {
-            let claimed = log
-                .log()
-                .claim(&slot, frames, NodeId(0), Class::Reserved, TAG_LOG);
+            let claimed = log.claim(&slot, frames, NodeId(0), Class::Reserved, TAG_LOG);
             claimed.unwrap()
         };
         assert_eq!(log.session().tables.geometry.segment_frames, 2);
@@ -144,7 +142,7 @@ mod tests {
         for single in &singles {
             // Two of every four frames, the first of them odd.
             if matches!(single.start.0 % 4, 1 | 2) {
-                log.log().release(&slot, *single).unwrap();
+                log.release(&slot, *single).unwrap();
             }
         }
         let claimed = claim(2).unwrap();

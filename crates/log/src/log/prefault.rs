@@ -275,9 +275,7 @@ mod tests {
         assert_eq!(populated.end, kept);
         let stocked = resident();
         assert!(stocked > before + ahead && stocked <= claimed + ahead);
-        inner
-            .log()
-            .populate(&mut Populated::new(NodeId(0)), &|| true);
+        (inner.log()).populate(&mut Populated::new(NodeId(0)), &|| true);
         assert_eq!(resident(), stocked);
     }
 

@@ -92,11 +92,7 @@ impl Reclaim {
     pub(crate) fn compact(&self, slot: &Slot<'_>) -> Result<bool, WriteError> {
         // First: a segment whose large record is lost need not be counted again.
         let found = self.condemn_lost(slot) > 0;
-        for &node in self
-            .log()
-            .arena
-            .nodes_from(self.session().topology.current_node())
-        {
+        for &node in (self.log().arena).nodes_from(self.session().topology.current_node()) {
             if self.compact_node(slot, NodeId(node))? {
                 return Ok(true);
             }
@@ -319,9 +315,7 @@ impl Reclaim {
         {
             return Ok(None);
         }
-        let segment = self
-            .log()
-            .segment_for(slot, lane.head, size, || lane.claim)?;
+        let segment = (self.log()).segment_for(slot, lane.head, size, || lane.claim)?;
         let Some((frame, info)) = segment else {
             return Ok(None);
         };

@@ -297,11 +297,7 @@ impl Reclaim {
         wanted: u64,
     ) -> Result<Evicted, WriteError> {
         let mut busy = false;
-        for &node in self
-            .log()
-            .arena
-            .nodes_from(self.session().topology.current_node())
-        {
+        for &node in (self.log().arena).nodes_from(self.session().topology.current_node()) {
             let Some((first, _worker)) = self.hold_worker(slot, NodeId(node)) else {
                 busy = true;
                 continue;
@@ -698,9 +694,7 @@ mod tests {
         let mut go_on = || {
             let _pin = slot.pin();
             let goes_on =
-                inner
-                    .reclaim()
-                    .walk_on(Evict::ExpiringLru, &mut walk, &mut Sample::new());
+                (inner.reclaim()).walk_on(Evict::ExpiringLru, &mut walk, &mut Sample::new());
             (goes_on.unwrap(), walk.rests_until_ns)
         };
         assert!(go_on().0);

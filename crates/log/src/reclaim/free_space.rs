@@ -537,10 +537,8 @@ impl Reclaim {
             self.session().participants.stats().oldest_pin,
         );
         let pinned = search.pin.look(pin.map(|pin| (pin.slot, pin.epoch)), now);
-        let sweeper = self
-            .session()
-            .participants
-            .holder_of(&self.session().tables.header().sweep);
+        let sweeper =
+            (self.session().participants).holder_of(&self.session().tables.header().sweep);
         let sweeper = search.sweeper.look(sweeper, now);
         Err(match (pinned, sweeper) {
             (Some(((slot, _), since)), _) => self.blocked_by(slot, since, Holding::Pin),

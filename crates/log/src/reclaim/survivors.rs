@@ -247,10 +247,7 @@ impl Reclaim {
                 return Ok(Walk::NoSpace(next.size()));
             }
             mneme_sys::fault!("compact.copied");
-            let target = self
-                .session()
-                .tables
-                .info(self.log().segment_of(copies[0])?);
+            let target = (self.session().tables).info(self.log().segment_of(copies[0])?);
             for (survivor, copy) in rest.iter().zip(&copies[..n]) {
                 if self.lead_to(slot, survivor, *copy)? {
                     target.dead.fetch_sub(survivor.size(), Relaxed);
@@ -322,9 +319,7 @@ impl Reclaim {
     ) -> Result<bool, WriteError> {
         let bytes = survivor.size();
         let frames = bytes.div_ceil(FRAME_BYTES) as u32;
-        let Some(extent) = self
-            .log()
-            .open_extent(slot, frames, to.claim, SegmentKind::Large)?
+        let Some(extent) = (self.log()).open_extent(slot, frames, to.claim, SegmentKind::Large)?
         else {
             return Ok(false);
         };
@@ -459,9 +454,7 @@ impl Reclaim {
     /// Prefetches the bucket that names a record, if there is one.
     #[inline(always)]
     fn prefetch_home(&self, survivor: &mut Survivor<'_>) -> Result<(), Corrupt> {
-        let home = self
-            .index()
-            .prefetch_bucket(survivor.root, survivor.place)?;
+        let home = (self.index()).prefetch_bucket(survivor.root, survivor.place)?;
         survivor.segment = home.map(|(segment, _)| segment);
         Ok(())
     }

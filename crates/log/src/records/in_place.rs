@@ -203,10 +203,7 @@ impl Records {
         (key, kind): (&[u8], ValueKind),
         (edit, decide): (&mut ValueEdit, &mut DecideEdit<'_>),
     ) -> Result<Option<bool>, WriteError> {
-        let found = self
-            .session()
-            .mem
-            .find_from(held.bucket(), segment, place.tag, key)?;
+        let found = (self.session().mem).find_from(held.bucket(), segment, place.tag, key)?;
         let Some(found) = found else {
             return Ok(None);
         };

@@ -182,10 +182,7 @@ impl Records {
         // Almost every write ends here. The code that waits, or changes the index' shape, is out of
         // line.
         let segment = match change.segment {
-            None => self
-                .session()
-                .mem
-                .index_segment(change.root, change.place)?,
+            None => (self.session().mem).index_segment(change.root, change.place)?,
             seen => seen,
         };
         if let Some(segment) = segment
@@ -247,10 +244,7 @@ impl Records {
         segment: Option<SegmentRef>,
         wait: &mut Wait,
     ) -> Result<bool, WriteError> {
-        match self
-            .index()
-            .resize(slot, change.root, change.place, segment, Why::Full)?
-        {
+        match (self.index()).resize(slot, change.root, change.place, segment, Why::Full)? {
             Resized::Done => {}
             Resized::NoSpace | Resized::LimboFull => return Ok(false),
             Resized::Busy(holder, what) => self.session().wait_on(slot, wait, holder, what)?,
@@ -286,9 +280,7 @@ impl Records {
         }
         if let Some(why) = look {
             // The change is made already. A change of shape that fails is left for later.
-            let _ = self
-                .index()
-                .resize(slot, change.root, change.place, Some(segment), why);
+            let _ = (self.index()).resize(slot, change.root, change.place, Some(segment), why);
         }
         Ok(Some(published))
     }
@@ -312,10 +304,7 @@ impl Records {
         segment: SegmentRef,
         place: Place,
     ) -> Result<TryLock<'_>, Corrupt> {
-        let home = self
-            .session()
-            .mem
-            .bucket(segment, segment.home(place.tag))?;
+        let home = (self.session().mem).bucket(segment, segment.home(place.tag))?;
         let announced = IndexIntent::Home {
             home: segment.home_at(place.tag),
             change: None,
@@ -419,11 +408,7 @@ impl Records {
     ) -> Result<Option<Done>, WriteError> {
         let (root, place) = (change.root, change.place);
         let home = held.bucket();
-        let found = match self
-            .session()
-            .mem
-            .find_from(home, segment, place.tag, change.key)
-        {
+        let found = match (self.session().mem).find_from(home, segment, place.tag, change.key) {
             Ok(found) => found,
             Err(corrupt) => {
                 held.unlock();
@@ -604,10 +589,7 @@ impl Records {
             ));
         }
         for distance in 0..=reach.min(segment.max_reach()) {
-            let bucket = self
-                .session()
-                .mem
-                .bucket(segment, segment.behind(first, distance))?;
+            let bucket = (self.session().mem).bucket(segment, segment.behind(first, distance))?;
             if (0..SLOTS).any(|i| bucket.entry(i) == entry) {
                 return Ok(true);
             }

@@ -332,10 +332,7 @@ impl Records {
     fn root_ids_as_pinned(&self) -> Result<[u64; DATABASES], ReadError> {
         let mut ids = [0; DATABASES];
         for (database, id) in ids.iter_mut().enumerate() {
-            if let Some(root) = self
-                .index()
-                .root(self.index().entered_space(database as u8))?
-            {
+            if let Some(root) = (self.index()).root(self.index().entered_space(database as u8))? {
                 *id = self.index().root_id(root)?;
             }
         }
@@ -364,13 +361,10 @@ impl Records {
             return Ok(Looked::Seen(Some(at)));
         };
         let mut entries = [Entry(0); HOME_ENTRIES];
-        let seen = self
-            .session()
-            .mem
-            .read_bucket(root, place, segment, hold.own, |word| {
-                self.index()
-                    .home_entries(segment, place.tag, word, &mut entries)
-            })?;
+        let seen = (self.session().mem).read_bucket(root, place, segment, hold.own, |word| {
+            self.index()
+                .home_entries(segment, place.tag, word, &mut entries)
+        })?;
         let entries = match seen {
             BucketRead::Valid(count, _) => &mut entries[..count],
             BucketRead::Retry(word) => return Ok(Looked::Unsettled(word)),

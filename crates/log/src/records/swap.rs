@@ -24,9 +24,7 @@ impl Records {
         if slot.is_pinned() {
             return Err(session.stalled_by_own_pin(&slot));
         }
-        let _held = self
-            .index()
-            .settle_swap(session.tables.header().swap.lock(&slot)?);
+        let _held = (self.index()).settle_swap(session.tables.header().swap.lock(&slot)?);
         let (timeout, begin) = (timeout.min(TIMEOUT), session.clock.now_ns());
         self.await_users(&slot, timeout)?;
         let waited = Duration::from_nanos(session.clock.now_ns().saturating_sub(begin));
@@ -60,11 +58,7 @@ impl Records {
         let epoch = self.session().participants.advance()?;
         let mut revoked = false;
         loop {
-            match self
-                .session()
-                .participants
-                .wait_quiescent(epoch, timeout / 2)
-            {
+            match (self.session().participants).wait_quiescent(epoch, timeout / 2) {
                 Ok(()) => return Ok(()),
                 Err(stalled) if stalled.what == Holding::Pin && !revoked => {
                     self.session().participants.revoke(epoch);

@@ -106,10 +106,7 @@ impl Records {
             let Some(segment) = self.session().mem.index_segment(root, place)? else {
                 return Ok(());
             };
-            let home = self
-                .session()
-                .mem
-                .bucket(segment, segment.home(place.tag))?;
+            let home = (self.session().mem).bucket(segment, segment.home(place.tag))?;
             let word = home.word();
             let now = segment.home_word(place.tag, word);
             if !word.locked() {

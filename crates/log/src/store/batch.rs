@@ -56,23 +56,22 @@ impl Store {
                 }
                 let (place, segment, key) = (ahead.places[i], ahead.segment(i), key.as_ref());
                 let fast = match segment {
-                    Some(segment) => self
-                        .records()
-                        .try_fast_lend_in(&pin, root, place, segment, key),
+                    Some(segment) => {
+                        (self.records()).try_fast_lend_in(&pin, root, place, segment, key)
+                    }
                     None => None,
                 };
                 let value = match fast {
                     Some(value) => Some(value),
-                    None => match self
-                        .records()
-                        .find_live(root, place, segment, key, &mut copy)?
-                    {
-                        Some(record) => {
-                            record.header().kind().expect(ValueKind::STRING)?;
-                            Some(record.value_or(&copy))
+                    None => {
+                        match (self.records()).find_live(root, place, segment, key, &mut copy)? {
+                            Some(record) => {
+                                record.header().kind().expect(ValueKind::STRING)?;
+                                Some(record.value_or(&copy))
+                            }
+                            None => None,
                         }
-                        None => None,
-                    },
+                    }
                 };
                 visit(first + i, value);
             }

@@ -173,10 +173,7 @@ impl Sleep {
 impl ChangeListener {
     pub(crate) fn of(store: &Arc<Store>) -> Result<ChangeListener, SlotError> {
         // From here on others enter their changes, or have announced them before.
-        let registered = store
-            .session()
-            .participants
-            .register_watch(Interest::Changes)?;
+        let registered = (store.session().participants).register_watch(Interest::Changes)?;
         mneme_sys::fault!("log.listen.registered");
         let mut listener = ChangeListener {
             store: Arc::clone(store),

@@ -632,11 +632,9 @@ impl LogStore {
         timeout: Duration,
     ) -> Result<(), WriteError> {
         let [a, b] = [self.database(a)?, self.database(b)?];
-        (self.store).session().with_feed(|| {
-            self.store
-                .records()
-                .swap_databases(a.number, b.number, timeout)
-        })
+        (self.store)
+            .session()
+            .with_feed(|| (self.store.records()).swap_databases(a.number, b.number, timeout))
     }
 
     /// Compacts until no log segment is worth it, frees the segments that no reader uses any more,

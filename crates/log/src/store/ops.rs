@@ -219,9 +219,7 @@ impl Store {
         };
         let change = KeyChange::removal(root, put.place, put.key);
         let kind = (put.kind, put.expiry);
-        let overwritten = self
-            .records()
-            .overwrite(slot, &change, put.value, kind, None)?;
+        let overwritten = (self.records()).overwrite(slot, &change, put.value, kind, None)?;
         Ok(overwritten.is_some())
     }
 
@@ -392,9 +390,7 @@ impl Store {
             return Ok(None);
         };
         let at = (root, self.index().place(key));
-        let edited = self
-            .records()
-            .edit_in_place(&slot, at, (key, kind), edit, &mut decide)?;
+        let edited = (self.records()).edit_in_place(&slot, at, (key, kind), edit, &mut decide)?;
         Ok(edited.map(|is_changed| match is_changed {
             true => Updated::Replaced,
             false => Updated::Kept,

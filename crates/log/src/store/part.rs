@@ -325,10 +325,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             word: patch.map_or(PatchWord::new(len), |(_, word)| word),
         };
         if patch.is_some() && seen.takes(&write) {
-            match store
-                .records()
-                .patch(self.slot, (root, self.place), self.key, &seen, write)?
-            {
+            match (store.records()).patch(self.slot, (root, self.place), self.key, &seen, write)? {
                 Changed::Done => {
                     // The record stays at its place in the log, so the access is noted, or it would
                     // count as old.

@@ -44,10 +44,7 @@ impl Store {
 
     /// Repairs what dead threads left and frees their slots. Returns how many slots.
     pub(crate) fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
-        let reaped = self
-            .session()
-            .participants
-            .reap(|dead| self.repair_slot(slot, dead));
+        let reaped = (self.session().participants).reap(|dead| self.repair_slot(slot, dead));
         match reaped {
             Ok(reaped) => Ok(reaped.slots as usize),
             Err(ReapError::Repair { source, .. }) => Err(source),

@@ -231,10 +231,8 @@ impl Store {
         let seen = self.index().look(root, place, segment, |segment, word| {
             let home = segment.home(place.tag);
             for distance in 0..=word.reach().min(segment.max_reach()) {
-                let bucket = self
-                    .session()
-                    .mem
-                    .bucket(segment, segment.behind(home, distance))?;
+                let bucket =
+                    (self.session().mem).bucket(segment, segment.behind(home, distance))?;
                 for (_, entry) in bucket.entries_of(place.tag) {
                     let record = self.session().mem.record(entry.loc())?;
                     if record.header().kind().is_large() && *record.value() == main {
@@ -375,10 +373,7 @@ impl LogStore {
     /// key leads to is freed.
     pub fn spare_collections(&self, spares: bool) {
         // Relaxed: set by the thread that loads.
-        self.store
-            .session()
-            .spares_collections
-            .store(spares, Relaxed);
+        (self.store.session().spares_collections).store(spares, Relaxed);
         if !spares && !self.store.session().read_only {
             self.store.index().lose_main(None);
         }
@@ -441,8 +436,6 @@ impl LogStore {
     /// As for [`remove`](Self::remove).
     pub fn sweep_collections(&self) -> Result<bool, WriteError> {
         let slot = self.store.session().writer()?;
-        self.store
-            .session()
-            .with_feed(|| self.store.sweep_all(&slot))
+        (self.store.session()).with_feed(|| self.store.sweep_all(&slot))
     }
 }

@@ -45,10 +45,7 @@ pub struct Watch {
 impl Watch {
     pub(crate) fn new(store: Arc<Store>) -> Result<Watch, ReadError> {
         Ok(Watch {
-            _watch: store
-                .session()
-                .participants
-                .register_watch(Interest::Keys)?,
+            _watch: (store.session().participants).register_watch(Interest::Keys)?,
             keys: HashMap::new(),
             store,
         })

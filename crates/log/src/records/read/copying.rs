@@ -209,9 +209,7 @@ impl Records {
                     Ok(())
                 }
                 Some(Looked::Unsettled(_) | Looked::Lost) => Ok(()),
-                None => self
-                    .index()
-                    .await_swap(&self.session().participants.slot()?, &mut wait),
+                None => (self.index()).await_swap(&self.session().participants.slot()?, &mut wait),
             };
             waited.map_err(WriteError::while_reading)?;
         }

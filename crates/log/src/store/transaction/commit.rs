@@ -165,9 +165,7 @@ impl<'a> Transaction<'a> {
         while self.ahead.is_none() && self.slot.intent(LANE).read().is_some() {
             // A transaction in the body of one that has locked ahead fails with the thread that
             // stalls.
-            self.store
-                .session()
-                .wait_on(self.slot, &mut wait, self.slot.id(), Holding::Lock)?;
+            (self.store.session()).wait_on(self.slot, &mut wait, self.slot.id(), Holding::Lock)?;
         }
         loop {
             let mut writes = Few::<Home>::with_capacity(self.writes.len());
@@ -421,9 +419,7 @@ impl<'a> Transaction<'a> {
             self.store.records().note_change(write.root, write.place);
         }
         for touched in &self.touched {
-            self.store
-                .records()
-                .note_change(touched.root, touched.place);
+            (self.store.records()).note_change(touched.root, touched.place);
         }
         mneme_sys::fault!("txn.watched");
         intent::set_phase(self.slot, Phase::Committed);

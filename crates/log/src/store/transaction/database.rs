@@ -75,12 +75,10 @@ impl<'a> TransactionOn<'_, 'a> {
         seen = match store.records().overwrites() {
             true => None,
             // What was seen under locks that are held no more is looked at again.
-            false if !is_ahead || t.ahead.is_none() => store
-                .records()
-                .find_whole(root, place, segment, key, &mut copy)?,
-            false => store
-                .records()
-                .make_whole(root, place, seen, key, &mut copy)?,
+            false if !is_ahead || t.ahead.is_none() => {
+                (store.records()).find_whole(root, place, segment, key, &mut copy)?
+            }
+            false => (store.records()).make_whole(root, place, seen, key, &mut copy)?,
         };
         let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
         if store.records().overwrites()
@@ -88,19 +86,17 @@ impl<'a> TransactionOn<'_, 'a> {
         {
             read.mutable = true;
             let mut value = Vec::new();
-            let copied = match store
-                .records()
-                .copy_out(root, place, segment, key, &mut value, None)?
-            {
-                CopyOut::Found(copied) => {
-                    (read.seen, read.entry) = (Some(copied.home), Some(copied.entry));
-                    Some(copied)
-                }
-                CopyOut::Absent(home) => {
-                    read.seen = home;
-                    None
-                }
-            };
+            let copied =
+                match (store.records()).copy_out(root, place, segment, key, &mut value, None)? {
+                    CopyOut::Found(copied) => {
+                        (read.seen, read.entry) = (Some(copied.home), Some(copied.entry));
+                        Some(copied)
+                    }
+                    CopyOut::Absent(home) => {
+                        read.seen = home;
+                        None
+                    }
+                };
             let there = copied.filter(|copied| !t.has_passed(copied.expires));
             if let Some(copied) = &there {
                 read.expires = copied.expires;

@@ -145,8 +145,7 @@ impl Store {
             match grown {
                 Grown::Yes => return Ok(Growth::Prepared),
                 Grown::NoSpace if refusals == 0 => return Ok(Growth::ByStep),
-                Grown::NoSpace => match self
-                    .session()
+                Grown::NoSpace => match (self.session())
                     .with_feed(|| self.reclaim().gain_space(slot, &mut search))
                 {
                     Ok(won) => refusals -= usize::from(won),

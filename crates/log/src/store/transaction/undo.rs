@@ -208,10 +208,7 @@ impl Store {
         let mut extent = None;
         if bytes > area.len() as u64 {
             let frames = bytes.div_ceil(FRAME_BYTES) as u32;
-            let node = self
-                .session()
-                .topology
-                .node_of(self.session().topology.current_cpu());
+            let node = (self.session().topology).node_of(self.session().topology.current_cpu());
             extent = self.log().claim(slot, frames, node, class, TAG_NOTES)?;
             if extent.is_none() {
                 return Ok(None);
