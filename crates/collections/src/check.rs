@@ -1,4 +1,4 @@
-//! Whether values are what their kinds say.
+//! Checks that values are valid for their kinds.
 
 use mneme_log::{Cursor, DATABASES, Database, LogStore, ReadError};
 
@@ -11,15 +11,15 @@ use crate::set_type::SetType;
 use crate::sorted_set_type::SortedSetType;
 use crate::{HASH, LIST, SET, SORTED_SET};
 
-/// Keys that are looked at between two questions whether to go on.
+/// Keys that are checked between two calls of `goes_on`.
 const STEP: usize = 64;
-/// Problems that are reported.
+/// The maximum number of problems that are reported.
 const MOST: usize = 100;
 
-/// Reads every hash, set, list and sorted set of the store, while `goes_on`, and says what is
-/// wrong, in words; at most 100 things. Others may use the store meanwhile. It is what
-/// [`LogStore::check`](mneme_log::LogStore::check) does not know: that walks records whatever they
-/// are.
+/// Reads every hash, set, list and sorted set of the store, while `goes_on`, and describes what is
+/// wrong; at most 100 problems. Others may use the store meanwhile. It complements
+/// [`LogStore::check`](mneme_log::LogStore::check), which checks records without interpreting their
+/// values.
 ///
 /// # Errors
 /// Those of [`LogStore::get`](mneme_log::LogStore::get).
@@ -66,8 +66,8 @@ pub fn check_while(store: &LogStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<S
     Ok(problems)
 }
 
-/// What is wrong with the value of a key, if it is of this type: it may have become another one, or
-/// none.
+/// Describes what is wrong with the value of a key, if it is of this type: the key may hold another
+/// type by now, or be gone.
 fn check<T: CollectionType>(
     (database, key): (&Database<'_>, &[u8]),
     of_packed: impl FnOnce(T::Packed<'_>) -> Result<(), Damage>,
@@ -83,7 +83,7 @@ fn check<T: CollectionType>(
     }
 }
 
-/// What is wrong with the large value of a key, if it still is one of this type.
+/// Describes what is wrong with the large value of a key, if it is still of this type.
 fn check_large<T: CollectionType>(
     database: &Database<'_>,
     key: &[u8],

@@ -1,4 +1,5 @@
-//! Values by their elements, as the change feed says them: what a store's replay needs of types.
+//! Values as elements, the form in which the change feed reports them: what replaying a feed needs
+//! to know about types.
 //!
 //! **A change of an element is absolute**: it may be applied to a value that has it already.
 
@@ -18,8 +19,8 @@ use crate::score::score_in;
 use crate::sorted_set_edit::SortedSetEdit;
 use crate::{HASH, LIST, SET, SORTED_SET};
 
-/// The image that this one, of a value of this kind, becomes where `element` gets `value`; `None`:
-/// where it is removed. O(bytes).
+/// Applies a change to this image of a value of this kind: `element` gets `value`, or is removed if
+/// that is `None`. Returns the new image. O(bytes).
 ///
 /// # Errors
 /// The image is damaged or would be too long, or values of the kind have no elements.
@@ -59,8 +60,8 @@ pub fn apply(
     }
 }
 
-/// Gives `element` of collection `id`, of a store that is being rebuilt, this value; `None`:
-/// removes it. A collection that is not there yet begins, of the kind that comes with the value.
+/// Gives `element` of collection `id`, in a store that is being rebuilt, this value; `None`:
+/// removes it. A collection that does not exist yet is created, of the kind that the value has.
 ///
 /// # Errors
 /// The collection is damaged, or of a kind that has no elements; the store cannot be read, or there
@@ -113,9 +114,9 @@ fn change<const ENTRIES: usize>(
     leaves.finish()
 }
 
-/// Visits about `count` elements of collection `id` from `cursor` on, which is 0 at first, each
-/// with its value. Returns where to go on; 0: that was all, or the collection is no more. An
-/// element that is there from the first step to the last is visited at least once.
+/// Visits about `count` elements of collection `id` from `cursor` on, which is 0 at first, with
+/// their values. Returns the next cursor; 0: that was all, or the collection no longer exists. An
+/// element that exists throughout the scan is visited at least once.
 ///
 /// # Errors
 /// The collection is damaged, or the store cannot be read.
@@ -141,7 +142,7 @@ pub fn scan_collection(
     Ok(next)
 }
 
-/// The value of an element of collection `id`. `None`: it does not have it, or is no more.
+/// The value of an element of collection `id`. `None`: there is no such element or collection.
 ///
 /// # Errors
 /// The collection is damaged, or the store cannot be read.
@@ -159,7 +160,8 @@ pub fn element_of_collection(
     })
 }
 
-/// Makes a new collection a copy of collection `id`, and returns its id. It needs a main.
+/// Makes a new collection a copy of collection `id`, and returns its id. The caller must store a
+/// main record for it.
 ///
 /// # Errors
 /// The collection is damaged, the store cannot be read, or there is no space.
@@ -183,8 +185,8 @@ fn no_elements() -> Damage {
     }
 }
 
-/// Whether two images of values of this kind have the same elements: their order may differ where
-/// one of them was replayed. O(bytes).
+/// Whether two images of values of this kind have the same elements. A replay may have changed the
+/// order of the elements. O(bytes).
 ///
 /// # Errors
 /// One of two images that differ is damaged.

@@ -1,4 +1,4 @@
-//! What can be wrong with an image, or with a change of one.
+//! The ways in which an image, or a change of one, can be wrong.
 
 use mneme_log::{ReadError, WriteError, WrongKind};
 use mneme_sys::{Classified, ErrorKind};
@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("the value is damaged at byte {at}: {what}")]
 pub struct Damage {
-    /// Where in the image.
+    /// The offset in the image.
     pub at: usize,
     /// What was found there.
     pub what: &'static str,
@@ -24,13 +24,13 @@ pub enum EditError {
     /// The image would be longer than a value of a store may be.
     #[error("the value would have {0} bytes; at most {max} are allowed", max = mneme_log::MAX_VALUE)]
     TooLong(usize),
-    /// What is to be incremented is no integer of 64 bits.
+    /// The value to increment is not a 64-bit integer.
     #[error("the field's value is not an integer")]
     NotAnInteger,
-    /// The sum is no integer of 64 bits.
+    /// The sum does not fit a 64-bit integer.
     #[error("the increment would overflow")]
     Overflow,
-    /// A score, or the sum that is to become one, is not a number.
+    /// A score, or the sum that would become one, is not a number.
     #[error("the score is not a number")]
     NotANumber,
 }
@@ -42,7 +42,7 @@ pub enum CollectionError {
     /// The key holds a value of another kind.
     #[error(transparent)]
     WrongKind(WrongKind),
-    /// The store cannot be read, or takes no change now.
+    /// The store cannot be read, or accepts no changes now.
     #[error(transparent)]
     Store(WriteError),
     /// The hash is damaged, or this change of it is impossible.

@@ -1,7 +1,7 @@
 //! A hash of a store: **each operation is atomic, and one that fails has changed nothing.**
 //!
-//! A small hash is one record: every operation looks through the whole of it, and a change stores
-//! it anew. A larger one is a [`LargeHash`](crate::LargeHash), which transactions read and change.
+//! A small hash is one record: every operation reads all of it, and a change rewrites it. A larger
+//! one is a [`LargeHash`](crate::LargeHash), which transactions read and change.
 
 use mneme_log::{Database, LogStore};
 
@@ -15,10 +15,9 @@ use crate::packed_edit::{HashEdit, Limits};
 
 /// The hash under a key of a database: fields with values, both byte strings.
 ///
-/// It is a name, not a copy: each operation looks at what the key holds now, and other threads and
-/// processes may change it in between. Where there is no key, the hash is empty; where its last
-/// field is removed, so is the key. [`Hash::read`] and [`Hash::change`] do several things at one
-/// instant.
+/// This is a name, not a copy: each operation reads what the key holds now, and other threads and
+/// processes may change it in between. Without the key, the hash is empty; removing the last field
+/// removes the key. [`Hash::read`] and [`Hash::change`] do several things atomically.
 ///
 /// ```
 /// use mneme_collections::Hash;
@@ -69,8 +68,8 @@ impl<'s, 'k> Hash<'s, 'k> {
         }
     }
 
-    /// Up to where the hash counts as a listpack, which `OBJECT ENCODING` of a server reports; by
-    /// default what Redis has. A hash that was once beyond counts as a table for good.
+    /// The limits up to which the hash counts as a listpack, as `OBJECT ENCODING` of a server
+    /// reports it; by default those of Redis. Once a hash has exceeded them it stays a table.
     #[must_use]
     pub fn limits(self, limits: Limits) -> Self {
         Hash { limits, ..self }
@@ -88,7 +87,8 @@ impl<'s, 'k> Hash<'s, 'k> {
         self.look(None, visit)
     }
 
-    /// As [`read`](Self::read), with those of `fields` that the hash has, or more; `None`: all.
+    /// As [`read`](Self::read), but `visit` gets at least those of `fields` that the hash has;
+    /// `None`: all.
     fn look<R>(
         &self,
         fields: Option<&[&[u8]]>,
@@ -97,8 +97,8 @@ impl<'s, 'k> Hash<'s, 'k> {
         self.at.view(fields, visit)
     }
 
-    /// Has `change` change the hash, which is empty where there is no key, at one instant. `change`
-    /// may be called again, if another writer was faster: the last call counts. If it returns an
+    /// Calls `change` to change the hash, atomically; it is empty if there is no key. If another
+    /// writer interferes, `change` is called again, and only the last call counts. If it returns an
     /// error, or changes nothing, nothing is stored.
     ///
     /// # Errors
@@ -110,8 +110,8 @@ impl<'s, 'k> Hash<'s, 'k> {
         self.edit(None, &mut change)
     }
 
-    /// As [`change`](Self::change), with those of `fields` that the hash has, or more: `change`
-    /// changes no others. `None`: all.
+    /// As [`change`](Self::change), but `change` gets at least those of `fields` that the hash has,
+    /// and changes no others. `None`: all.
     fn edit<R>(
         &self,
         fields: Option<&[&[u8]]>,
@@ -120,7 +120,7 @@ impl<'s, 'k> Hash<'s, 'k> {
         self.at.edit(fields, |hash| self.changed(hash, &mut change))
     }
 
-    /// Lets `change` change a hash, and says whether it did.
+    /// Calls `change` to change a hash, and returns whether it did.
     fn changed<R>(
         &self,
         hash: &mut HashEdit,
@@ -149,7 +149,7 @@ impl<'s, 'k> Hash<'s, 'k> {
         )
     }
 
-    /// The values of `fields`, in their order, all of one instant.
+    /// The values of `fields`, in this order, all as of one instant.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -163,10 +163,10 @@ impl<'s, 'k> Hash<'s, 'k> {
         })
     }
 
-    /// Calls `visit` with each field and its value, all of one instant.
+    /// Calls `visit` with each field and its value, all as of one instant.
     ///
     /// # Errors
-    /// As for [`read`](Self::read). Damage in the middle comes after visits.
+    /// As for [`read`](Self::read). Damage in the middle is reported after some visits.
     pub fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), CollectionError> {
         self.read(|hash| {
             for pair in hash.into_iter().flat_map(|hash| hash.pairs()) {
@@ -177,7 +177,7 @@ impl<'s, 'k> Hash<'s, 'k> {
         })
     }
 
-    /// All fields with their values, of one instant.
+    /// All fields with their values, as of one instant.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -187,9 +187,9 @@ impl<'s, 'k> Hash<'s, 'k> {
         Ok(pairs)
     }
 
-    /// A step of a walk through the fields, from `cursor` on, which is 0 at first: some `count`
-    /// fields with their values, and the next cursor, which is 0 at the end. A field that is there
-    /// all the time is found at least once.
+    /// A step of a walk through the fields, from `cursor` on, which is 0 at first: about `count`
+    /// fields with their values, and the next cursor, which is 0 at the end. A field that exists
+    /// throughout is found at least once.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -232,7 +232,7 @@ impl<'s, 'k> Hash<'s, 'k> {
         )
     }
 
-    /// Whether it has no field, so that the key is not there.
+    /// Whether the hash has no field, so that the key does not exist.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -240,7 +240,7 @@ impl<'s, 'k> Hash<'s, 'k> {
         Ok(self.len()? == 0)
     }
 
-    /// Sets `field` to `value`. Whether it is a new field.
+    /// Sets `field` to `value`. Returns whether it is new.
     ///
     /// # Errors
     /// As for [`change`](Self::change); the hash would be too long.
@@ -259,7 +259,7 @@ impl<'s, 'k> Hash<'s, 'k> {
         self.edit(Some(&[field]), |hash| Ok(hash.set(field, value)?))
     }
 
-    /// Sets each field to its value, in order, all at one instant. How many fields are new.
+    /// Sets each field to its value, in order, atomically. Returns how many fields are new.
     ///
     /// # Errors
     /// As for [`set`](Self::set); then none is set.
@@ -268,7 +268,7 @@ impl<'s, 'k> Hash<'s, 'k> {
         self.edit(Some(&fields), |hash| Ok(hash.set_many(pairs)?))
     }
 
-    /// Sets `field` to `value`, unless the hash has it. Whether it was set.
+    /// Sets `field` to `value`, unless the hash has it. Returns whether it was set.
     ///
     /// # Errors
     /// As for [`set`](Self::set).
@@ -282,7 +282,7 @@ impl<'s, 'k> Hash<'s, 'k> {
         })
     }
 
-    /// Removes `field`; the last one takes the key with it. Whether it was there.
+    /// Removes `field`; removing the last one removes the key. Returns whether it was there.
     ///
     /// # Errors
     /// As for [`change`](Self::change).
@@ -290,7 +290,7 @@ impl<'s, 'k> Hash<'s, 'k> {
         self.edit(Some(&[field]), |hash| Ok(hash.remove(field)?))
     }
 
-    /// Removes each of `fields`, all at one instant. How many were there.
+    /// Removes each of `fields`, atomically. Returns how many were removed.
     ///
     /// # Errors
     /// As for [`change`](Self::change).
@@ -298,10 +298,11 @@ impl<'s, 'k> Hash<'s, 'k> {
         self.edit(Some(fields), |hash| Ok(hash.remove_many(fields)?))
     }
 
-    /// Adds `by` to the integer in `field`, which is 0 if the hash does not have it. The sum.
+    /// Adds `by` to the integer in `field`, which counts as 0 if the hash does not have it. Returns
+    /// the sum.
     ///
     /// # Errors
-    /// As for [`set`](Self::set); the value is no integer of 64 bits, or the sum would be none.
+    /// As for [`set`](Self::set); the value or the sum is not a 64-bit integer.
     pub fn increment(&self, field: &[u8], by: i64) -> Result<i64, CollectionError> {
         self.edit(Some(&[field]), |hash| Ok(hash.increment(field, by)?))
     }

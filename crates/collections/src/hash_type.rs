@@ -1,4 +1,4 @@
-//! What makes a hash a type of collections.
+//! Implements [`CollectionType`](crate::CollectionType) for a hash.
 
 use mneme_log::{Decision, Elements, ValueKind};
 
@@ -12,7 +12,7 @@ use crate::packed_edit::{HashEdit, MAX_ELEMENT};
 use crate::records::StoreRecords;
 
 /// Hashes. One that Redis would keep as a listpack stays packed, whatever its length, because its
-/// fields come in the order in which they were set.
+/// fields must be returned in the order in which they were set.
 pub enum HashType {}
 
 impl CollectionType for HashType {
@@ -20,7 +20,7 @@ impl CollectionType for HashType {
     type Packed<'b> = PackedHash<'b>;
     type Large<'r> = LargeHash<'r>;
     type Edit<'r> = HashEdit;
-    /// Fields; `None`: all.
+    /// The fields that are accessed; `None`: all.
     type Wanted<'w> = Option<&'w [&'w [u8]]>;
 
     fn read(image: &[u8]) -> Result<PackedHash<'_>, Damage> {
@@ -35,7 +35,7 @@ impl CollectionType for HashType {
         if !hash.is_table() {
             return Ok(false);
         }
-        // A field that is too long for a large hash keeps it packed.
+        // A field that is too long for a large hash keeps the value packed.
         let mut pairs = hash.pairs();
         let is_long = |field: usize| field > MAX_ELEMENT;
         pairs.try_fold(true, |fits, pair| {

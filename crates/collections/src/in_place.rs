@@ -1,4 +1,4 @@
-//! Changes of a packed hash where it lies: **what stays as it is is neither copied nor stored.**
+//! Changes a packed hash in place: **unchanged parts are neither copied nor stored.**
 
 use mneme_log::{Database, ValueEdit};
 
@@ -9,9 +9,10 @@ use crate::listpack::{Encoded, Entry, head_of};
 use crate::packed::{FORM, PackedHash};
 use crate::packed_edit::Limits;
 
-/// Sets `field` of the hash under `key` to `value`, if that is a packed one, whose record has space
-/// for it, and that keeps its form. Returns whether it is a new field. `None`: nothing was changed.
-/// A field that has this value already is stored again, and counts as a change, if `stores_same`.
+/// Sets `field` of the hash under `key` to `value`, if the hash is packed, its record has enough
+/// space, and its form stays the same. Returns whether the field is new; `None`: nothing was
+/// changed. If the field already has this value, it is stored again, and counts as a change, only
+/// if `stores_same`.
 ///
 /// # Errors
 /// Those of [`LogStore::put`](mneme_log::LogStore::put).
@@ -37,8 +38,8 @@ pub fn set_in_place(
     Ok(edited.map(|_| is_new))
 }
 
-/// Writes into `edit` what `field` and `value` change of `image`, in which the field has the value
-/// `old`. `None`: they change the form.
+/// Writes into `edit` how `image` changes when `field`, whose value is `old`, gets `value`. `None`:
+/// the form would change.
 fn set(
     image: &[u8],
     hash: &PackedHash<'_>,
@@ -48,7 +49,7 @@ fn set(
     limits: Limits,
 ) -> Option<()> {
     let count = hash.listpack_len()? + if old.is_some() { 0 } else { 2 };
-    // As in Redis, whatever is changed of a hash that is beyond a limit that was lowered.
+    // As in Redis, any change of a hash that exceeds a lowered limit converts it.
     let is_beyond = field.len().max(value.len()) > limits.value || count / 2 > limits.entries;
     if !hash.is_table() && is_beyond {
         return None;

@@ -1,4 +1,4 @@
-//! Values of a type by their keys: packed where they are small, else large.
+//! Values of a type by their keys: packed while small, and large beyond that.
 
 use std::marker::PhantomData;
 
@@ -15,11 +15,11 @@ use crate::open_value;
 use crate::packed::{Packed, Pair, Step};
 use crate::records::StoreRecords;
 
-/// The longest image, in bytes, that is packed although Redis would keep the value otherwise: one
-/// that would be longer becomes large. A list has another limit.
+/// The longest image, in bytes, that stays packed even though Redis would no longer keep the value
+/// as a listpack or an intset; a longer one becomes large. A list has another limit.
 pub const MAX_PACKED: usize = 4096;
 
-/// Calls `work` with the large value that `key` leads to. `None`: it leads to none of this type.
+/// Calls `work` with the large value under `key`. `None`: there is none of this type.
 ///
 /// # Errors
 /// The store cannot be read; those of `work`.
@@ -40,9 +40,9 @@ pub fn with_large<T: CollectionType, R, E: From<CollectionError>>(
     }
 }
 
-/// Calls `work` with the large value that `key` leads to, as it is at one instant, outside of a
-/// transaction. `work` only reads, and may be called again: its last result counts. `None`: there
-/// is none of this type, or a transaction has to look.
+/// Calls `work` with the large value under `key`, as of one instant, without a transaction. `work`
+/// only reads, and may be called again: its last result counts. `None`: there is no large value of
+/// this type, or it must be read by a transaction.
 ///
 /// # Errors
 /// The store cannot be read; those of `work`.
@@ -58,7 +58,7 @@ pub fn look_at_large<T: CollectionType, R>(
     looked.map_err(CollectionError::from)?.transpose()
 }
 
-/// The anchor of the collection that `key` leads to, of whatever type. `None`: it leads to none.
+/// The anchor of the collection under `key`, of whatever type. `None`: there is none.
 ///
 /// # Errors
 /// The store cannot be read, or the value is damaged.
@@ -76,11 +76,11 @@ pub fn anchor_of(
     }
 }
 
-/// Lets `change` change the value under `key`, which is empty where there is none, and say whether
-/// it did. It changes none but the `wanted` elements. A value that is empty afterwards is removed
-/// with its key. Returns the result of `change`, and what became of the key. After an error of
-/// `change` a transaction that goes on keeps what was changed of a large set, sorted set or list
-/// until then.
+/// Calls `change` to change the value under `key`, which is empty if there is none; `change`
+/// returns whether it did. It may change only the `wanted` elements. If the value is empty
+/// afterwards, its key is removed. Returns the result of `change`, and what became of the key. If
+/// `change` fails and the transaction continues all the same, changes made so far to a large set,
+/// sorted set or list remain.
 ///
 /// # Errors
 /// The key holds a value of another kind; the store cannot be read, or has no space; those of
@@ -162,8 +162,8 @@ pub fn close_value(transaction: &mut Transaction<'_>) -> Result<(), CollectionEr
     Ok(open_value::close(transaction)?)
 }
 
-/// Stores a value of this image under `key`, whatever is there: packed, or large where it is too
-/// long for that.
+/// Stores a value of this image under `key`, replacing whatever is there: packed, or large if it is
+/// too long for that.
 ///
 /// # Errors
 /// The image is damaged; there is no space.
@@ -182,23 +182,23 @@ pub fn put<T: CollectionType>(
     Ok(records.put(database, key, &main_of(id), kind)?)
 }
 
-/// The id that the value of a main is.
+/// The id in a main record's value.
 fn id_of(main: &[u8]) -> Result<u64, Damage> {
     let what = "a large value that is no id";
     collection_of(main).ok_or(Damage { at: 0, what })
 }
 
-/// A value as an operation meets it.
+/// A value as an operation gets it.
 pub enum Form<P, L> {
-    /// All of it.
+    /// The whole value.
     Packed(P),
-    /// What was asked of a large one.
+    /// What was read of a large value.
     Large(L),
 }
 
 impl<const ENTRIES: usize> Form<Packed<'_, ENTRIES>, (Vec<u8>, u64)> {
-    /// A step of a scan, as [`Packed::scan`], where of a large value [`Leaves::view_from`] was
-    /// asked.
+    /// A step of a scan, as [`Packed::scan`]; of a large value, this is what [`Leaves::view_from`]
+    /// has read.
     ///
     /// # Errors
     /// The value is damaged.
@@ -215,7 +215,7 @@ impl<const ENTRIES: usize> Form<Packed<'_, ENTRIES>, (Vec<u8>, u64)> {
     }
 }
 
-/// The value of a type under a key of a database, for local programs.
+/// A typed value under a key of a database, for local programs.
 pub(crate) struct KeyedValue<'s, 'k, T> {
     pub database: Database<'s>,
     pub key: &'k [u8],
@@ -236,8 +236,8 @@ impl<'s, 'k, T: CollectionType> KeyedValue<'s, 'k, T> {
         KeyedValue { database, key, of }
     }
 
-    /// Calls `visit` with the value: all of a packed one, what `of_large` says of a large one.
-    /// `None`: the key is not there. `of_large` may run again: the last run counts.
+    /// Calls `visit` with the value: all of a packed one, or the result of `of_large` for a large
+    /// one; `None`: there is no key. `of_large` may be called again: only the last call counts.
     pub fn read<L, R>(
         &self,
         mut of_large: impl FnMut(T::Large<'_>) -> Result<L, CollectionError>,
@@ -257,7 +257,7 @@ impl<'s, 'k, T: CollectionType> KeyedValue<'s, 'k, T> {
             if let Some(said) = look_at_large::<T, _>(&self.database, self.key, &mut of_large)? {
                 return visit(Some(Form::Large(said)));
             }
-            // It may have become something else meanwhile.
+            // The value may have become something else meanwhile.
             let said = (self.database)
                 .transaction_on(&none, |t| with_large::<T, _, _>(t, at, &mut of_large))?;
             if let Some(said) = said {
@@ -266,7 +266,7 @@ impl<'s, 'k, T: CollectionType> KeyedValue<'s, 'k, T> {
         }
     }
 
-    /// Calls `visit` with those of `fields` that a hash or a set has, or more; `None`: with all.
+    /// Calls `visit` with at least those of `fields` that a hash or a set has; `None`: with all.
     pub fn view<R, const ENTRIES: usize>(
         &self,
         fields: Option<&[&[u8]]>,
@@ -288,7 +288,8 @@ impl<'s, 'k, T: CollectionType> KeyedValue<'s, 'k, T> {
         )
     }
 
-    /// A step of a scan of a hash or a set: what `of` makes of each element, and the next cursor.
+    /// A step of a scan of a hash or a set: the results of `of` for the elements, and the next
+    /// cursor.
     pub fn scan<R, const ENTRIES: usize>(
         &self,
         cursor: u64,
@@ -313,8 +314,8 @@ impl<'s, 'k, T: CollectionType> KeyedValue<'s, 'k, T> {
         )
     }
 
-    /// Lets `change` change the value, at one instant, as [`edit`] does. It may run again: the last
-    /// run counts.
+    /// Calls `change` to change the value, atomically, as [`edit`] does. It may be called again:
+    /// only the last call counts.
     pub fn edit<R>(
         &self,
         wanted: T::Wanted<'_>,
@@ -338,14 +339,14 @@ impl<'s, 'k, T: CollectionType> KeyedValue<'s, 'k, T> {
         self.edit_large(wanted, change)
     }
 
-    /// As [`edit`](Self::edit), by a transaction, which also changes large values.
+    /// As [`edit`](Self::edit), but by a transaction, which can also change large values.
     pub fn edit_large<R>(
         &self,
         wanted: T::Wanted<'_>,
         mut change: impl FnMut(&mut T::Edit<'_>) -> Result<(R, bool), CollectionError>,
     ) -> Result<R, CollectionError> {
-        // What a large value consists of is not known before its key is read, so that nothing is
-        // to be locked ahead.
+        // The records of a large value are not known before its key is read, so nothing can be
+        // locked in advance.
         let none: [(usize, &[u8]); 0] = [];
         let at = (self.database.number(), self.key);
         let (result, _) = (self.database)
@@ -354,8 +355,8 @@ impl<'s, 'k, T: CollectionType> KeyedValue<'s, 'k, T> {
     }
 }
 
-/// What `change` comes to for a value that is packed, and what to do with its key; and whether the
-/// value is to become large: then nothing is to be done yet.
+/// Returns the result of `change` for a packed value, what to do with its key, and whether the
+/// value must become large: then the key must be left alone for now.
 pub fn decide_packed<T: CollectionType, R, E: From<CollectionError>>(
     stored: Option<Stored<'_>>,
     elements: &mut Elements,

@@ -2,11 +2,11 @@
 //! [counted tree](crate::counted_tree)**, so that an index or a position leads to
 //! an item in O(log items) records.
 //!
-//! Each element of the tree is an item behind its position, which is counted from 2^63 on as a
-//! signed number: that of most items is short. A list that becomes large keeps the positions of its
-//! items.
-//! What is pushed then stands some positions apart, so that `LINSERT` finds one between two items.
-//! Where there is none, the items around are given others: as few as have enough space.
+//! Each element of the tree is an item, preceded by its position. A position is stored as a signed
+//! distance from 2^63, which is short for most items. A list that becomes large keeps the positions
+//! of its items. Items that are pushed later get positions some distance apart, so that `LINSERT`
+//! finds a free one between two items. If there is none, as few of the surrounding items as
+//! possible get new positions.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -27,19 +27,19 @@ use crate::listpack::Element;
 use crate::packed_list::{End, MIDDLE, PackedList, no_position, position_of};
 use crate::records::StoreRecords;
 
-/// Positions from one item that is pushed to the next.
+/// The distance between the positions of pushed items.
 const STEP: i64 = 8;
-/// The longest item, in bytes: it is alone in its record, with its position.
+/// The longest item, in bytes: alone in its record, with its position.
 const MAX_ITEM: usize = MAX_VALUE - 4096;
-/// Bytes of items that are encoded at once.
+/// The number of bytes of items that are encoded at once.
 const AT_ONCE: usize = 1 << 20;
-/// Items around a place that get other positions at first, on each side.
+/// The number of items on each side of a place that get new positions at first.
 const AROUND: u64 = 8;
 /// Items that are read together where one is popped and others are likely to follow, and their
 /// bytes, at most.
 const NEXT: (u64, usize) = (32, 4096);
 
-/// A position and its item. Branches have positions alone: an item may be long.
+/// A position and its item. Branches hold only positions, because an item may be long.
 const SHAPE: ElementShape = ElementShape {
     stride: 2,
     key: 1,
@@ -52,14 +52,14 @@ pub struct LargeList<'r> {
     id: u64,
     anchor: Anchor,
     is_changed: bool,
-    /// Whether changes are said: they are not where they are replayed.
+    /// Whether changes are reported to the feed: not during a replay.
     says: bool,
 }
 
 /// An item and its position.
 type Placed = (i64, Vec<u8>);
 
-/// The place of a position in the order.
+/// The stored form of a position, whose order is that of the positions.
 fn signed(position: u64) -> i64 {
     position.wrapping_sub(MIDDLE).cast_signed()
 }
@@ -68,7 +68,7 @@ fn position(signed: i64) -> u64 {
     signed.cast_unsigned().wrapping_add(MIDDLE)
 }
 
-/// The position and the item that an element is.
+/// The position and the item of an element.
 fn parts<'e, 'b>(element: &'e [Element<'b>]) -> Result<(i64, &'e Element<'b>), Damage> {
     match element {
         [Element::Integer(position), item] => Ok((*position, item)),
@@ -76,7 +76,7 @@ fn parts<'e, 'b>(element: &'e [Element<'b>]) -> Result<(i64, &'e Element<'b>), D
     }
 }
 
-/// The position that an element or a key has.
+/// The position in an element or a key.
 fn position_in(element: &[Element<'_>]) -> Result<i64, Damage> {
     match element.first() {
         Some(Element::Integer(position)) => Ok(*position),
@@ -84,7 +84,7 @@ fn position_in(element: &[Element<'_>]) -> Result<i64, Damage> {
     }
 }
 
-/// How an element lies to a position.
+/// Compares an element's position with `at`.
 fn compare(at: i64) -> impl FnMut(&[Element<'_>]) -> Result<Ordering, Damage> {
     move |element| Ok(position_in(element)?.cmp(&at))
 }
@@ -94,7 +94,7 @@ fn placed_at(at: i64, item: &[u8]) -> Result<NewElements, Damage> {
     NewElements::at(at, 1, std::iter::once(item))
 }
 
-/// Whether an item is put together with the next one, of those whose lengths `len` says.
+/// Whether an item is encoded together with the next one; `len` returns an item's length.
 fn at_once<T>(len: impl Fn(&T) -> usize) -> impl FnMut(&T, &T) -> bool {
     let mut bytes = 0;
     move |item, _| {
@@ -106,7 +106,7 @@ fn at_once<T>(len: impl Fn(&T) -> usize) -> impl FnMut(&T, &T) -> bool {
     }
 }
 
-/// Before anything is stored: a transaction may go on after an error.
+/// To be called before anything is stored, because a transaction may continue after an error.
 fn check_len(item: &[u8]) -> Result<(), EditError> {
     match item.len() <= MAX_ITEM {
         true => Ok(()),
@@ -115,10 +115,10 @@ fn check_len(item: &[u8]) -> Result<(), EditError> {
 }
 
 impl<'r> LargeList<'r> {
-    /// The list that collection `id` is. O(1).
+    /// The list stored as collection `id`. O(1).
     ///
     /// # Errors
-    /// There is none, or it is of another type; the store cannot be read.
+    /// There is no such collection, or it is of another type; the store cannot be read.
     pub fn open(records: &'r mut dyn StoreRecords, id: u64) -> Result<Self, CollectionError> {
         let anchor = records.anchor(id)?.filter(|anchor| anchor.kind == LIST);
         let what = "a large list whose anchor is none of a list";
@@ -131,8 +131,8 @@ impl<'r> LargeList<'r> {
         })
     }
 
-    /// As [`open`](Self::open), for a replay: a list that is not there yet begins empty, and no
-    /// change is said.
+    /// As [`open`](Self::open), for a replay: a list that does not exist yet begins empty, and no
+    /// change is reported.
     pub(crate) fn replay(
         records: &'r mut dyn StoreRecords,
         id: u64,
@@ -147,7 +147,7 @@ impl<'r> LargeList<'r> {
         })
     }
 
-    /// Makes collection `id` of what `image`, a packed list, holds.
+    /// Creates collection `id` with what `image`, a packed list, holds.
     ///
     /// # Errors
     /// The image is damaged; there is no space.
@@ -235,8 +235,8 @@ impl<'r> LargeList<'r> {
         }
     }
 
-    /// Stores the anchor, if anything was changed. A list without items has none, unless it is
-    /// being replayed. Whether it has items.
+    /// Stores the anchor, if anything was changed. An empty list has no anchor, unless it is being
+    /// replayed. Returns whether it has items.
     ///
     /// # Errors
     /// There is no space.
@@ -258,20 +258,20 @@ impl<'r> LargeList<'r> {
         self.is_changed
     }
 
-    /// Its items. O(1).
+    /// The number of items. O(1).
     #[must_use]
     pub fn len(&self) -> u64 {
         self.anchor.count
     }
 
-    /// Whether it has no item. O(1).
+    /// Whether there is no item. O(1).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.anchor.count == 0
     }
 
-    /// Visits the items from an end on, without the first `skipped` of them, each with its
-    /// position, until `visit` says that it is enough.
+    /// Visits the items and their positions from an end on, skipping the first `skipped`, until
+    /// `visit` returns false.
     fn walk(
         &mut self,
         from: End,
@@ -285,15 +285,14 @@ impl<'r> LargeList<'r> {
             })
     }
 
-    /// Calls `visit` with the items at these indices and their positions, until it says that it is
-    /// enough.
+    /// Calls `visit` with the items at these indices and their positions, until it returns false.
     fn walk_range(
         &mut self,
         range: Range<u64>,
         mut visit: impl FnMut(i64, &Element<'_>) -> bool,
     ) -> Result<(), CollectionError> {
         let mut left = range.end.saturating_sub(range.start);
-        // A walk over few items looks at few records, which are likely to stay meanwhile.
+        // A walk over few items reads few records, which are unlikely to change meanwhile.
         if left > self.len() / 2 {
             self.records.reads_all(self.id)?;
         }
@@ -316,8 +315,8 @@ impl<'r> LargeList<'r> {
         Ok(items)
     }
 
-    /// Calls `visit` with the items at these indices, as far as there are any, until it says that
-    /// it is enough. O(log items, and their bytes).
+    /// Calls `visit` with the items at these indices, as far as they exist, until it returns false.
+    /// O(log items, and their bytes).
     ///
     /// # Errors
     /// The list is damaged, or cannot be read.
@@ -329,7 +328,7 @@ impl<'r> LargeList<'r> {
         self.walk_range(range.start as u64..range.end as u64, |_, item| visit(item))
     }
 
-    /// The items at these indices, as far as there are any. O(log items, and their bytes).
+    /// The items at these indices, as far as they exist. O(log items, and their bytes).
     ///
     /// # Errors
     /// The list is damaged, or cannot be read.
@@ -338,7 +337,7 @@ impl<'r> LargeList<'r> {
         Ok(placed.into_iter().map(|(_, item)| item).collect())
     }
 
-    /// The item at `index`, from 0 on. O(log items).
+    /// The item at `index`, counted from 0. O(log items).
     ///
     /// # Errors
     /// The list is damaged, or cannot be read.
@@ -346,8 +345,8 @@ impl<'r> LargeList<'r> {
         Ok(self.range(index..index.saturating_add(1))?.pop())
     }
 
-    /// Calls `visit` with the index of each item that equals `value`, beginning at `from`, until it
-    /// says that it is enough or `most` items have been compared. O(items).
+    /// Calls `visit` with the index of each item that equals `value`, starting from the end `from`,
+    /// until it returns false or `most` items have been compared. O(items).
     ///
     /// # Errors
     /// The list is damaged, or cannot be read.
@@ -381,8 +380,8 @@ impl<'r> LargeList<'r> {
         Ok(())
     }
 
-    /// Inserts items from position `first` on, each `step` behind the one before it. Between them
-    /// there is no other, and no key of a branch.
+    /// Inserts items whose positions begin at `first` and are `step` apart. No other item and no
+    /// key of a branch may lie between those positions.
     fn insert_run(
         &mut self,
         first: i64,
@@ -402,7 +401,7 @@ impl<'r> LargeList<'r> {
         Ok(())
     }
 
-    /// Removes the items at these indices, which are at these positions.
+    /// Removes the items at these indices, which have these positions.
     fn remove_at(&mut self, indices: Range<u64>, positions: &[i64]) -> Result<(), CollectionError> {
         self.tree()?.remove(indices)?;
         self.anchor.count = self.anchor.count.saturating_sub(positions.len() as u64);
@@ -452,7 +451,7 @@ impl<'r> LargeList<'r> {
                     let edge = position_in(edge.unwrap_or_default())?;
                     first = edge.checked_add(step).ok_or(no_position())?;
                 }
-                // Before anything is stored.
+                // Positions are checked for overflow before anything is stored.
                 let all = step.checked_mul(left);
                 (all.and_then(|all| first.checked_add(all))).ok_or(no_position())?;
                 let (items, distance) = (run.iter().copied(), step.unsigned_abs());
@@ -478,8 +477,8 @@ impl<'r> LargeList<'r> {
         Ok(())
     }
 
-    /// Removes up to `count` items from an end and calls `visit` with each, in the order in which
-    /// they go. How many there were. O(log items, and their bytes).
+    /// Removes up to `count` items from an end and calls `visit` with each, in the order of
+    /// removal. Returns how many were removed. O(log items, and their bytes).
     ///
     /// # Errors
     /// The list is damaged; then `visit` may have been called.
@@ -558,7 +557,7 @@ impl<'r> LargeList<'r> {
         Ok(())
     }
 
-    /// Gives the item at `index` another value. Whether there is one. O(log items).
+    /// Replaces the item at `index`. Returns whether there is such an item. O(log items).
     ///
     /// # Errors
     /// The list is damaged, or there is no space.
@@ -577,8 +576,8 @@ impl<'r> LargeList<'r> {
         Ok(true)
     }
 
-    /// Adds an item before or behind the first one that equals `pivot`: its index. `None`: there is
-    /// no such item. O(items before it).
+    /// Inserts an item before or after the first one that equals `pivot`, and returns its index;
+    /// `None`: there is no such item. O(items before it).
     ///
     /// # Errors
     /// The list is damaged, or there is no space.
@@ -609,8 +608,8 @@ impl<'r> LargeList<'r> {
         Ok(Some(index))
     }
 
-    /// A position that is free before the item at `index`, behind the one before it. `None`: there
-    /// is none.
+    /// A free position before the item at `index` and after the one before it. `None`: there is
+    /// none.
     fn between(&mut self, index: u64) -> Result<Option<i64>, CollectionError> {
         let around = self.placed(index.saturating_sub(1)..index + 1)?;
         Ok(match (index, &around[..]) {
@@ -624,8 +623,8 @@ impl<'r> LargeList<'r> {
         })
     }
 
-    /// Gives the items around `index` other positions, so that there is a free one between any two
-    /// of them.
+    /// Gives the items around `index` new positions, so that there is a free one between any two of
+    /// them.
     fn spread(&mut self, index: u64) -> Result<(), CollectionError> {
         let mut around = AROUND;
         loop {
@@ -654,7 +653,8 @@ impl<'r> LargeList<'r> {
             let old: Vec<i64> = items.iter().map(|(at, _)| *at).collect();
             self.remove_at(indices, &old)?;
             let mut first = low + step;
-            // Between two others, what was removed may have left keys that divide them.
+            // Between two other items, removed ones may have left keys in the branches that
+            // separate the two.
             let is_at_end = before.is_none() || behind.is_none();
             let mut at_once = at_once(|(_, item): &Placed| item.len());
             for run in items.chunk_by(|one, other| is_at_end && at_once(one, other)) {
@@ -665,8 +665,8 @@ impl<'r> LargeList<'r> {
         }
     }
 
-    /// Removes items that equal `value`: the first `count` of them from an end; 0: all. How many
-    /// there were. O(items).
+    /// Removes items that equal `value`: the first `count` of them from that end; 0: all. Returns
+    /// how many were removed. O(items).
     ///
     /// # Errors
     /// The list is damaged.
@@ -689,7 +689,7 @@ impl<'r> LargeList<'r> {
             }
             Ok(gone.len() < most)
         })?;
-        // From the back on, so that the others keep their indices.
+        // From the back, so that the other indices stay valid.
         gone.sort_unstable_by(|one, other| other.cmp(one));
         for (index, at) in &gone {
             self.remove_at(*index..*index + 1, &[*at])?;
@@ -725,7 +725,7 @@ impl<'r> LargeList<'r> {
         Ok(view.into_image())
     }
 
-    /// Gives the item at the position that `element` is a value; `None`: removes it. For a replay.
+    /// For a replay: gives the item at the position in `element` a value; `None`: removes it.
     pub(crate) fn replay_item(
         &mut self,
         element: &[u8],
@@ -741,7 +741,7 @@ impl<'r> LargeList<'r> {
         }
     }
 
-    /// The item at the position that `element` is.
+    /// The item at the position in `element`.
     pub(crate) fn element(&mut self, element: &[u8]) -> Result<Option<Vec<u8>>, CollectionError> {
         let at = signed(position_of(element)?);
         let (index, is_there) = self.tree()?.rank(&mut compare(at))?;
@@ -752,7 +752,7 @@ impl<'r> LargeList<'r> {
     }
 
     /// Visits `count` items from `cursor` on, which is 0 at first, each with its position as an
-    /// element. Returns where to go on; 0: that was all.
+    /// element. Returns the next cursor; 0: that was all.
     pub(crate) fn scan(
         &mut self,
         cursor: u64,
@@ -775,7 +775,7 @@ impl<'r> LargeList<'r> {
         Ok((elements.collect(), next))
     }
 
-    /// Makes collection `to` a copy of it.
+    /// Makes collection `to` a copy of this one.
     pub(crate) fn copy_to(&mut self, to: u64) -> Result<(), CollectionError> {
         let tree = self.tree()?.copy_to(to)?;
         let mut anchor = Anchor::new(LIST);
@@ -787,10 +787,10 @@ impl<'r> LargeList<'r> {
         Ok(self.records.set_anchor(to, Some(&anchor))?)
     }
 
-    /// What is wrong with it. O(items).
+    /// Checks everything. O(items).
     ///
     /// # Errors
-    /// What is wrong; it cannot be read.
+    /// The first problem found; also if the store cannot be read.
     pub fn check(&mut self) -> Result<(), CollectionError> {
         let mut order = |one: &[Element<'_>], other: &[Element<'_>]| {
             Ok(position_in(one)?.cmp(&position_in(other)?))
@@ -865,14 +865,14 @@ mod tests {
             2 => (end(), vec(item(), 0..50)).prop_map(|(end, i)| Change::PushMany(end, i)),
             4 => (end(), 0..4usize).prop_map(|(end, count)| Change::Pop(end, count)),
             4 => (any::<prop::sample::Index>(), item()).prop_map(|(at, item)| Change::Set(at, item)),
-            // Often before the same item, so that positions run out.
+            // Often before the same item, so that free positions run out.
             12 => (item(), any::<bool>(), item()).prop_map(|(p, b, item)| Change::Insert(p, b, item)),
             2 => (end(), 0..4usize, item()).prop_map(|(end, n, item)| Change::Remove(end, n, item)),
             1 => (0..4usize, 100..400usize).prop_map(|(start, end)| Change::Trim(start, end)),
         ]
     }
 
-    /// Of a list of short items, each of which is there several times, some way apart.
+    /// Changes of a list of short items, each of which occurs several times, some distance apart.
     fn change_within() -> impl Strategy<Value = Change> {
         let item = || (0..300u16).prop_map(|number| number.to_string().into_bytes());
         prop_oneof![
@@ -952,7 +952,7 @@ mod tests {
         }
     }
 
-    /// Makes these changes of a list of these items.
+    /// Applies these changes to a list of these items, and checks it.
     fn lives(first: Vec<Vec<u8>>, changes: &[Change]) -> Result<(), TestCaseError> {
         let mut packed = ListEdit::new();
         first
@@ -985,7 +985,7 @@ mod tests {
         }
         prop_assert_eq!(store.anchor.is_none(), model.is_empty());
         prop_assert_eq!(store.inner.is_empty(), model.is_empty());
-        // What was said is the list, in the order of the positions.
+        // The reported elements are the list, in the order of the positions.
         prop_assert!(store.said.values().eq(&model));
         if model.is_empty() {
             return Ok(());
@@ -1007,7 +1007,7 @@ mod tests {
             let found = list.get(index).unwrap();
             prop_assert_eq!(found.as_ref(), Some(item));
         }
-        // In whatever order they are replayed, and twice.
+        // In any order, and twice.
         let mut copy = Model::default();
         for (element, item) in said.iter().rev().chain(&said) {
             let mut list = LargeList::replay(&mut copy, 1).unwrap();
@@ -1029,8 +1029,8 @@ mod tests {
             lives(first, &changes)?;
         }
 
-        /// Positions have gaps where items were removed in the middle, and are close together
-        /// where others were inserted.
+        /// Positions have gaps where items were removed from the middle, and are dense where others
+        /// were inserted.
         #[test]
         fn a_list_with_gaps_holds_what_a_deque_holds(
             first in 1..1500u32, changes in vec(change_within(), 1..60),
@@ -1099,7 +1099,7 @@ mod tests {
             assert!(bytes < 20_000 * 24, "{bytes}");
             let mut list = LargeList::open(&mut store, 1).unwrap();
             list.check().unwrap();
-            // And as they go, their records do.
+            // Removing items removes their records too.
             let other = match end {
                 End::Front => End::Back,
                 End::Back => End::Front,
@@ -1196,7 +1196,7 @@ mod tests {
         // An item's own bytes, and its length twice.
         let bytes: usize = store.inner.values().map(Vec::len).sum();
         assert!(bytes < 20_000 * 25 / 2, "{bytes}");
-        // Without every other item each has a run of its own at most.
+        // With every other item removed, each needs at most a run of its own.
         let mut list = LargeList::open(&mut store, 1).unwrap();
         for item in items.iter().step_by(2) {
             assert_eq!(list.remove(End::Front, 1, item.as_bytes()).unwrap(), 1);
@@ -1219,7 +1219,7 @@ mod tests {
         let leaves = store.inner.iter().filter(|(_, image)| image[0] != BRANCH);
         let leaf = *leaves.map(|(number, _)| number).nth(3).unwrap();
         let sound = store.inner[&leaf].clone();
-        // One run: the first position and how many there are, in two bytes each, and the step.
+        // One run: the first position and the number of positions, in two bytes each, and the step.
         assert!(sound[1] == 1 && sound[3] < 0x80 && sound[5] < 0x80 && sound[6] == 8);
         for (at, bits, is_read) in [
             (0, 6, false),   // another form

@@ -1,9 +1,10 @@
-//! A large sorted set: **the score of a member is one look-up of its leaf away, and places in the
+//! A large sorted set: **the score of a member is found by reading one leaf, and places in the
 //! order are found in a tree.**
 //!
-//! Members with their scores lie in [`Leaves`], as the fields of a large hash with their values;
-//! the change feed says them so. A [tree](crate::counted_tree) has them again, in the order of
-//! scores and then of the members' bytes. It is derived: a replay of members and scores makes it.
+//! Members with their scores lie in [`Leaves`], as the fields of a large hash with their values,
+//! and the change feed reports them from there. A [tree](crate::counted_tree) holds them a second
+//! time, in the order of scores and then of the members' bytes. The tree is derived data: a replay
+//! rebuilds it from members and scores.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -32,7 +33,7 @@ pub struct LargeSortedSet<'r> {
     leaves: Leaves<'r, 2>,
 }
 
-/// An element of the tree as a member with its score.
+/// An element of the tree, as a member with its score.
 fn scored<'e>(element: &[Element<'e>]) -> Result<Scored<'e>, Damage> {
     match *element {
         [member, score] => Ok(Scored { member, score }),
@@ -48,17 +49,17 @@ fn removal(_: Option<&[Element<'_>]>) -> Result<PlaceChange, CollectionError> {
 }
 
 impl<'r> LargeSortedSet<'r> {
-    /// The sorted set that collection `id` is. O(1).
+    /// The sorted set stored as collection `id`. O(1).
     ///
     /// # Errors
-    /// There is none, or it is of another type; the store cannot be read.
+    /// There is no such collection, or it is of another type; the store cannot be read.
     pub fn open(records: &'r mut dyn StoreRecords, id: u64) -> Result<Self, CollectionError> {
         let leaves = Leaves::open_kind(records, id, SORTED_SET)?;
         Ok(LargeSortedSet { leaves })
     }
 
-    /// As [`open`](Self::open), for a replay: a set that is not there yet begins empty, and no
-    /// change is said.
+    /// As [`open`](Self::open), for a replay: a set that does not exist yet begins empty, and no
+    /// change is reported.
     pub(crate) fn replay(
         records: &'r mut dyn StoreRecords,
         id: u64,
@@ -67,7 +68,7 @@ impl<'r> LargeSortedSet<'r> {
         Ok(LargeSortedSet { leaves })
     }
 
-    /// Makes collection `id` of what `image`, a packed sorted set, holds.
+    /// Creates collection `id` with what `image`, a packed sorted set, holds.
     ///
     /// # Errors
     /// The image is damaged; there is no space.
@@ -81,7 +82,7 @@ impl<'r> LargeSortedSet<'r> {
             let scored = scored?;
             members.push((scored.member.to_vec(), scored.score.to_vec()));
         }
-        // Both images have a byte of form and a listpack of pairs.
+        // Both forms of image have one byte of form and a listpack of pairs.
         let mut leaves = Leaves::build(records, id, SORTED_SET, image)?;
         let each = members.iter();
         leaves
@@ -90,7 +91,7 @@ impl<'r> LargeSortedSet<'r> {
         Ok(LargeSortedSet { leaves })
     }
 
-    /// Stores the anchor. A set without members has none, unless it is being replayed.
+    /// Stores the anchor. An empty set has no anchor, unless it is being replayed.
     ///
     /// # Errors
     /// There is no space.
@@ -98,20 +99,20 @@ impl<'r> LargeSortedSet<'r> {
         self.leaves.finish()
     }
 
-    /// Borrows the set, to be read: what a change of the borrowed one does to the anchor is lost.
+    /// Borrows the set for reading: changes that the borrowed one makes to the anchor are lost.
     pub(crate) fn reborrow(&mut self) -> LargeSortedSet<'_> {
         LargeSortedSet {
             leaves: self.leaves.reborrow(),
         }
     }
 
-    /// Its members. O(1).
+    /// The number of members. O(1).
     #[must_use]
     pub fn count(&self) -> u64 {
         self.leaves.count()
     }
 
-    /// The score of `member`. `None`: it is none. O(1).
+    /// The score of `member`. `None`: it is not a member. O(1).
     ///
     /// # Errors
     /// The set is damaged, or cannot be read.
@@ -120,7 +121,8 @@ impl<'r> LargeSortedSet<'r> {
         Ok(text.map(|text| score_in(&text)).transpose()?)
     }
 
-    /// How many members lie before `member`, and its score. `None`: it is none. O(log members).
+    /// The number of members before `member`, and its score. `None`: it is not a member. O(log
+    /// members).
     ///
     /// # Errors
     /// As for [`score`](Self::score).
@@ -131,7 +133,7 @@ impl<'r> LargeSortedSet<'r> {
         }
     }
 
-    /// How many members lie before this one, which has this score.
+    /// The number of members before this one, which has this score.
     fn rank_of(&mut self, member: &[u8], score: f64) -> Result<u64, CollectionError> {
         let mut compare = |element: &[Element<'_>]| scored(element)?.order(score, member);
         match self.leaves.tree(SHAPE).rank(&mut compare)? {
@@ -169,8 +171,8 @@ impl<'r> LargeSortedSet<'r> {
         Ok(begin..end.max(begin))
     }
 
-    /// Calls `visit` with the members at these positions, in order or in reverse, until it says
-    /// that it is enough.
+    /// Calls `visit` with the members at these positions, in order or in reverse, until it returns
+    /// false.
     ///
     /// # Errors
     /// As for [`score`](Self::score); those of `visit`.
@@ -186,7 +188,7 @@ impl<'r> LargeSortedSet<'r> {
             return Ok(());
         };
         let skipped = if is_reverse { count - end } else { start };
-        // A walk over few members looks at few records, which are likely to stay meanwhile.
+        // A walk over few members reads few records, which are unlikely to change meanwhile.
         if left > count / 2 {
             self.leaves.reads_all()?;
         }
@@ -209,7 +211,7 @@ impl<'r> LargeSortedSet<'r> {
         self.leaves.scan(cursor, count)
     }
 
-    /// Gives `member` this score. Returns the one that it had. O(log members).
+    /// Gives `member` this score. Returns its previous score. O(log members).
     ///
     /// # Errors
     /// The score is not a number, the member is too long, the set is damaged, or there is no space.
@@ -241,7 +243,7 @@ impl<'r> LargeSortedSet<'r> {
         Ok(is_changed)
     }
 
-    /// Gives `member`, which has the score `before`, another one. Whether it is another one.
+    /// Changes the score of `member`, which is `before`. Returns whether the score has changed.
     fn put(
         &mut self,
         member: &[u8],
@@ -251,7 +253,7 @@ impl<'r> LargeSortedSet<'r> {
         if score.is_nan() {
             return Err(EditError::NotANumber.into());
         }
-        // -0 is 0.
+        // -0 becomes 0.
         let score = score + 0.0;
         if before == Some(score) {
             return Ok(false);
@@ -284,7 +286,7 @@ impl<'r> LargeSortedSet<'r> {
         Ok(true)
     }
 
-    /// Removes `member`. Returns the score that it had. O(log members).
+    /// Removes `member`. Returns its previous score. O(log members).
     ///
     /// # Errors
     /// The set is damaged, or there is no space.
@@ -302,8 +304,8 @@ impl<'r> LargeSortedSet<'r> {
         Ok(Some(score))
     }
 
-    /// Removes the members at these positions. How many there were. O(log members) for the first,
-    /// O(1) for each other.
+    /// Removes the members at these positions. Returns how many were removed. O(log members) for
+    /// the first, O(1) for each other.
     ///
     /// # Errors
     /// As for [`remove`](Self::remove).
@@ -320,7 +322,7 @@ impl<'r> LargeSortedSet<'r> {
         Ok(members.len() as u64)
     }
 
-    /// Makes collection `to` a copy of it. It needs a main.
+    /// Makes collection `to` a copy of this one. The caller must store a main record for it.
     ///
     /// # Errors
     /// The set is damaged, or there is no space.
@@ -329,10 +331,10 @@ impl<'r> LargeSortedSet<'r> {
         self.leaves.copy_to(to)
     }
 
-    /// What is wrong with it. O(members).
+    /// Checks everything. O(members).
     ///
     /// # Errors
-    /// What is wrong; it cannot be read.
+    /// The first problem found; also if the store cannot be read.
     pub fn check(&mut self) -> Result<(), CollectionError> {
         self.leaves.check()?;
         let in_tree = self.leaves.tree(SHAPE).check(&mut |one, other| {
@@ -443,7 +445,7 @@ mod tests {
                 }).unwrap();
                 prop_assert!(found.iter().eq(expected));
                 set.finish().unwrap();
-                // What is said makes the set anew.
+                // The reported changes rebuild the set.
                 let said = model.said.iter().map(|(m, s)| (m.clone(), score_in(s).unwrap()));
                 prop_assert!(said.eq(map.iter().map(|(m, s)| (m.clone(), *s))));
                 prop_assert_eq!(model.inner.is_empty(), map.is_empty());
@@ -462,7 +464,7 @@ mod tests {
         set.finish().unwrap();
         let before = model.stored;
         let mut set = LargeSortedSet::open(&mut model, 1).unwrap();
-        // Its own leaf, and that of the tree.
+        // The record of its leaf, and the record of the tree.
         assert_eq!(set.set(b"member 2000", 2000.25).unwrap(), Some(2000.5));
         set.check().unwrap();
         set.finish().unwrap();

@@ -1,12 +1,13 @@
-//! A large hash or set: **an anchor and leaves, each element one look-up of its leaf away.**
+//! A large hash or set: **an anchor and leaves; each element is found by reading one leaf.**
 //!
 //! A leaf is the image of a [packed](crate::Packed) value. The place of an element in the order of
-//! scans says which leaf it belongs to, so that leaves lie in that order, and a cursor of a packed
-//! value goes on in the large one that it has become. There are about as many leaves as the value
-//! has KiB: when there are too few, the next one in turn is split in two; when there are too many,
-//! the last two are joined again (see [`mneme_log::leaf_of`]).
+//! scans determines its leaf. So the leaves are in that order too, and a cursor of a packed value
+//! stays valid when the value becomes large. There are about as many leaves as the value has KiB:
+//! when there are too few, the next one in turn is split in two; when there are too many, the last
+//! two are joined again (see [`mneme_log::leaf_of`]).
 //!
-//! The functions here read and write leaves by [`StoreRecords`], which a transaction of a store is.
+//! The functions here read and write leaves through [`StoreRecords`], which is implemented by a
+//! transaction of a store.
 
 use mneme_log::{
     Anchor, HASH_BITS, MAX_LEAVES, ValueKind, hashes_of, leaf_numbers, leaf_of, split_of,
@@ -23,27 +24,27 @@ use crate::packed_edit::{PackedEdit, check_element};
 use crate::records::StoreRecords;
 use crate::{HASH, SET};
 
-/// Bytes of leaves, on average, above which one is split.
+/// The average number of bytes of a leaf above which one is split.
 const SPLIT: u64 = 1024;
-/// Bytes of leaves, on average, below which two are joined.
+/// The average number of bytes of a leaf below which two are joined.
 const JOIN: u64 = 256;
-/// Bytes that are reserved at most for an image before there is something to copy.
+/// The maximum number of bytes that are reserved for an image before anything is copied.
 const MOST_RESERVED: usize = 64 << 20;
-/// Bytes of a step through the leaves, after which no other leaf is read.
+/// The number of bytes of a step through the leaves after which no further leaf is read.
 const STEP_BYTES: usize = 4 << 20;
-/// Leaves that are split at most for each element that is set: later changes go on.
+/// The maximum number of splits for each element that is set: later changes continue.
 const SPLITS: usize = 4;
 
-/// The elements that a collection has, within a transaction. `ENTRIES` of a leaf's listpack make an
-/// element.
+/// The elements of a collection, within a transaction. `ENTRIES` entries of a leaf's listpack make
+/// an element.
 pub struct Leaves<'r, const ENTRIES: usize> {
     records: &'r mut dyn StoreRecords,
     id: u64,
     anchor: Anchor,
-    /// The anchor as it is stored. `None`: it is to be stored even if it is the same, for there are
-    /// other leaves than before.
+    /// The anchor as it is stored. `None`: it must be stored even if it is unchanged, because the
+    /// leaves are others than before.
     stored: Option<Anchor>,
-    /// Whether changes are said: they are not where they are replayed.
+    /// Whether changes are reported to the feed: not during a replay.
     says: bool,
 }
 
@@ -54,25 +55,25 @@ pub type LargeHash<'r> = Leaves<'r, 2>;
 pub type LargeSet<'r> = Leaves<'r, 1>;
 
 impl<'r> LargeHash<'r> {
-    /// The hash that collection `id` is. O(1).
+    /// The hash stored as collection `id`. O(1).
     ///
     /// # Errors
-    /// There is none, or it is of another type; the store cannot be read.
+    /// There is no such collection, or it is of another type; the store cannot be read.
     pub fn open(records: &'r mut dyn StoreRecords, id: u64) -> Result<Self, CollectionError> {
         Self::open_kind(records, id, HASH)
     }
 }
 
 impl<'r> LargeSet<'r> {
-    /// The set that collection `id` is. O(1).
+    /// The set stored as collection `id`. O(1).
     ///
     /// # Errors
-    /// There is none, or it is of another type; the store cannot be read.
+    /// There is no such collection, or it is of another type; the store cannot be read.
     pub fn open(records: &'r mut dyn StoreRecords, id: u64) -> Result<Self, CollectionError> {
         Self::open_kind(records, id, SET)
     }
 
-    /// A random member, each as likely as any other. `None`: it has none. O(1), to be expected.
+    /// A uniformly random member; `None`: the set is empty. O(1) expected.
     ///
     /// # Errors
     /// The set is damaged, or cannot be read.
@@ -81,7 +82,7 @@ impl<'r> LargeSet<'r> {
         Ok(element.map(|(member, _)| member))
     }
 
-    /// Whether each of `members` is one, in their order. O(members): each leaf is read once.
+    /// Whether each of `members` is a member, in this order. O(members): each leaf is read once.
     ///
     /// # Errors
     /// The set is damaged, or cannot be read.
@@ -114,7 +115,7 @@ impl<'r> LargeSet<'r> {
 }
 
 impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
-    /// What collection `id` of this kind has. O(1).
+    /// The elements of collection `id` of this kind. O(1).
     pub(crate) fn open_kind(
         records: &'r mut dyn StoreRecords,
         id: u64,
@@ -135,8 +136,8 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         })
     }
 
-    /// As [`open_kind`](Self::open_kind), for a replay: a collection that is not there yet begins
-    /// empty, and no change is said.
+    /// As [`open_kind`](Self::open_kind), for a replay: a collection that does not exist yet begins
+    /// empty, and no change is reported.
     pub(crate) fn replay(
         records: &'r mut dyn StoreRecords,
         id: u64,
@@ -154,7 +155,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         })
     }
 
-    /// Makes collection `id` of this kind of what `image`, a packed value, holds.
+    /// Creates collection `id` of this kind with what `image`, a packed value, holds.
     ///
     /// # Errors
     /// The image is damaged; there is no space.
@@ -191,8 +192,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(built)
     }
 
-    /// Stores the anchor, if it is another. A value without elements has none, unless it is being
-    /// replayed.
+    /// Stores the anchor, if it differs. An empty value has no anchor, unless it is being replayed.
     ///
     /// # Errors
     /// There is no space.
@@ -204,13 +204,13 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(self.records.set_anchor(self.id, anchor)?)
     }
 
-    /// Its elements. O(1).
+    /// The number of elements. O(1).
     #[must_use]
     pub fn count(&self) -> u64 {
         self.anchor.count
     }
 
-    /// Borrows the collection, to be read: what a change of the borrowed one does to the anchor is
+    /// Borrows the collection for reading: changes that the borrowed one makes to the anchor are
     /// lost.
     pub(crate) fn reborrow(&mut self) -> Leaves<'_, ENTRIES> {
         Leaves {
@@ -222,7 +222,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         }
     }
 
-    /// All of it is read next.
+    /// Announces that all of it will be read.
     pub(crate) fn reads_all(&mut self) -> Result<(), CollectionError> {
         Ok(self.records.reads_all(self.id)?)
     }
@@ -236,7 +236,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         leaf_of(place(field), self.anchor.leaves)
     }
 
-    /// Says that collection `id` has all these elements.
+    /// Reports that collection `id` has all these elements.
     fn say_all(&mut self, id: u64, of: &Packed<'_, ENTRIES>) -> Result<(), Damage> {
         let (kind, records) = (self.anchor.kind, &mut *self.records);
         of.pairs().try_for_each(|pair| {
@@ -248,7 +248,8 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         })
     }
 
-    /// Stores the image of a leaf that had `before` bytes, or that has no elements any more.
+    /// Stores the image of a leaf that had `before` bytes. Removes the leaf if it has no elements
+    /// any more.
     fn store(&mut self, number: u64, before: u64, image: &[u8]) -> Result<(), CollectionError> {
         let is_empty = Packed::<ENTRIES>::read(image)?.is_empty();
         let after = if is_empty { 0 } else { image.len() as u64 };
@@ -264,7 +265,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(())
     }
 
-    /// Lets `change` change a leaf, and say whether it did.
+    /// Calls `change` to change a leaf; both return whether it did.
     fn change(
         &mut self,
         number: u64,
@@ -308,7 +309,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         }
     }
 
-    /// Sets `field` to `value`, which is empty for a member of a set. Whether it is a new one.
+    /// Sets `field` to `value`, which is empty for a member of a set. Returns whether it is new.
     ///
     /// # Errors
     /// The field is too long, the collection is damaged, or there is no space.
@@ -316,8 +317,8 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(self.set_many(&[(field, value)])? > 0)
     }
 
-    /// Sets each field to its value, in order. How many are new. O(pairs): each leaf is stored
-    /// once.
+    /// Sets each field to its value, in order. Returns how many are new. O(pairs): each leaf is
+    /// stored once.
     ///
     /// # Errors
     /// As for [`set`](Self::set). None is set if one is too long.
@@ -334,7 +335,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
             let mut set: Vec<_> = of_leaf.iter().map(|(_, place)| pairs[*place]).collect();
             let mut added = 0;
             let is_changed = self.change(of_leaf[0].0, |leaf| {
-                // A member that is there stays as it is.
+                // A member that exists stays as it is.
                 if ENTRIES == 1 {
                     let names: Vec<&[u8]> = set.iter().map(|(member, _)| *member).collect();
                     let mut found = leaf.read()?.get_many(&names)?.into_iter();
@@ -360,8 +361,8 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(new)
     }
 
-    /// Splits leaves, if there are too few, after so many changes: none where nothing was changed,
-    /// for the anchor is not stored then.
+    /// Splits leaves after this many changes, if there are too few. Without changes none is split,
+    /// because the anchor is not stored then.
     fn split_leaves(&mut self, changes: usize) -> Result<(), CollectionError> {
         for _ in 0..SPLITS.saturating_mul(changes) {
             let Anchor {
@@ -378,7 +379,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(())
     }
 
-    /// Removes `field`. Whether it was there.
+    /// Removes `field`. Returns whether it was there.
     ///
     /// # Errors
     /// The collection is damaged, or there is no space.
@@ -398,7 +399,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
 
     /// Joins leaves, if there are too many.
     fn join_leaves(&mut self) -> Result<(), CollectionError> {
-        // A long element is gone with more bytes than one leaf less makes up for.
+        // Removing a long element may remove more bytes than joining one leaf makes up for.
         for _ in 0..SPLITS {
             let Anchor {
                 bytes,
@@ -415,7 +416,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(())
     }
 
-    /// Splits the leaf whose turn it is. One that cannot be read changes nothing.
+    /// Splits the leaf whose turn it is. If it cannot be read, nothing is changed.
     fn split(&mut self) -> Result<(), CollectionError> {
         let (old, new) = split_of(self.anchor.leaves);
         let leaves = self.anchor.leaves + 1;
@@ -444,7 +445,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(())
     }
 
-    /// Joins the last two leaves that were split. One that cannot be read changes nothing.
+    /// Joins the last two leaves that were split. If one cannot be read, nothing is changed.
     fn join(&mut self) -> Result<(), CollectionError> {
         let (joined, halves) = split_of(self.anchor.leaves - 1);
         let mut leaf = PackedBuilder::<ENTRIES>::default();
@@ -463,7 +464,8 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         self.store(joined, 0, &image)
     }
 
-    /// Removes a leaf of so many bytes, whose elements are in others; 0: there is none.
+    /// Removes a leaf of `bytes` bytes, whose elements are in other leaves now; 0: there is no
+    /// record.
     fn forget(&mut self, number: u64, bytes: u64) -> Result<(), CollectionError> {
         self.store(
             number,
@@ -472,8 +474,8 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         )
     }
 
-    /// The images of its leaves from place `from` on, in order, until `visit` says that it is
-    /// enough. Returns the place behind the last one; 0: that was all.
+    /// Calls `visit` with its leaves from place `from` on, in order, until it returns false.
+    /// Returns the place after the last one; 0: that was all.
     ///
     /// # Errors
     /// The collection is damaged, or cannot be read; those of `visit`.
@@ -496,8 +498,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(if at < 1 << HASH_BITS { at } else { 0 })
     }
 
-    /// As [`leaves`](Self::leaves), from the first to the last, if `visit` does not say before that
-    /// it is enough. O(elements).
+    /// As [`leaves`](Self::leaves), from the first leaf to the last. O(elements).
     ///
     /// # Errors
     /// As there.
@@ -509,8 +510,8 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         self.leaves(0, visit).map(drop)
     }
 
-    /// The image of a packed value that has those of `fields` that this one has; `None`: all. O(1)
-    /// for each, if its leaf is not long.
+    /// A packed image with those of `fields` that this value has; `None`: with all. O(1) for each,
+    /// if its leaf is not long.
     ///
     /// # Errors
     /// The collection is damaged, cannot be read, or is too long for an image.
@@ -534,9 +535,9 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(view.into_view()?)
     }
 
-    /// The image of a packed value that has the elements of whole leaves from place `from` on, at
-    /// least `count`, but those of one leaf if they are long, and the place behind them; 0: those
-    /// were all. O(count).
+    /// A packed image with the elements of whole leaves from place `from` on, and the next place;
+    /// 0: that was all. The image has at least `count` elements, or those of one leaf if they are
+    /// long. O(count).
     ///
     /// # Errors
     /// As for [`view`](Self::view).
@@ -564,8 +565,9 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok((view.into_view()?, next))
     }
 
-    /// Lets `change` change a [view](Self::view) of `fields`, and say whether it did, and makes
-    /// these changes. A value that is empty afterwards is no more: its key is to be removed.
+    /// Calls `change` to change a [view](Self::view) of `fields`, and applies its changes; it
+    /// returns whether there are any. If the value is empty afterwards, the caller must remove its
+    /// key.
     ///
     /// # Errors
     /// As for [`view`](Self::view); those of `change`.
@@ -608,8 +610,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok((result, true))
     }
 
-    /// As [`edit`](Self::edit), of one field: the leaf that it is in becomes what `change` makes of
-    /// it.
+    /// As [`edit`](Self::edit), for one field: `change` changes the leaf itself.
     fn edit_leaf<R, E: From<CollectionError>>(
         &mut self,
         field: &[u8],
@@ -632,7 +633,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         self.store(number, before, leaf.image())?;
         let count = self.anchor.count.saturating_add(after as u64);
         self.anchor.count = count.saturating_sub(elements as u64);
-        // Only now: what the store has refused was not changed.
+        // Reported only now, because the store may have refused the change.
         if self.says {
             for (field, value) in leaf.changes() {
                 self.records.say(self.id, self.anchor.kind, field, value);
@@ -643,7 +644,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok((result, true))
     }
 
-    /// Makes collection `to` a copy of it. It needs a main.
+    /// Makes collection `to` a copy of this one. The caller must store a main record for it.
     ///
     /// # Errors
     /// The collection is damaged, or there is no space.
@@ -673,8 +674,8 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok((owned.collect::<Result<_, _>>()?, next))
     }
 
-    /// A random field, each as likely as any other, from numbers by lot; `lot` returns one below
-    /// its argument. O(1), to be expected.
+    /// A uniformly random field. `lot` must return a random number below its argument. Expected
+    /// O(1).
     ///
     /// # Errors
     /// The collection is damaged, or cannot be read.
@@ -682,14 +683,15 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         &mut self,
         mut lot: impl FnMut(usize) -> usize,
     ) -> Result<Option<OwnedPair>, CollectionError> {
-        // A hash by lot chooses a leaf, so that one of twice as many hashes is chosen twice as
-        // often. Then a place by lot is one of some more than it is likely to have elements, in
-        // proportion to its hashes: so each element is as likely as any other. A leaf that has more
-        // makes it begin anew.
+        // A random hash chooses a leaf, so a leaf with twice as many hashes is chosen twice as
+        // often. Then a random place is drawn among somewhat more places than the leaf is likely to
+        // have elements, in proportion to its hashes. So each element is equally likely. If the
+        // place is empty, the draw is repeated; if the leaf has more elements than places, the draw
+        // begins anew with more.
         let (count, leaves) = (self.anchor.count.min(MAX_LEAVES), self.anchor.leaves);
         let mut factor = 2 + 8 * leaves / count.max(1);
         for _ in 0..1_000 * TRIES {
-            // Only one that is damaged is distributed like that.
+            // Only in a damaged collection are elements distributed like that.
             if factor > 1 << 16 {
                 break;
             }
@@ -722,10 +724,10 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
         Ok(first)
     }
 
-    /// What is wrong with it. O(elements).
+    /// Checks everything. O(elements).
     ///
     /// # Errors
-    /// What is wrong; it cannot be read.
+    /// The first problem found; also if the store cannot be read.
     pub fn check(&mut self) -> Result<(), CollectionError> {
         let (mut count, mut bytes) = (0, 0);
         let leaves = self.anchor.leaves;
@@ -756,7 +758,7 @@ impl<'r, const ENTRIES: usize> Leaves<'r, ENTRIES> {
     }
 }
 
-/// Tries of a draw that are to be expected, generously.
+/// An upper bound for the expected number of tries of a draw.
 const TRIES: usize = 16;
 
 #[cold]
@@ -937,7 +939,7 @@ mod tests {
                 *drawn.entry(field).or_insert(0) += 1;
             }
             assert_eq!(drawn.len(), usize::from(fields));
-            // Ten is a standard deviation.
+            // The standard deviation is ten.
             assert!(drawn.values().all(|times| (50..150).contains(times)));
         }
     }

@@ -1,11 +1,12 @@
-//! Types of values: **pure functions from images to images**, and what puts them into a store.
+//! Types of values: **pure functions from images to images**, and the code that puts them into a
+//! store.
 //!
-//! An image is the value of one record. [`listpack`] is Redis' form of a list of short values in
-//! one piece of memory. [`PackedHash`] reads a hash that is such a list, [`HashEdit`] changes one;
+//! An image is the value of one record. [`listpack`] is Redis' format of a list of short values in
+//! one piece of memory. [`PackedHash`] reads a hash in that form and [`HashEdit`] changes it;
 //! [`PackedSet`] and [`SetEdit`] do so for sets.
 //!
-//! Every function takes time in proportion to the image: a hash of a few hundred fields is read and
-//! changed faster than one with an index of its own, and one of a million fields is not.
+//! Every function takes time in proportion to the image. A hash of a few hundred fields is read and
+//! changed faster than one with an index of its own; a hash of a million fields is not.
 //!
 //! ```
 //! use mneme_collections::{HashEdit, PackedHash};
@@ -96,20 +97,20 @@ pub use sorted_set_type::{ScoredMembers, SortedSetChange, SortedSetType, SortedS
 
 /// The kind of a record whose value is a hash.
 pub const HASH: ValueKind = kind(1);
-/// The kind of a large hash's main.
+/// The kind of a large hash's main record.
 pub const LARGE_HASH: ValueKind = HASH.large();
 /// The kind of a record whose value is a set.
 pub const SET: ValueKind = kind(2);
-/// The kind of a large set's main.
+/// The kind of a large set's main record.
 pub const LARGE_SET: ValueKind = SET.large();
 /// The kind of a record whose value is a sorted set.
 pub const SORTED_SET: ValueKind = kind(3);
-/// The kind of a large sorted set's main.
+/// The kind of a large sorted set's main record.
 pub const LARGE_SORTED_SET: ValueKind = SORTED_SET.large();
 
 /// The kind of a record whose value is a list.
 pub const LIST: ValueKind = kind(4);
-/// The kind of a large list's main.
+/// The kind of a large list's main record.
 pub const LARGE_LIST: ValueKind = LIST.large();
 
 const fn kind(number: u8) -> ValueKind {

@@ -9,8 +9,8 @@ use crate::keyed::{Form, KeyedValue};
 use crate::list_type::{ListChange, ListType};
 use crate::packed_list::{End, PackedList};
 
-/// The position from the front that an index means in a list of `len` items; negative indices count
-/// from the end: -1 is the last item. `None`: there is no such item.
+/// The position from the front of the item with this index, in a list of `len` items. Negative
+/// indices count from the end: -1 is the last item. `None`: there is no such item.
 #[must_use]
 pub fn index_within(index: i64, len: usize) -> Option<usize> {
     match usize::try_from(index) {
@@ -19,12 +19,12 @@ pub fn index_within(index: i64, len: usize) -> Option<usize> {
     }
 }
 
-/// The list under a key of a database: byte strings in an order.
+/// The list under a key of a database: an ordered sequence of byte strings.
 ///
-/// It is a name, not a copy: each operation looks at what the key holds now, and other threads and
-/// processes may change it in between. Where there is no key, the list is empty; where its last
-/// item is removed, so is the key. [`List::read`] and [`List::change`] do several things at one
-/// instant. Clients of a server that wait for an item (`BLPOP`) get those that are pushed here.
+/// This is a name, not a copy: each operation reads what the key holds now, and other threads and
+/// processes may change it in between. Without the key, the list is empty; removing the last item
+/// removes the key. [`List::read`] and [`List::change`] do several things atomically. Clients of a
+/// server that wait for an item (`BLPOP`) get items that are pushed here.
 ///
 /// ```
 /// use mneme_collections::{End, List};
@@ -88,8 +88,8 @@ impl<'s, 'k> List<'s, 'k> {
         )
     }
 
-    /// Has `change` change the list, which is empty where there is no key, at one instant. `change`
-    /// may be called again, if another writer was faster: the last call counts. If it returns an
+    /// Calls `change` to change the list, atomically; it is empty if there is no key. If another
+    /// writer interferes, `change` is called again, and only the last call counts. If it returns an
     /// error, or changes nothing, nothing is stored.
     ///
     /// # Errors
@@ -119,7 +119,7 @@ impl<'s, 'k> List<'s, 'k> {
         )
     }
 
-    /// Whether it has no item, so that the key is not there. O(1).
+    /// Whether there is no item, so that the key does not exist. O(1).
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -127,7 +127,7 @@ impl<'s, 'k> List<'s, 'k> {
         Ok(self.len()? == 0)
     }
 
-    /// The item at `index`, from 0 on; `None`: the list is not as long. O(log items).
+    /// The item at `index`, counted from 0; `None`: the list is shorter. O(log items).
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -142,7 +142,7 @@ impl<'s, 'k> List<'s, 'k> {
         )
     }
 
-    /// The items at these indices, as far as there are any, of one instant. O(log items, and their
+    /// The items at these indices, as far as they exist, as of one instant. O(log items, and their
     /// bytes).
     ///
     /// # Errors
@@ -151,8 +151,8 @@ impl<'s, 'k> List<'s, 'k> {
         self.range_by_len(|_| range.clone())
     }
 
-    /// As [`range`](Self::range), at the indices that `choose` returns for the list's length: for
-    /// indices that count from the end. It may be called again, if a writer was faster.
+    /// As [`range`](Self::range), but `choose` computes the indices from the list's length, for
+    /// indices that count from the end. It may be called again if another writer interferes.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -176,7 +176,7 @@ impl<'s, 'k> List<'s, 'k> {
         )
     }
 
-    /// The indices of the first `count` items that equal `value`, beginning at an end, of one
+    /// The indices of the first `count` items that equal `value`, starting from `end`, as of one
     /// instant. O(bytes of the items up to the last one found).
     ///
     /// # Errors
@@ -214,10 +214,10 @@ impl<'s, 'k> List<'s, 'k> {
         )
     }
 
-    /// Calls `visit` with each item, in order, all of one instant.
+    /// Calls `visit` with each item, in order, all as of one instant.
     ///
     /// # Errors
-    /// As for [`read`](Self::read). Damage in the middle comes after visits.
+    /// As for [`read`](Self::read). Damage in the middle is reported after some visits.
     pub fn for_each(&self, mut visit: impl FnMut(&[u8])) -> Result<(), CollectionError> {
         self.read(|list| {
             for item in list.into_iter().flat_map(|list| list.items()) {
@@ -227,7 +227,7 @@ impl<'s, 'k> List<'s, 'k> {
         })
     }
 
-    /// Adds items at an end, one after the other, all at one instant. How many the list has then.
+    /// Appends items at `end`, one after the other, atomically. Returns the list's new length.
     /// O(log items).
     ///
     /// # Errors
@@ -239,8 +239,8 @@ impl<'s, 'k> List<'s, 'k> {
         })
     }
 
-    /// Removes the item at an end, and returns it. `None`: the list is empty. The last one takes
-    /// the key with it. O(log items).
+    /// Removes the item at an end, and returns it. `None`: the list is empty. Removing the last one
+    /// removes the key. O(log items).
     ///
     /// # Errors
     /// As for [`change`](Self::change).
@@ -248,8 +248,8 @@ impl<'s, 'k> List<'s, 'k> {
         Ok(self.pop_many(end, 1)?.pop())
     }
 
-    /// Removes up to `count` items from an end, at one instant, and returns them in the order in
-    /// which they go. O(log items).
+    /// Removes up to `count` items from an end, atomically, and returns them in the order of
+    /// removal. O(log items).
     ///
     /// # Errors
     /// As for [`change`](Self::change).
@@ -261,7 +261,7 @@ impl<'s, 'k> List<'s, 'k> {
         })
     }
 
-    /// Gives the item at `index` another value. Whether there is one. O(log items).
+    /// Replaces the item at `index`. Returns whether there is such an item. O(log items).
     ///
     /// # Errors
     /// As for [`change`](Self::change); the list would be too long.

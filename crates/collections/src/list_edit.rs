@@ -1,4 +1,4 @@
-//! Changes of a list: an image of its own, which becomes the new one.
+//! Changes of a list: made in a copy of its image, which then replaces it.
 
 use std::ops::Range;
 
@@ -8,21 +8,21 @@ use crate::error::{CollectionError, Damage, EditError};
 use crate::listpack::{self, EMPTY, Encoded, HEAD, splice};
 use crate::packed_list::{End, LIST_HEAD, MIDDLE, PackedList, another_len, head, no_position};
 
-/// A list that is changed. A change that fails leaves it as it was.
+/// A packed list that is being changed. A change that fails leaves it as it was.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListEdit {
     image: Vec<u8>,
     is_changed: bool,
-    /// What was changed; `None`: nobody asks.
+    /// The recorded changes; `None`: they are not recorded.
     changes: Option<Moves>,
 }
 
-/// Items that were set and removed, in order.
+/// The changes of items, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Moves {
-    /// The values of those that were set.
+    /// The values of the items that were set.
     bytes: Vec<u8>,
-    /// The position of each, and bytes of its value; `None`: it was removed.
+    /// The position of each item, and its value's length in bytes; `None`: it was removed.
     each: Vec<(u64, Option<usize>)>,
 }
 
@@ -51,13 +51,13 @@ impl ListEdit {
         Ok(list)
     }
 
-    /// A copy of the list that `image` is. O(bytes).
+    /// A copy of the list in `image`. O(bytes).
     ///
     /// # Errors
-    /// It is none, by its head or its end.
+    /// The image is not of this type, by its head or its end.
     pub fn of(image: &[u8]) -> Result<ListEdit, Damage> {
         PackedList::read(image)?;
-        // An item more usually fits without another copy.
+        // Usually one more item fits without another copy.
         let mut copy = Vec::with_capacity(image.len() + 64);
         copy.extend_from_slice(image);
         Ok(ListEdit {
@@ -67,8 +67,8 @@ impl ListEdit {
         })
     }
 
-    /// What to do with the key of a list that was changed, for an update of the store: a list that
-    /// is empty is removed. In `elements` goes what was changed, for an update that takes it
+    /// Returns what to do with the key of a changed list, for an update of the store: an empty list
+    /// is removed. The changes are appended to `elements`, for an update that takes them
     /// ([`LogStore::update_elements`](mneme_log::LogStore::update_elements)).
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl ListEdit {
         Ok(Decision::Replace(self.image))
     }
 
-    /// Says what was changed as elements.
+    /// Reports the changed elements.
     fn say_in(&self, elements: &mut Elements) {
         let Some(moves) = &self.changes else {
             return;
@@ -110,8 +110,8 @@ impl ListEdit {
         self.changes = Some(Moves::default());
     }
 
-    /// The positions of the items that were set, each with its value, and removed, in order, since
-    /// they are recorded. They are recorded no more.
+    /// Stops recording. Returns the positions of the items that were set, with their values, and of
+    /// those that were removed (`None`), in order.
     pub fn take_changes(&mut self) -> Vec<(u64, Option<Vec<u8>>)> {
         let moves = self.changes.take().unwrap_or_default();
         let mut rest = moves.bytes.as_slice();
@@ -139,7 +139,7 @@ impl ListEdit {
         PackedList::read(&self.image)
     }
 
-    /// Its items. O(1) up to 65,534 of them, else O(bytes).
+    /// The number of items. O(1) up to 65,534 of them, else O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -147,7 +147,7 @@ impl ListEdit {
         Ok(self.read()?.len()?)
     }
 
-    /// Whether it has no item. O(1). Such a list is not stored: its key is removed.
+    /// Whether there is no item. O(1). An empty list is not stored: its key is removed.
     ///
     /// # Errors
     /// The image is damaged.
@@ -155,7 +155,7 @@ impl ListEdit {
         Ok(self.read()?.is_empty())
     }
 
-    /// The item at this index, from 0 on. O(bytes).
+    /// The item at this index, counted from 0. O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -175,7 +175,7 @@ impl ListEdit {
         self.image
     }
 
-    /// Adds an item at an end. O(bytes), of which most are moved at once.
+    /// Adds an item at an end. O(bytes), most of which are moved by one copy.
     ///
     /// # Errors
     /// The image is damaged, or would be too long.
@@ -183,7 +183,7 @@ impl ListEdit {
         self.push_many(end, &[value])
     }
 
-    /// Adds items at an end, one after the other. O(bytes), of which most are moved at once.
+    /// Adds items at an end, one after the other. O(bytes), most of which are moved by one copy.
     ///
     /// # Errors
     /// As for [`push`](Self::push). Then none is added.
@@ -194,7 +194,7 @@ impl ListEdit {
         check_len(longer)?;
         let list = self.read()?;
         let (first, said, number) = (list.first(), list.said_len(), values.len() as u64);
-        // Where the items before and behind the new ones meet.
+        // The boundary between the old items and the new ones.
         let (edge, new_first) = match end {
             End::Front => (first, first.checked_sub(number).ok_or(no_position())?),
             End::Back => {
@@ -227,9 +227,9 @@ impl ListEdit {
         Ok(())
     }
 
-    /// Removes up to `count` items from an end and calls `visit` with each, in the order in which
-    /// they go. How many there were. O(bytes), of which most are moved at once; at the back O(1)
-    /// for each.
+    /// Removes up to `count` items from an end and calls `visit` with each, in the order of
+    /// removal. Returns how many were removed. O(bytes), most of which are moved by one copy; at
+    /// the back O(1) for each.
     ///
     /// # Errors
     /// The image is damaged; then `visit` may have been called.
@@ -289,7 +289,7 @@ impl ListEdit {
         Ok(popped)
     }
 
-    /// Gives the item at `index` another value. Whether there is one. O(bytes).
+    /// Replaces the item at `index`. Returns whether there is such an item. O(bytes).
     ///
     /// # Errors
     /// The image is damaged, or would be too long.
@@ -308,8 +308,8 @@ impl ListEdit {
         Ok(true)
     }
 
-    /// Adds an item before or behind the first one that equals `pivot`: its index. `None`: there is
-    /// no such item. O(bytes).
+    /// Inserts an item before or after the first one that equals `pivot`, and returns its index;
+    /// `None`: there is no such item. O(bytes).
     ///
     /// # Errors
     /// The image is damaged, or would be too long.
@@ -337,7 +337,7 @@ impl ListEdit {
         let Some((index, at)) = found else {
             return Ok(None);
         };
-        // The items on the side that has fewer get other positions.
+        // The side with fewer items gets new positions.
         let moves_front = index < len / 2;
         let first = match moves_front {
             true => list.first().checked_sub(1),
@@ -359,8 +359,8 @@ impl ListEdit {
         Ok(Some(index))
     }
 
-    /// Removes items that equal `value`: the first `count` of them from an end; 0: all. How many
-    /// there were. O(bytes).
+    /// Removes items that equal `value`: the first `count` of them from that end; 0: all. Returns
+    /// how many were removed. O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -394,7 +394,7 @@ impl ListEdit {
         image.push(EMPTY[HEAD]);
         let removed = gone.len();
         let left = len.checked_sub(removed).ok_or(another_len())?;
-        // The items on the side that has fewer move up.
+        // The side with fewer items moves up.
         let moves_front = highest < len - lowest;
         let new_first = match moves_front {
             true => first + removed as u64,
@@ -438,7 +438,7 @@ impl ListEdit {
         }
     }
 
-    /// Notes that the items at these indices have other values than before.
+    /// Records that the items at these indices have new values.
     fn note_values(&mut self, range: Range<usize>) -> Result<(), EditError> {
         self.is_changed = true;
         if self.changes.is_none() {
@@ -462,8 +462,8 @@ impl ListEdit {
     }
 }
 
-/// Refuses an image that no record holds. Heads of entries come to a few bytes more, which the
-/// store refuses.
+/// Refuses an image that is too long for a record. The heads of entries, a few bytes, are not
+/// counted: the store itself refuses an image that exceeds the limit by those.
 fn check_len(bytes: usize) -> Result<(), EditError> {
     match bytes <= MAX_VALUE {
         true => Ok(()),

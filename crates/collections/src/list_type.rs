@@ -1,4 +1,4 @@
-//! What makes a list a type of collections.
+//! Implements [`CollectionType`](crate::CollectionType) for a list.
 
 use std::ops::Range;
 
@@ -12,10 +12,10 @@ use crate::list_edit::ListEdit;
 use crate::packed_list::{End, PackedList};
 use crate::records::StoreRecords;
 
-/// The longest image of a packed list, in bytes: what is pushed at the front moves all of it.
+/// The longest image of a packed list, in bytes: pushing at the front moves all of it.
 const MAX_PACKED_LIST: usize = 2048;
 
-/// Lists. One whose image would be longer than 2 KiB is large.
+/// Lists. A list whose image would be longer than 2 KiB is large.
 pub enum ListType {}
 
 impl CollectionType for ListType {
@@ -23,7 +23,7 @@ impl CollectionType for ListType {
     type Packed<'b> = PackedList<'b>;
     type Large<'r> = LargeList<'r>;
     type Edit<'r> = ListChange<'r>;
-    /// Nothing: a change looks at whatever it wants.
+    /// Nothing: a change may access any element.
     type Wanted<'w> = ();
 
     fn read(image: &[u8]) -> Result<PackedList<'_>, Damage> {
@@ -76,8 +76,8 @@ impl CollectionType for ListType {
     }
 }
 
-/// A list that is changed, small or large. A change that fails leaves a small one as it was; that
-/// of a large one is given up with its transaction, unless this goes on.
+/// A list that is being changed, small or large. A change that fails leaves a small list as it was;
+/// its changes of a large list are undone with the transaction, unless the transaction continues.
 pub struct ListChange<'r>(Form<'r>);
 
 enum Form<'r> {
@@ -86,7 +86,7 @@ enum Form<'r> {
 }
 
 impl ListChange<'_> {
-    /// Its items. O(1).
+    /// The number of items. O(1).
     ///
     /// # Errors
     /// The list is damaged.
@@ -97,7 +97,7 @@ impl ListChange<'_> {
         }
     }
 
-    /// Whether it has no item: its key is removed then, or is not there. O(1).
+    /// Whether there is no item: then its key is removed, or does not exist. O(1).
     ///
     /// # Errors
     /// The list is damaged.
@@ -117,7 +117,7 @@ impl ListChange<'_> {
         }
     }
 
-    /// The item at this index, from 0 on.
+    /// The item at this index, counted from 0.
     ///
     /// # Errors
     /// The list is damaged, or cannot be read.
@@ -150,8 +150,8 @@ impl ListChange<'_> {
         }
     }
 
-    /// Removes up to `count` items from an end and calls `visit` with each, in the order in which
-    /// they go. How many there were.
+    /// Removes up to `count` items from an end and calls `visit` with each, in the order of
+    /// removal. Returns how many were removed.
     ///
     /// # Errors
     /// The list is damaged, or cannot be read; then `visit` may have been called.
@@ -167,7 +167,7 @@ impl ListChange<'_> {
         }
     }
 
-    /// Gives the item at `index` another value. Whether there is one.
+    /// Replaces the item at `index`. Returns whether there is such an item.
     ///
     /// # Errors
     /// The list is damaged, or there is no space.
@@ -178,8 +178,8 @@ impl ListChange<'_> {
         }
     }
 
-    /// Adds an item before or behind the first one that equals `pivot`: its index. `None`: there is
-    /// no such item.
+    /// Inserts an item before or after the first one that equals `pivot`, and returns its index;
+    /// `None`: there is no such item.
     ///
     /// # Errors
     /// The list is damaged, or there is no space.
@@ -195,8 +195,8 @@ impl ListChange<'_> {
         }
     }
 
-    /// Removes items that equal `value`: the first `count` of them from an end; 0: all. How many
-    /// there were.
+    /// Removes items that equal `value`: the first `count` of them from that end; 0: all. Returns
+    /// how many were removed.
     ///
     /// # Errors
     /// The list is damaged, or cannot be read.

@@ -1,4 +1,4 @@
-//! Redis' listpack: values in one piece of memory, each behind its length.
+//! Redis' listpack: values in one piece of memory, each preceded by its length.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | then | the entries, and `ff` |
 //!
 //! An entry is a head, the bytes of a string, and the length of both (7 bits a byte, the highest
-//! first; all but the first byte have bit 7). The head says what the entry is:
+//! first; all but the first byte have bit 7). The head gives the form of the entry:
 //!
 //! | head | what |
 //! |---|---|
@@ -18,8 +18,8 @@
 //! | `f0`, 4 bytes | a longer string |
 //! | `f1`, 2; `f2`, 3; `f3`, 4; `f4`, 8 bytes | an integer of as many bytes |
 //!
-//! What is written here is always the shortest form, so that two equal values have equal bytes. A
-//! string that is the decimal form of an integer of 64 bits is stored as that integer.
+//! Entries are always written in the shortest form, so that equal values have equal bytes. A string
+//! that is the decimal form of a 64-bit integer is stored as that integer.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -28,11 +28,11 @@ use crate::error::Damage;
 
 /// Bytes before the first entry.
 pub const HEAD: usize = 6;
-/// The byte behind the last entry.
+/// The byte after the last entry.
 const END: u8 = 0xff;
-/// As the number of entries: there are at least this many.
+/// As a number of entries: at least this many.
 const MANY: u16 = u16::MAX;
-/// Digits and a sign of the longest integer.
+/// The longest integer: its digits and a sign.
 const LONGEST_INTEGER: usize = 20;
 
 /// A listpack without entries.
@@ -41,7 +41,7 @@ pub const EMPTY: [u8; HEAD + 1] = [7, 0, 0, 0, 0, 0, END];
 /// A value of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Element<'b> {
-    /// A string that is no integer.
+    /// A string that is not an integer.
     Bytes(&'b [u8]),
     /// An integer, which stands for its decimal form.
     Integer(i64),
@@ -56,7 +56,7 @@ impl Element<'_> {
         }
     }
 
-    /// Calls `visit` with the value as a string. O(1) and the visit.
+    /// Calls `visit` with the value as a string. O(1) plus the visit.
     pub fn with_bytes<R>(&self, visit: impl FnOnce(&[u8]) -> R) -> R {
         match self {
             Element::Bytes(bytes) => visit(bytes),
@@ -70,7 +70,7 @@ impl Element<'_> {
         self.with_bytes(<[u8]>::to_vec)
     }
 
-    /// Length of the value as a string, in bytes. O(1).
+    /// The length of the value as a string, in bytes. O(1).
     #[must_use]
     pub fn string_len(&self) -> usize {
         self.with_bytes(<[u8]>::len)
@@ -107,7 +107,8 @@ impl Digits {
     }
 }
 
-/// The integer whose decimal form `bytes` is: no sign but `-`, no zeros in front.
+/// The integer whose decimal form is `bytes`: without a sign other than `-`, and without leading
+/// zeros.
 #[must_use]
 pub fn integer(bytes: &[u8]) -> Option<i64> {
     let (negative, digits) = match bytes {
@@ -134,7 +135,7 @@ pub fn integer(bytes: &[u8]) -> Option<i64> {
     Some(number)
 }
 
-/// A value as an entry has it: what is written, and what is looked for.
+/// A value in the encoded form of an entry, for writing and for searching.
 #[derive(Clone, Copy)]
 pub struct Encoded<'v> {
     head: [u8; 9],
@@ -198,7 +199,7 @@ impl<'v> Encoded<'v> {
         self.head_len + self.string.len()
     }
 
-    /// Bytes of the entry. O(1).
+    /// The size of the entry in bytes. O(1).
     #[must_use]
     pub fn entry_len(&self) -> usize {
         self.body_len() + back_len(self.body_len())
@@ -212,7 +213,7 @@ impl<'v> Encoded<'v> {
         to.extend_from_slice(&back[begin..]);
     }
 
-    /// Writes the entry, and returns what is behind it. O(its length).
+    /// Writes the entry, and returns the rest of `to`. O(its length).
     fn write_to<'t>(&self, to: &'t mut [u8]) -> &'t mut [u8] {
         let (head, to) = to.split_at_mut(self.head_len);
         head.copy_from_slice(&self.head[..self.head_len]);
@@ -224,14 +225,15 @@ impl<'v> Encoded<'v> {
         to
     }
 
-    /// Whether the entry that `bytes` begin with has this value.
+    /// Whether the entry at the start of `bytes` has this value.
     #[inline]
     fn begins(&self, bytes: &[u8]) -> bool {
         let body = bytes.get(..self.body_len());
         body.is_some_and(|body| self.is(body))
     }
 
-    /// What is compared first. Strings of one value often begin alike: of long ones the end.
+    /// The part that is compared first. Strings often begin alike, so this is the end of a long
+    /// one.
     #[inline]
     fn mark(&self) -> Mark {
         if let Some(end) = self.string.last_chunk::<8>() {
@@ -252,7 +254,7 @@ impl<'v> Encoded<'v> {
         }
     }
 
-    /// What says the length of head and string, from this byte on.
+    /// The encoded length of head and string, and the index of its first byte.
     fn back(&self) -> ([u8; LONGEST_BACK], usize) {
         let (mut back, mut rest) = ([0; LONGEST_BACK], self.body_len());
         let begin = LONGEST_BACK - back_len(rest);
@@ -264,7 +266,7 @@ impl<'v> Encoded<'v> {
         (back, begin)
     }
 
-    /// Whether an entry has this value, if both are in the shortest form.
+    /// Whether an entry with this body has this value; both must be in the shortest form.
     #[inline]
     fn is(&self, body: &[u8]) -> bool {
         body.len() == self.body_len()
@@ -273,17 +275,17 @@ impl<'v> Encoded<'v> {
     }
 }
 
-/// Up to eight bytes of an encoded value, in which most others differ from it.
+/// Up to eight bytes of an encoded value, which differ in most other values.
 #[derive(Clone, Copy)]
 struct Mark {
-    /// Where they are in the entry.
+    /// Their offset in the entry.
     offset: usize,
     mask: u64,
     word: u64,
 }
 
 impl Mark {
-    /// Whether the entry that `bytes` begin with may have the value.
+    /// Whether the entry at the start of `bytes` may have the value.
     #[inline]
     fn may_be_in(&self, bytes: &[u8]) -> bool {
         let there = bytes.get(self.offset..);
@@ -294,10 +296,10 @@ impl Mark {
     }
 }
 
-/// The most bytes that say the length of head and string.
+/// The maximum number of bytes of the encoded length of head and string.
 const LONGEST_BACK: usize = 5;
 
-/// How many bytes say the length of head and string.
+/// The number of bytes of the encoded length of head and string.
 #[inline]
 const fn back_len(body: usize) -> usize {
     match body {
@@ -309,14 +311,14 @@ const fn back_len(body: usize) -> usize {
     }
 }
 
-/// An entry where it lies.
+/// An entry in place.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'b> {
     body: &'b [u8],
     head_len: usize,
-    /// Where it begins in the listpack.
+    /// Its offset in the listpack.
     pub begin: usize,
-    /// Where the next one does.
+    /// The offset of the next entry.
     pub end: usize,
 }
 
@@ -347,24 +349,24 @@ impl<'b> Entry<'b> {
     }
 }
 
-/// The integer of these bytes: its sign is bit 4 of the first one.
+/// The integer in these bytes: its sign is bit 4 of the first one.
 #[inline]
 fn of_13_bits(high: u8, low: u8) -> i64 {
     let high = (high << 3) as i8 >> 3;
     i64::from(high) << 8 | i64::from(low)
 }
 
-/// A listpack that is read.
+/// A listpack, for reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Listpack<'b> {
     bytes: &'b [u8],
 }
 
 impl<'b> Listpack<'b> {
-    /// Looks at its head and its end. O(1).
+    /// Reads a listpack, checking only its head and its end. O(1).
     ///
     /// # Errors
-    /// They are not those of a listpack of this length.
+    /// The head or the end are not those of a listpack of this length.
     pub fn read(bytes: &'b [u8]) -> Result<Listpack<'b>, Damage> {
         let damage = |at, what| Err(Damage { at, what });
         if bytes.len() < EMPTY.len() {
@@ -386,14 +388,14 @@ impl<'b> Listpack<'b> {
         self.bytes
     }
 
-    /// How many entries its head says; `None`: they have to be counted. O(1).
+    /// The number of entries that its head gives; `None`: they must be counted. O(1).
     #[must_use]
     pub fn said_len(&self) -> Option<usize> {
         let said = u16::from_le_bytes([self.bytes[4], self.bytes[5]]);
         (said != MANY).then_some(usize::from(said))
     }
 
-    /// Its entries, in order. Damage ends them. O(1) for each.
+    /// Its entries, in order. Damage ends the iteration. O(1) for each.
     #[inline]
     #[must_use]
     pub fn entries(&self) -> Entries<'b> {
@@ -403,14 +405,14 @@ impl<'b> Listpack<'b> {
         }
     }
 
-    /// Its entries, the last one first. Damage ends them. O(1) for each.
+    /// Its entries, the last one first. Damage ends the iteration. O(1) for each.
     #[inline]
     #[must_use]
     pub fn entries_back(&self) -> EntriesBack<'b> {
         self.entries_before(self.bytes.len() - 1)
     }
 
-    /// Those before the one that begins at `end`, the last one first.
+    /// The entries before the one that begins at `end`, the last one first.
     #[inline]
     pub(crate) fn entries_before(&self, end: usize) -> EntriesBack<'b> {
         EntriesBack {
@@ -419,8 +421,8 @@ impl<'b> Listpack<'b> {
         }
     }
 
-    /// Its elements of `ENTRIES` entries each, from the one that begins at `at` on, as far as they
-    /// are only to be passed.
+    /// Its elements of `ENTRIES` entries each, from the one that begins at `at` on, for passing
+    /// over them quickly.
     #[inline]
     pub(crate) fn walk<const ENTRIES: usize>(&self, at: usize) -> ElementWalk<'b, ENTRIES> {
         ElementWalk {
@@ -433,7 +435,7 @@ impl<'b> Listpack<'b> {
     /// The first element whose first entry has this value. O(bytes).
     ///
     /// # Errors
-    /// An entry is damaged, or the last element has too few.
+    /// An entry is damaged, or the last element has too few entries.
     #[inline]
     pub(crate) fn find<const ENTRIES: usize>(
         &self,
@@ -458,7 +460,7 @@ impl<'b> Listpack<'b> {
         Ok(None)
     }
 
-    /// Where the entry at `at` ends. O(1).
+    /// The end of the entry at `at`. O(1).
     #[inline]
     pub(crate) fn end_of(&self, at: usize) -> Result<usize, Damage> {
         let len = match self.bytes[at] {
@@ -476,7 +478,7 @@ impl<'b> Listpack<'b> {
     /// Reads everything, and compares what the head and the entries say twice. O(entries).
     ///
     /// # Errors
-    /// Something contradicts something.
+    /// The listpack contradicts itself.
     pub fn check(&self) -> Result<(), Damage> {
         let (mut count, mut expected) = (0, Vec::new());
         for entry in self.entries() {
@@ -523,7 +525,7 @@ impl<'b> Entries<'b> {
         }
     }
 
-    /// Where the next one begins, or the end.
+    /// The offset of the next entry, or of the end.
     pub(crate) fn place(&self) -> usize {
         self.at
     }
@@ -531,7 +533,7 @@ impl<'b> Entries<'b> {
     /// The entry at `at`, if it lies before the end of the listpack.
     #[inline]
     fn entry(&self, at: usize) -> Result<Entry<'b>, Damage> {
-        // Without the last byte, which is the end.
+        // Without the last byte, the end mark.
         let bytes = &self.bytes[at..self.bytes.len() - 1];
         let lengths = match bytes {
             [0..0x80, ..] => Some((1, 0)),
@@ -567,15 +569,15 @@ impl<'b> Entries<'b> {
     }
 }
 
-/// An element that was found by a [`ElementWalk`].
+/// An element found by an [`ElementWalk`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passed<'b, const ENTRIES: usize> {
     pub entries: [Entry<'b>; ENTRIES],
-    /// How many elements lie before it.
+    /// The number of elements before it.
     pub before: usize,
 }
 
-/// Entries of one class are of one length. That of each first byte.
+/// Entries of one class have the same length. This is the class for each first byte.
 const CLASSES: [u8; 256] = {
     let (mut classes, mut head) = ([ANY_LEN; 256], 0);
     while head < classes.len() {
@@ -589,28 +591,28 @@ const CLASSES: [u8; 256] = {
     }
     classes
 };
-/// The length of an entry is in the bytes behind the first one, or it is none.
+/// The class of entries whose length depends on more than the first byte, and of invalid ones.
 const ANY_LEN: u8 = 0xff;
-/// In the place of that: no entry has this class.
+/// A class that no entry has.
 const NO_CLASS: u8 = 0xfe;
 
 /// A walk along elements of `ENTRIES` entries each.
 ///
-/// Elements are often as long as the ones before them. Then where the next one begins is known
-/// before its lengths are read, which are only compared.
+/// Consecutive elements often have the same length. Then the start of the next element is known
+/// before its lengths are read, and they only need to be compared.
 pub(crate) struct ElementWalk<'b, const ENTRIES: usize> {
     entries: Entries<'b>,
-    /// The classes of the entries of the element that was passed last, and their lengths.
+    /// The classes and lengths of the entries of the last element passed.
     classes: [u8; ENTRIES],
     lens: [usize; ENTRIES],
 }
 
 impl<'b, const ENTRIES: usize> ElementWalk<'b, ENTRIES> {
-    /// Passes an element: where it begins.
+    /// Passes an element, and returns its offset.
     #[inline(always)]
     pub fn pass(&mut self) -> Result<Option<usize>, Damage> {
         let (bytes, begin) = (self.entries.bytes, self.entries.at);
-        // Without the last byte, which is the end.
+        // Without the last byte, the end mark.
         let end = bytes.len() - 1;
         if begin >= end {
             return Ok(None);
@@ -627,7 +629,7 @@ impl<'b, const ENTRIES: usize> ElementWalk<'b, ENTRIES> {
         Ok(Some(begin))
     }
 
-    /// The entries of the element at `at`, which was passed.
+    /// The entries of the element at `at`, which must have been passed.
     pub fn entries_of(&self, at: usize) -> Result<[Entry<'b>; ENTRIES], Damage> {
         let mut entries = [self.entries.entry(at)?; ENTRIES];
         for i in 1..ENTRIES {
@@ -636,7 +638,7 @@ impl<'b, const ENTRIES: usize> ElementWalk<'b, ENTRIES> {
         Ok(entries)
     }
 
-    /// The value of the last entry of the element that was passed last.
+    /// The value of the last entry of the last element passed.
     #[inline(always)]
     pub fn last_value(&self) -> Result<Element<'b>, Damage> {
         let at = self.entries.at - self.lens[ENTRIES - 1];
@@ -661,7 +663,7 @@ impl<'b, const ENTRIES: usize> ElementWalk<'b, ENTRIES> {
         }
     }
 
-    /// Measures the element at `at`: where the next one begins.
+    /// Measures the element at `at`, and returns the offset of the next one.
     #[inline(never)]
     fn measure(&mut self, at: usize) -> Result<usize, Damage> {
         let mut next = at;
@@ -697,7 +699,7 @@ impl<'b> Iterator for Entries<'b> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        // The last byte is the end, which `Listpack::read` has seen.
+        // The last byte is the end mark, which `Listpack::read` has checked.
         if self.at + 1 >= self.bytes.len() {
             return None;
         }
@@ -714,7 +716,7 @@ impl<'b> Iterator for Entries<'b> {
 #[derive(Clone, Debug)]
 pub struct EntriesBack<'b> {
     bytes: &'b [u8],
-    /// Where the next one ends.
+    /// The end of the next entry.
     end: usize,
 }
 
@@ -764,7 +766,7 @@ impl<'b> Iterator for EntriesBack<'b> {
     }
 }
 
-/// Puts entries in the place of others, in an image with a listpack.
+/// Replaces the entries at `place` in an image with a listpack.
 pub(crate) fn splice(image: &mut Vec<u8>, place: Range<usize>, entries: &[Encoded<'_>]) {
     let (old, len) = (image.len(), entries.iter().map(Encoded::entry_len).sum());
     let end = place.start + len;
@@ -783,14 +785,14 @@ pub(crate) fn splice(image: &mut Vec<u8>, place: Range<usize>, entries: &[Encode
     entries.iter().fold(to, |to, entry| entry.write_to(to));
 }
 
-/// Writes length and number of entries into the head of a listpack whose entries are complete.
-/// `count`: how many there are, if that is known.
+/// Writes the length and the number of entries into the head of a listpack whose entries are
+/// complete. `count` is the number, if it is known.
 pub(crate) fn finish(listpack: &mut [u8], count: Option<usize>) {
     let head = head_of(listpack.len(), count);
     listpack[..HEAD].copy_from_slice(&head);
 }
 
-/// The head of a listpack of so many bytes, with so many entries, if that is known.
+/// The head of a listpack of `len` bytes with `count` entries, if the number is known.
 pub(crate) fn head_of(len: usize, count: Option<usize>) -> [u8; HEAD] {
     let [a, b, c, d] = (len as u32).to_le_bytes();
     let count = count.map_or(MANY, |count| u16::try_from(count).unwrap_or(MANY));
@@ -824,7 +826,7 @@ mod tests {
 
     #[test]
     fn a_listpack_has_the_bytes_that_redis_writes() {
-        // As `DEBUG LISTPACK` and a DUMP of Redis 7.0 show them.
+        // As in `DEBUG LISTPACK` and `DUMP` of Redis 7.0.
         let bytes = of([&b"a"[..], b"1", b"-1", b"4095", b"hello"]);
         let expected = [
             &[28, 0, 0, 0, 5, 0][..],
@@ -841,7 +843,7 @@ mod tests {
         assert_eq!(of([]), EMPTY);
     }
 
-    /// Of a pair that never ends, this would be a loop.
+    /// With a pair that never ends, this would loop.
     #[test]
     fn an_element_is_sought_to_the_end_in_any_bytes() {
         let sought = Encoded::of(b"field");

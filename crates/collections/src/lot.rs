@@ -1,9 +1,9 @@
-//! Random numbers, for what is drawn by lot.
+//! Random numbers, for random elements.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-/// Random numbers: SplitMix64, from a seed that no client knows. They are not for secrets.
+/// Random numbers: SplitMix64, with a seed that no client knows. Not for secrets.
 #[derive(Clone, Debug)]
 pub struct Lot(u64);
 
@@ -14,13 +14,13 @@ impl Default for Lot {
 }
 
 impl Lot {
-    /// Numbers from a seed of their own. O(1).
+    /// A generator with its own seed. O(1).
     #[must_use]
     pub fn new() -> Lot {
         Lot(RandomState::new().build_hasher().finish())
     }
 
-    /// A number below `bound`, each as likely as any other, to 2^-32 or so; 0 where `bound` is 0.
+    /// A uniformly random number below `bound`, up to a bias of 2^-32 or so; 0 if `bound` is 0.
     /// O(1).
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! A store of the tests: the records of one collection, in memory.
+//! A store for tests: the records of one collection, in memory.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,17 +8,17 @@ use mneme_log::{Anchor, Expiry, Stored, ValueKind, WriteError};
 use crate::list_ends::ListEnds;
 use crate::records::StoreRecords;
 
-/// The records of collection 1, and what was said of its elements. The inner records of others are
-/// copies.
+/// The records of collection 1, and the reported changes of its elements. The inner records of
+/// other collections are copies.
 #[derive(Default)]
 pub(crate) struct Model {
     pub anchor: Option<Anchor>,
     pub inner: BTreeMap<u64, Vec<u8>>,
     pub copies: BTreeMap<u64, Vec<u8>>,
     pub said: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Inner records that were stored or removed, each as often as it was.
+    /// The number of times that inner records were stored or removed.
     pub stored: usize,
-    /// Nothing is stored.
+    /// Whether every change is refused.
     pub refuses: bool,
     /// Where the ends of a list wait; `None`: they are stored at once.
     pub ends: Option<ListEnds>,

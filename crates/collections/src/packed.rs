@@ -1,8 +1,8 @@
-//! A hash or a set that is one image: **its elements in a listpack behind one byte**. Those of a
-//! hash are fields, each with its value behind it, those of a set members.
+//! A hash or a set that is one image: **its elements in a listpack behind one byte**. The elements
+//! of a hash are fields, each followed by its value; those of a set are members.
 //!
-//! That byte says the form that Redis would keep the value in. `OBJECT ENCODING` reports it, and
-//! `HSCAN` and `SSCAN` depend on it: a value that was once a table stays one.
+//! That byte is the form in which Redis would keep the value. `OBJECT ENCODING` reports it, and
+//! `HSCAN` and `SSCAN` depend on it: once a value is a table, it stays one.
 
 use std::collections::HashMap;
 
@@ -12,14 +12,14 @@ use crate::lot::Lot;
 
 /// Bytes before the listpack.
 pub(crate) const FORM: usize = 1;
-/// The first byte: Redis would keep it in one piece, a hash as a listpack, a set as an intset. The
-/// members of such a set are integers in ascending order.
+/// The first byte: Redis would keep a hash as a listpack, or a set as an intset. The members of
+/// such a set are integers in ascending order.
 pub(crate) const PACKED: u8 = 0;
 /// The first byte: Redis would keep it as a table.
 pub(crate) const TABLE: u8 = 1;
-/// From so many elements on they are looked for together.
+/// From this number of elements on, they are searched for together.
 pub(crate) const SEVERAL: usize = 8;
-/// Bits of a cursor.
+/// The number of bits of a cursor.
 const CURSOR_BITS: u32 = 48;
 
 /// A field and its value, or a member of a set.
@@ -27,11 +27,11 @@ const CURSOR_BITS: u32 = 48;
 pub struct Pair<'b> {
     /// The field, or the member.
     pub field: Element<'b>,
-    /// Its value. That of a member is empty.
+    /// Its value; empty for a member of a set.
     pub value: Element<'b>,
 }
 
-/// An element as it lies in an image. Two members of sets are the same if their bytes are.
+/// An element in its encoded form. Two members of sets are equal if their bytes are.
 #[derive(Clone, Copy, Debug)]
 pub struct RawElement<'b> {
     bytes: &'b [u8],
@@ -39,7 +39,7 @@ pub struct RawElement<'b> {
 }
 
 impl<'b> RawElement<'b> {
-    /// Its entries.
+    /// The bytes of its entries.
     #[must_use]
     pub fn bytes(&self) -> &'b [u8] {
         self.bytes
@@ -52,33 +52,33 @@ impl<'b> RawElement<'b> {
     }
 }
 
-/// What a step of a scan has found, see [`Packed::scan`].
+/// The result of a step of a scan, see [`Packed::scan`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step<'b> {
     /// The pairs.
     pub pairs: Vec<Pair<'b>>,
-    /// Where to go on; 0: that was all.
+    /// The next cursor; 0: that was all.
     pub next: u64,
 }
 
-/// A value that is read. `ENTRIES` of the listpack make an element.
+/// A packed hash or set, for reading. `ENTRIES` entries of the listpack make an element.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed<'b, const ENTRIES: usize> {
     is_table: bool,
     listpack: Listpack<'b>,
 }
 
-/// A hash that is read.
+/// A packed hash, for reading.
 pub type PackedHash<'b> = Packed<'b, 2>;
 
-/// A set that is read.
+/// A packed set, for reading.
 pub type PackedSet<'b> = Packed<'b, 1>;
 
 impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
-    /// Looks at the head and the end of an image. O(1).
+    /// Reads an image, checking only its head and its end. O(1).
     ///
     /// # Errors
-    /// They are not those of a value.
+    /// The image is not that of a value, by its head or its end.
     pub fn read(image: &'b [u8]) -> Result<Self, Damage> {
         let (is_table, listpack) = match image {
             [PACKED, listpack @ ..] => (false, listpack),
@@ -100,7 +100,7 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
         self.is_table
     }
 
-    /// Its elements. O(1) up to 32,767 of them, else O(bytes).
+    /// The number of elements. O(1) up to 32,767 of them, else O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -120,19 +120,20 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
         Ok(count)
     }
 
-    /// The entries of all its elements.
+    /// The bytes of the entries of all its elements.
     pub(crate) fn entry_bytes(&self) -> &'b [u8] {
         let bytes = self.listpack.bytes();
         &bytes[HEAD..bytes.len() - 1]
     }
 
-    /// Whether it has no element. O(1).
+    /// Whether there is no element. O(1).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.listpack.bytes().len() == EMPTY.len()
     }
 
-    /// The value of `field`; that of a member is empty. `None`: it is not there. O(bytes).
+    /// The value of `field`, which is empty for a member of a set. `None`: there is no such
+    /// element. O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -145,7 +146,7 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
         Ok(self.find(field)?.map(value))
     }
 
-    /// Whether it has this field, or this member. O(bytes).
+    /// Whether there is this field, or this member. O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -154,7 +155,7 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
         Ok(self.find(field)?.is_some())
     }
 
-    /// The values of `fields`, in order, as [`get`](Self::get). O(bytes + fields).
+    /// The values of `fields`, in this order, as for [`get`](Self::get). O(bytes + fields).
     ///
     /// # Errors
     /// The image is damaged.
@@ -176,20 +177,21 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
         Ok(fields.iter().map(|field| value(*field)).collect())
     }
 
-    /// Its elements, in the order of the image. Damage ends them. O(1) for each.
+    /// Its elements, in the order of the image. Damage ends the iteration. O(1) for each.
     #[must_use]
     pub fn pairs(&self) -> Pairs<'b, ENTRIES> {
         Pairs(self.entries())
     }
 
-    /// Its elements as they lie, in the order of the image. Damage ends them. O(1) for each.
+    /// Its elements in their encoded form, in the order of the image. Damage ends the iteration.
+    /// O(1) for each.
     pub fn raw(&self) -> impl Iterator<Item = Result<RawElement<'b>, Damage>> + use<'b, ENTRIES> {
         let (packed, mut entries) = (*self, self.entries());
         let raw = move |found| packed.raw_of(found);
         std::iter::from_fn(move || Some(entries.found::<ENTRIES>()?.map(raw)))
     }
 
-    /// This field and its value as they lie. `None`: it is not there. O(bytes).
+    /// This field and its value in their encoded form. `None`: there is no such field. O(bytes).
     pub(crate) fn find_raw(&self, field: &[u8]) -> Result<Option<RawElement<'b>>, Damage> {
         Ok(self.find(field)?.map(|found| self.raw_of(found)))
     }
@@ -201,7 +203,7 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
         }
     }
 
-    /// Element number `index` in the order of the image: with a number by lot, a random one.
+    /// Element number `index` in the order of the image: a random one, if the number is random.
     /// O(bytes).
     ///
     /// # Errors
@@ -211,9 +213,9 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
     }
 
     /// A step of a scan from `cursor` on, which is 0 at first: at least `count` elements, unless
-    /// the end comes first. **Every element that is there from the first step to the last is found
-    /// at least once**, whatever is changed meanwhile: the steps go through the elements in the
-    /// order of their own hashes. O(bytes) each.
+    /// the end comes first. **Every element that exists throughout the scan is found at least
+    /// once**, whatever is changed meanwhile: the scan visits the elements in the order of their
+    /// hashes. O(bytes) each.
     ///
     /// # Errors
     /// The image is damaged.
@@ -229,7 +231,7 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
         found.sort_by_key(|(place, _)| *place);
         let mut next = 0;
         if let Some((last, _)) = found.get(count.max(1) - 1) {
-            // Elements at one place are of one step.
+            // Elements with the same place belong to the same step.
             let last = *last;
             let end = found.partition_point(|(place, _)| *place <= last);
             if end < found.len() {
@@ -241,10 +243,10 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
         Ok(Step { pairs, next })
     }
 
-    /// Reads everything and compares what the image says twice. O(bytes).
+    /// Reads everything and compares all redundant information. O(bytes).
     ///
     /// # Errors
-    /// The image contradicts itself, or an element is there twice.
+    /// The image contradicts itself, or an element occurs twice.
     pub fn check(&self) -> Result<(), Damage> {
         self.listpack.check().map_err(in_image)?;
         let mut fields = HashMap::new();
@@ -277,7 +279,7 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
         [&[form][..], self.listpack.bytes()].concat()
     }
 
-    /// How many entries the listpack says; `None`: they have to be counted.
+    /// The number of entries that the listpack's head gives; `None`: they must be counted.
     pub(crate) fn listpack_len(&self) -> Option<usize> {
         self.listpack.said_len()
     }
@@ -296,7 +298,7 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
         }))
     }
 
-    /// Where integer `number` is in an intset, or would be, in the image.
+    /// The place of integer `number` in an intset's image, or the place where it would be inserted.
     pub(crate) fn find_integer(&self, number: i64) -> Result<IntegerPlace, Damage> {
         for entry in self.entries() {
             let entry = entry?;
@@ -316,7 +318,7 @@ impl<'b, const ENTRIES: usize> Packed<'b, ENTRIES> {
 }
 
 impl<'b> PackedSet<'b> {
-    /// A random member, each as likely as any other. `None`: it has none. O(bytes).
+    /// A uniformly random member; `None`: the set is empty. O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -325,7 +327,7 @@ impl<'b> PackedSet<'b> {
         Ok(pair.map(|pair| pair.field))
     }
 
-    /// Whether each of `members` is one, in their order. O(bytes + members).
+    /// Whether each of `members` is a member, in this order. O(bytes + members).
     ///
     /// # Errors
     /// The image is damaged.
@@ -340,44 +342,44 @@ impl<'b> PackedSet<'b> {
         Ok(members.iter().map(|member| sought[member.bytes]).collect())
     }
 
-    /// Its members, in the order of the image. Damage ends them. O(1) for each.
+    /// Its members, in the order of the image. Damage ends the iteration. O(1) for each.
     pub fn members(&self) -> impl Iterator<Item = Result<Element<'b>, Damage>> + use<'b> {
         self.pairs().map(|pair| pair.map(|pair| pair.field))
     }
 }
 
-/// Where an integer is among others in ascending order.
+/// The place of an integer among others in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IntegerPlace {
-    /// It is there.
+    /// The integer is a member.
     Taken,
-    /// Where its entry would begin.
+    /// It is not; its entry would begin here.
     Free(usize),
 }
 
-/// What stands for the value of a member.
+/// The value of a member of a set.
 const NO_VALUE: Element<'static> = Element::Bytes(&[]);
 
 /// The entries of an element.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FoundElement<'b> {
     pub field: Entry<'b>,
-    /// `None`: elements have none.
+    /// `None`: elements have no values.
     pub value: Option<Entry<'b>>,
 }
 
 impl FoundElement<'_> {
-    /// Where the next element begins in the listpack.
+    /// The offset of the next element in the listpack.
     pub fn end(&self) -> usize {
         self.value.map_or(self.field.end, |value| value.end)
     }
 }
 
-/// The entries of a listpack, whose damage is located in the image.
+/// The entries of a listpack, whose damage is reported by its place in the image.
 struct InImage<'b>(Entries<'b>);
 
 impl<'b> InImage<'b> {
-    /// The next element, of so many entries.
+    /// The next element, of `ENTRIES` entries.
     #[inline]
     fn found<const ENTRIES: usize>(&mut self) -> Option<Result<FoundElement<'b>, Damage>> {
         let field = match self.next()? {
@@ -432,7 +434,7 @@ impl<'b, const ENTRIES: usize> Iterator for Pairs<'b, ENTRIES> {
     }
 }
 
-/// Where damage of a listpack is in the image that it is a part of.
+/// Converts the place of damage in a listpack to its place in the image.
 fn in_image(damage: Damage) -> Damage {
     Damage {
         at: damage.at + FORM,
@@ -440,9 +442,9 @@ fn in_image(damage: Damage) -> Damage {
     }
 }
 
-/// An element's place in the order of scans, by which a large value has it in one of its leaves. It
-/// must not change between versions: a cursor may be older than the process. FNV-1a, and the finish
-/// of SplitMix64 for its upper bits.
+/// An element's place in the order of scans. In a large value it also determines the element's
+/// leaf. It must not change between versions, because a cursor may be older than the process. It is
+/// FNV-1a, with the finish of SplitMix64 for its upper bits.
 #[must_use]
 pub fn place(field: &[u8]) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325;

@@ -1,5 +1,5 @@
-//! Images that are put together of elements of others, **which are copied as they lie**: nothing is
-//! decoded or written anew.
+//! Images that are built from elements of other images, **which are copied in their encoded form**:
+//! nothing is decoded or encoded again.
 
 use mneme_log::MAX_VALUE;
 
@@ -7,10 +7,11 @@ use crate::error::{Damage, EditError};
 use crate::listpack::{self, EMPTY, Element, Encoded, HEAD};
 use crate::packed::{FORM, PACKED, Packed, RawElement, TABLE};
 
-/// The longest image that is only looked at, in bytes: a longer one could not say its length.
+/// The longest image that is only read, in bytes: the head of a longer one could not hold its
+/// length.
 pub(crate) const MAX_VIEW: usize = u32::MAX as usize;
 
-/// A packed value in the making. An element that comes twice is there twice.
+/// A packed value that is being built. An element that is appended twice occurs twice.
 #[derive(Debug)]
 pub struct PackedBuilder<const ENTRIES: usize> {
     image: Vec<u8>,
@@ -24,7 +25,7 @@ impl<const ENTRIES: usize> Default for PackedBuilder<ENTRIES> {
 }
 
 impl<const ENTRIES: usize> PackedBuilder<ENTRIES> {
-    /// No elements, and space for some of so many bytes.
+    /// No elements, and capacity for some of `bytes` bytes.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
         let mut image = Vec::with_capacity(FORM + EMPTY.len() + bytes);
@@ -39,7 +40,7 @@ impl<const ENTRIES: usize> PackedBuilder<ENTRIES> {
         self.entries == 0
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries / ENTRIES
@@ -54,17 +55,17 @@ impl<const ENTRIES: usize> PackedBuilder<ENTRIES> {
     /// Appends all elements of another value. O(bytes).
     ///
     /// # Errors
-    /// It is damaged; then nothing was appended.
+    /// The value is damaged; then nothing was appended.
     pub fn push_all(&mut self, of: &Packed<'_, ENTRIES>) -> Result<(), Damage> {
         self.entries += ENTRIES * of.count()?;
         self.image.extend_from_slice(of.entry_bytes());
         Ok(())
     }
 
-    /// The image, that of a table.
+    /// The image, in the form of a table.
     ///
     /// # Errors
-    /// It would be longer than a value may be.
+    /// The image would be longer than a value may be.
     pub fn into_image(self) -> Result<Vec<u8>, EditError> {
         match self.image.len() {
             len if len >= MAX_VALUE => Err(EditError::TooLong(len + 1)),
@@ -72,10 +73,10 @@ impl<const ENTRIES: usize> PackedBuilder<ENTRIES> {
         }
     }
 
-    /// As [`into_image`](Self::into_image), of an image that is not stored.
+    /// As [`into_image`](Self::into_image), for an image that is not stored.
     ///
     /// # Errors
-    /// It would be longer than [`MAX_VIEW`].
+    /// The image would be longer than [`MAX_VIEW`].
     pub(crate) fn into_view(mut self) -> Result<Vec<u8>, EditError> {
         self.image.push(EMPTY[HEAD]);
         if self.image.len() > MAX_VIEW {
@@ -85,14 +86,14 @@ impl<const ENTRIES: usize> PackedBuilder<ENTRIES> {
         Ok(self.image)
     }
 
-    /// Bytes so far.
+    /// The number of bytes so far.
     pub(crate) fn bytes(&self) -> usize {
         self.image.len()
     }
 }
 
 impl PackedBuilder<1> {
-    /// Appends members that come as strings. O(their length).
+    /// Appends members that are given as strings. O(their length).
     pub fn push_strings(&mut self, members: &[&[u8]]) {
         for member in members {
             Encoded::of(member).append_to(&mut self.image);
@@ -100,11 +101,11 @@ impl PackedBuilder<1> {
         self.entries += members.len();
     }
 
-    /// The image of a set, if each member comes once. One of at most `max_intset` members that are
-    /// integers is that of an intset.
+    /// The image of a set; each member must have been appended once. If there are at most
+    /// `max_intset` members, all integers, the image has the form of an intset.
     ///
     /// # Errors
-    /// It would be longer than a value may be.
+    /// The image would be longer than a value may be.
     pub fn into_set(self, max_intset: usize) -> Result<Vec<u8>, EditError> {
         let (is_small, image) = (self.len() <= max_intset, self.into_image()?);
         if !is_small {
@@ -194,7 +195,7 @@ mod tests {
         assert!(gathered.push_all(&Packed::read(&damaged).unwrap()).is_err());
         gathered.push_all(&Packed::read(&sound).unwrap()).unwrap();
         assert_eq!(gathered.into_image().unwrap(), sound);
-        // Two entries make no three halves of pairs.
+        // Three entries are not a whole number of pairs.
         let odd = [&[TABLE][..], &listpack::of([&b"a"[..], b"b", b"c"])].concat();
         assert!(
             PackedBuilder::<2>::default()

@@ -1,4 +1,4 @@
-//! Changes of a hash or a set: an image of its own, which becomes the new one.
+//! Changes of a hash or a set: made in a copy of its image, which then replaces it.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,18 +9,18 @@ use crate::listpack::{self, EMPTY, Element, Encoded, HEAD, splice};
 use crate::packed::{FORM, FoundElement, IntegerPlace, PACKED, Packed, Pair, SEVERAL, TABLE};
 use crate::records::copied;
 
-/// Up to where Redis keeps a hash as a listpack: `hash-max-listpack-entries` and
+/// The limits up to which Redis keeps a hash as a listpack: `hash-max-listpack-entries` and
 /// `hash-max-listpack-value`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Fields.
+    /// The number of fields.
     pub entries: usize,
-    /// Bytes of a field or a value.
+    /// The length of a field or a value in bytes.
     pub value: usize,
 }
 
 impl Default for Limits {
-    /// What Redis 7.0 has without a setting.
+    /// The defaults of Redis 7.0.
     fn default() -> Self {
         Limits {
             entries: 512,
@@ -29,36 +29,36 @@ impl Default for Limits {
     }
 }
 
-/// The longest field of a hash or member of a set, in bytes: the change feed has the id of a large
-/// one's collection before it.
+/// The longest field of a hash or member of a set, in bytes: in the change feed, the id of a large
+/// value's collection precedes it.
 pub const MAX_ELEMENT: usize = MAX_KEY - 8;
 
-/// A value that is changed. A change that fails leaves it as it was. `ENTRIES` of the listpack make
-/// an element.
+/// A packed hash or set that is being changed. A change that fails leaves it as it was. `ENTRIES`
+/// entries of the listpack make an element.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PackedEdit<const ENTRIES: usize> {
     image: Vec<u8>,
-    /// Bytes of the longest field or value that was set.
+    /// The length of the longest field or value that was set, in bytes.
     longest: usize,
     is_changed: bool,
-    /// What was changed; `None`: nobody asks.
+    /// The recorded changes; `None`: they are not recorded.
     changes: Option<Changes>,
 }
 
-/// A hash that is changed.
+/// A hash that is being changed.
 pub type HashEdit = PackedEdit<2>;
 
-/// A set that is changed.
+/// A set that is being changed.
 pub type SetEdit = PackedEdit<1>;
 
-/// Elements that were set and removed, in order.
+/// The changes of elements, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Changes {
-    /// Each element, and the value behind it.
+    /// Each element, followed by its value.
     bytes: Vec<u8>,
-    /// Bytes of each element, and of its value; `None`: it was removed.
+    /// The length in bytes of each element and of its value; `None`: it was removed.
     lengths: Vec<(usize, Option<usize>)>,
-    /// The value has become another one, too.
+    /// The value changed as a whole, not only in these elements.
     is_whole: bool,
 }
 
@@ -77,7 +77,7 @@ impl<const ENTRIES: usize> Default for PackedEdit<ENTRIES> {
 }
 
 impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
-    /// A value without elements. O(1). It counts as changed, for it may replace another one.
+    /// A value without elements. O(1). It counts as changed, because it may replace another one.
     #[must_use]
     pub fn new() -> Self {
         let image = [&[PACKED][..], &EMPTY].concat();
@@ -89,22 +89,22 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         }
     }
 
-    /// A value without elements that counts as a table, as a leaf of a large one does.
+    /// A value without elements in the form of a table, as for a leaf of a large one.
     pub(crate) fn table() -> Self {
         let mut table = Self::new();
         table.image[0] = TABLE;
         table
     }
 
-    /// A copy of the value that `image` is. O(bytes).
+    /// A copy of the value in `image`. O(bytes).
     ///
     /// # Errors
-    /// It is none, by its head or its end.
+    /// The image is not of this type, by its head or its end.
     pub fn of(image: &[u8]) -> Result<Self, Damage> {
         Self::owned(copied(image))
     }
 
-    /// The value that `image` is. O(1).
+    /// Wraps the value in `image`. O(1).
     pub(crate) fn owned(image: Vec<u8>) -> Result<Self, Damage> {
         Packed::<ENTRIES>::read(&image)?;
         Ok(PackedEdit {
@@ -115,10 +115,11 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         })
     }
 
-    /// Has `change` change the value that a key holds, which is empty if there is none, and say
-    /// whether it has: what to do with the key, for an update of the store. A value that is empty
-    /// afterwards is removed. In `elements` goes what was changed, for an update that takes it
-    /// ([`LogStore::update_elements`](mneme_log::LogStore::update_elements)). O(bytes).
+    /// Calls `change` to change the value of a key, which is empty if there is no key; which
+    /// returns whether it did. Returns what to do with the key, for an update of the store. A value
+    /// that is empty afterwards is removed. The changes are appended to `elements`, for an update
+    /// that takes them ([`LogStore::update_elements`](mneme_log::LogStore::update_elements)).
+    /// O(bytes).
     ///
     /// # Errors
     /// The image is damaged; those of `change`.
@@ -147,7 +148,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         Ok((result, decision))
     }
 
-    /// This edit, without a change so far.
+    /// This edit, marked as unchanged.
     pub(crate) fn begun(mut self) -> Self {
         self.is_changed = false;
         self
@@ -158,7 +159,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         self.changes = Some(Changes::default());
     }
 
-    /// Says what was changed as elements. If that is not all that was, it says nothing.
+    /// Reports the changed elements. If the value also changed as a whole, nothing is reported.
     fn say_in(&self, elements: &mut Elements) {
         if self
             .changes
@@ -175,7 +176,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         }
     }
 
-    /// The elements that were set, each with its value, and removed, in order.
+    /// The elements that were set, with their values, and those that were removed, in order.
     pub(crate) fn changes(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let changes = self.changes.iter();
         changes.flat_map(|changes| {
@@ -203,7 +204,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         Packed::read(&self.image)
     }
 
-    /// Whether it has no element. O(1). Such a value is not stored: its key is removed.
+    /// Whether there is no element. O(1). An empty value is not stored: its key is removed.
     ///
     /// # Errors
     /// The image is damaged.
@@ -211,7 +212,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         Ok(self.read()?.is_empty())
     }
 
-    /// Whether an element was set to another value or removed, if only for a time.
+    /// Whether an element was set to another value or removed, even if it was undone later.
     pub(crate) fn is_changed(&self) -> bool {
         self.is_changed
     }
@@ -226,7 +227,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         self.image
     }
 
-    /// Sets `field` to `value`. Whether it is a new one. O(bytes).
+    /// Sets `field` to `value`. Returns whether it is new. O(bytes).
     ///
     /// # Errors
     /// The image is damaged, or would be too long.
@@ -266,13 +267,13 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         Ok(false)
     }
 
-    /// Sets each field to its value, in order. How many are new. O(bytes + pairs).
+    /// Sets each field to its value, in order. Returns how many are new. O(bytes + pairs).
     ///
     /// # Errors
     /// The image is damaged, or would be too long.
     pub(crate) fn put_many(&mut self, pairs: &[(&[u8], &[u8])]) -> Result<usize, EditError> {
         if pairs.len() < SEVERAL {
-            // A change that fails in the middle must leave no part of it.
+            // A change that fails halfway must be undone.
             let before = (pairs.len() > 1).then(|| self.clone());
             let set = pairs.iter().try_fold(0, |new, (field, value)| {
                 Ok(new + usize::from(self.put(field, value)?))
@@ -300,7 +301,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         }
     }
 
-    /// Removes `field`. Whether it was there. O(bytes).
+    /// Removes `field`. Returns whether it was there. O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -318,7 +319,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
         Ok(true)
     }
 
-    /// Removes each of `fields`. How many were there. O(bytes + fields).
+    /// Removes each of `fields`. Returns how many were removed. O(bytes + fields).
     ///
     /// # Errors
     /// The image is damaged.
@@ -375,7 +376,7 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
 }
 
 impl HashEdit {
-    /// Sets `field` to `value`. Whether it is a new field. O(bytes).
+    /// Sets `field` to `value`. Returns whether it is new. O(bytes).
     ///
     /// # Errors
     /// The field is longer than [`MAX_ELEMENT`], the image is damaged, or would be too long.
@@ -384,7 +385,7 @@ impl HashEdit {
         self.put(field, value)
     }
 
-    /// Sets each field to its value, in order. How many fields are new. O(bytes + pairs).
+    /// Sets each field to its value, in order. Returns how many fields are new. O(bytes + pairs).
     ///
     /// # Errors
     /// As for [`set`](Self::set). Then none is set.
@@ -395,10 +396,11 @@ impl HashEdit {
         self.put_many(pairs)
     }
 
-    /// Adds `by` to the integer that `field` has; one that is not there has 0. The sum. O(bytes).
+    /// Adds `by` to the integer in `field`, which counts as 0 if there is no such field. Returns
+    /// the sum. O(bytes).
     ///
     /// # Errors
-    /// The value is no integer, the sum is none, or the image is damaged or would be too long.
+    /// The value or the sum is not a 64-bit integer, or the image is damaged or would be too long.
     pub fn increment(&mut self, field: &[u8], by: i64) -> Result<i64, EditError> {
         let old = match self.read()?.get(field)? {
             None => 0,
@@ -410,8 +412,8 @@ impl HashEdit {
         Ok(sum)
     }
 
-    /// Makes it a table if Redis would: it has more fields than that, or a field or value that was
-    /// set here is longer. It stays one. O(1) up to 32,767 fields, else O(bytes).
+    /// Makes it a table if Redis would: it has more fields than `limits` allow, or a field or value
+    /// that was set here is longer. It then stays a table. O(1) up to 32,767 fields, else O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -424,11 +426,11 @@ impl HashEdit {
     }
 }
 
-/// The members that Redis 7.0 keeps as an intset at most, without a setting.
+/// The maximum number of members that Redis 7.0 keeps as an intset by default.
 pub const MAX_INTSET: usize = 512;
 
 impl SetEdit {
-    /// Adds `member`. Whether it is a new one. O(bytes).
+    /// Adds `member`. Returns whether it is new. O(bytes).
     ///
     /// # Errors
     /// The member is longer than [`MAX_ELEMENT`], the image is damaged, or would be too long.
@@ -437,7 +439,8 @@ impl SetEdit {
         self.replay(member)
     }
 
-    /// As [`add`](Self::add), of a member however long: one that was added before that was refused.
+    /// As [`add`](Self::add), but for a member of any length: earlier versions accepted longer
+    /// ones.
     pub(crate) fn replay(&mut self, member: &[u8]) -> Result<bool, EditError> {
         if self.is_table() {
             return self.put(member, &[]);
@@ -460,7 +463,7 @@ impl SetEdit {
         Ok(true)
     }
 
-    /// Adds each of `members`. How many are new. O(bytes + members).
+    /// Adds each of `members`. Returns how many are new. O(bytes + members).
     ///
     /// # Errors
     /// As for [`add`](Self::add). Then none is added.
@@ -478,7 +481,7 @@ impl SetEdit {
             return Ok(added);
         }
         if members.len() < SEVERAL {
-            // A change that fails in the middle must leave no part of it.
+            // A change that fails halfway must be undone.
             let before = (members.len() > 1).then(|| self.clone());
             let added =
                 (members.iter()).try_fold(0, |new, of| Ok(new + usize::from(self.add(of)?)));
@@ -516,8 +519,8 @@ impl SetEdit {
         Ok(numbers.len() - before)
     }
 
-    /// Makes it a table if Redis would: it has more members than an intset may. It stays one. O(1)
-    /// up to 65,534 members, else O(bytes).
+    /// Makes it a table if Redis would: it has more members than an intset may have. It then stays
+    /// a table. O(1) up to 65,534 members, else O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -543,7 +546,7 @@ fn with_pairs<const ENTRIES: usize>(
     pairs: &[(&[u8], &[u8])],
 ) -> Result<(Vec<u8>, usize), EditError> {
     let packed = Packed::<ENTRIES>::read(old)?;
-    // The number of the pair that a field has its value from: the last.
+    // The number of the pair that gives a field its value: the last one with this field.
     let mut last: HashMap<&[u8], usize> = HashMap::with_capacity(pairs.len());
     let mut bytes = old.len();
     for (number, (field, value)) in pairs.iter().enumerate() {
@@ -569,7 +572,7 @@ fn with_pairs<const ENTRIES: usize>(
         count += ENTRIES;
     }
     let new = last.len();
-    // In the order in which fields were first named.
+    // In the order in which fields first occur.
     for (field, _) in pairs {
         if let Some(number) = last.remove(field) {
             let (field, value) = (Encoded::of(field), Encoded::of(pairs[number].1));
@@ -583,8 +586,8 @@ fn with_pairs<const ENTRIES: usize>(
     Ok((image, new))
 }
 
-/// Refuses an element that a large value cannot have: a small one with it could not become large,
-/// and each change would store all of it.
+/// Refuses an element that is too long for a large value: it would keep the value packed, and each
+/// change would store all of it.
 pub(crate) fn check_element(element: &[u8]) -> Result<(), EditError> {
     match element.len() <= MAX_ELEMENT {
         true => Ok(()),
@@ -598,8 +601,8 @@ pub(crate) fn check_elements(elements: &[&[u8]]) -> Result<(), CollectionError> 
     refused.map_or(Ok(()), |refused| Err(refused.into()))
 }
 
-/// Refuses an image that no record holds. Heads of entries come to a few bytes more, which the
-/// store refuses.
+/// Refuses an image that is too long for a record. The heads of entries, a few bytes, are not
+/// counted: the store itself refuses an image that exceeds the limit by those.
 fn check_len(bytes: usize) -> Result<(), EditError> {
     match bytes <= MAX_VALUE {
         true => Ok(()),

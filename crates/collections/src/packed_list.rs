@@ -1,5 +1,5 @@
-//! A list that is one image: **its items in a listpack, behind a byte and the position of the first
-//! of them.**
+//! A list that is one image: **its items in a listpack, preceded by a byte and the position of the
+//! first item.**
 //!
 //! | bytes | what |
 //! |---|---|
@@ -7,10 +7,10 @@
 //! | 1..9 | the first item's position, little-endian |
 //! | then | the items, as a listpack |
 //!
-//! An item has a position, a number that it keeps while others are pushed or popped: the change
-//! feed says which item is where, and such a change may be applied to a newer list. The items of a
-//! list are at positions that follow one another. A list that is being replayed may have gaps
-//! meanwhile: then each item of the listpack has its position before it. Nothing else reads such a
+//! An item has a position, a number that it keeps while other items are pushed or popped: the
+//! change feed reports items by their positions, and such a change may be applied to a newer list.
+//! The positions of a list's items are consecutive. Only a list that is being replayed may have
+//! gaps: then each item in the listpack is preceded by its position. Nothing else reads such a
 //! list.
 
 use std::collections::BTreeMap;
@@ -22,9 +22,9 @@ use crate::listpack::{self, Element, Encoded, Entries, EntriesBack, Entry, Listp
 
 /// Bytes before the listpack.
 pub(crate) const LIST_HEAD: usize = 9;
-/// The first byte: the items follow one another.
+/// The first byte: the positions are consecutive.
 const DENSE: u8 = 0;
-/// The first byte: each item has its position before it.
+/// The first byte: each item is preceded by its position.
 const GAPS: u8 = 1;
 /// The position of the first item of a new list.
 pub(crate) const MIDDLE: u64 = 1 << 63;
@@ -32,13 +32,13 @@ pub(crate) const MIDDLE: u64 = 1 << 63;
 /// An end of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Where index 0 is.
+    /// The end with index 0.
     Front,
-    /// Where the last item is.
+    /// The end with the last item.
     Back,
 }
 
-/// A list that is read.
+/// A packed list, for reading.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedList<'b> {
     first: u64,
@@ -62,7 +62,7 @@ fn parts(image: &[u8]) -> Result<(u8, u64, Listpack<'_>), Damage> {
     Ok((form, first, Listpack::read(listpack).map_err(in_image)?))
 }
 
-/// What is before the listpack.
+/// The bytes before the listpack.
 pub(crate) fn head(first: u64) -> [u8; LIST_HEAD] {
     let mut head = [DENSE; LIST_HEAD];
     head[1..].copy_from_slice(&first.to_le_bytes());
@@ -70,10 +70,10 @@ pub(crate) fn head(first: u64) -> [u8; LIST_HEAD] {
 }
 
 impl<'b> PackedList<'b> {
-    /// Looks at the head and the end of an image. O(1).
+    /// Reads an image, checking only its head and its end. O(1).
     ///
     /// # Errors
-    /// They are not those of a list.
+    /// The image is not that of a list, by its head or its end.
     pub fn read(image: &'b [u8]) -> Result<PackedList<'b>, Damage> {
         match parts(image)? {
             (DENSE, first, listpack) => Ok(PackedList { first, listpack }),
@@ -90,7 +90,7 @@ impl<'b> PackedList<'b> {
         self.first
     }
 
-    /// Its items. O(1) up to 65,534 of them, else O(bytes).
+    /// The number of items. O(1) up to 65,534 of them, else O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -104,13 +104,13 @@ impl<'b> PackedList<'b> {
         }
     }
 
-    /// Whether it has no item. O(1).
+    /// Whether there is no item. O(1).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.listpack.bytes().len() == listpack::EMPTY.len()
     }
 
-    /// The item at this index, from 0 on. O(items between it and the nearer end).
+    /// The item at this index, counted from 0. O(items between it and the nearer end).
     ///
     /// # Errors
     /// The image is damaged.
@@ -118,14 +118,13 @@ impl<'b> PackedList<'b> {
         Ok(self.find(index)?.map(|entry| entry.value()))
     }
 
-    /// Its items, in order. Damage ends them. O(1) for each.
+    /// Its items, in order. Damage ends the iteration. O(1) for each.
     #[must_use]
     pub fn items(&self) -> Items<'b> {
         Items(self.entries())
     }
 
-    /// The items at these indices, as far as there are any. O(items between them and the front, and
-    /// O(1) for each.
+    /// The items at these indices, as far as they exist. O(items before them), plus O(1) for each.
     ///
     /// # Errors
     /// The image is damaged before them.
@@ -137,8 +136,8 @@ impl<'b> PackedList<'b> {
         Ok(items.take(range.len()))
     }
 
-    /// Calls `visit` with the index of each item that equals `value`, beginning at `from`, until it
-    /// says that it is enough or `most` items have been compared. O(bytes).
+    /// Calls `visit` with the index of each item that equals `value`, starting from the end `from`,
+    /// until it returns false or `most` items have been compared. O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -174,7 +173,7 @@ impl<'b> PackedList<'b> {
         Ok(())
     }
 
-    /// Reads everything and compares what the image says twice. O(bytes).
+    /// Reads everything and compares all redundant information. O(bytes).
     ///
     /// # Errors
     /// The image contradicts itself.
@@ -186,7 +185,7 @@ impl<'b> PackedList<'b> {
         }
     }
 
-    /// How many items the listpack says; `None`: they have to be counted.
+    /// The number of items that the listpack's head gives; `None`: they must be counted.
     pub(crate) fn said_len(&self) -> Option<usize> {
         self.listpack.said_len()
     }
@@ -212,7 +211,7 @@ impl<'b> PackedList<'b> {
     }
 }
 
-/// Entries of a listpack, whose damage is located in the image.
+/// Entries of a listpack, whose damage is reported by its place in the image.
 pub(crate) struct InImage<I>(I);
 
 impl<'b, I: Iterator<Item = Result<Entry<'b>, Damage>>> Iterator for InImage<I> {
@@ -242,7 +241,7 @@ impl<'b> Iterator for Items<'b> {
     }
 }
 
-/// Where damage of a listpack is in the image that it is a part of.
+/// Converts the place of damage in a listpack to its place in the image.
 fn in_image(damage: Damage) -> Damage {
     Damage {
         at: damage.at + LIST_HEAD,
@@ -266,7 +265,7 @@ pub(crate) fn no_position() -> Damage {
     }
 }
 
-/// The position that an element of the change feed is.
+/// The position in an element of the change feed.
 pub(crate) fn position_of(element: &[u8]) -> Result<u64, Damage> {
     element
         .try_into()
@@ -277,8 +276,8 @@ pub(crate) fn position_of(element: &[u8]) -> Result<u64, Damage> {
         })
 }
 
-/// The image that this one becomes where `element`, a position, gets `value`; `None`: where it is
-/// removed. O(bytes).
+/// Applies a change to this image: the item at the position in `element` gets `value`, or is
+/// removed if that is `None`. Returns the new image. O(bytes).
 pub(crate) fn replay_item(
     image: &[u8],
     element: &[u8],
@@ -341,7 +340,7 @@ pub(crate) fn replay_item(
     Ok(of_items(&items))
 }
 
-/// The image of a list of these items, each at its position.
+/// The image of a list of these items at their positions.
 fn of_items(items: &BTreeMap<u64, Vec<u8>>) -> Vec<u8> {
     let first = items.keys().next().copied().unwrap_or(MIDDLE);
     let last = items.keys().next_back().copied().unwrap_or(MIDDLE);

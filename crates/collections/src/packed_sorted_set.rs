@@ -1,8 +1,8 @@
 //! A sorted set that is one image: **members and their scores, alternating, in the order of scores
 //! and then of the members' bytes, in a listpack behind one byte**.
 //!
-//! That byte says the form that Redis would keep the set in, which `OBJECT ENCODING` reports. One
-//! that was once too large for a listpack stays a skiplist.
+//! That byte is the form in which Redis would keep the set, as `OBJECT ENCODING` reports it. Once a
+//! set was too large for a listpack, it stays a skiplist.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -33,19 +33,19 @@ impl Scored<'_> {
     /// The score.
     ///
     /// # Errors
-    /// There is no number.
+    /// The text is not a number.
     #[inline]
     pub fn score(&self) -> Result<f64, Damage> {
         score_of(&self.score)
     }
 
-    /// How the member's bytes compare with these.
+    /// Compares the member's bytes with these.
     #[inline]
     pub(crate) fn member_order(&self, bytes: &[u8]) -> Ordering {
         self.member.with_bytes(|member| member.cmp(bytes))
     }
 
-    /// How it lies to a member of this score.
+    /// Compares it with a member of this score.
     #[inline]
     pub(crate) fn order(&self, score: f64, member: &[u8]) -> Result<Ordering, Damage> {
         let order = self.score()?.partial_cmp(&score).unwrap_or(Ordering::Equal);
@@ -53,7 +53,7 @@ impl Scored<'_> {
     }
 }
 
-/// A sorted set that is read.
+/// A packed sorted set, for reading.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedSortedSet<'b> {
     is_skiplist: bool,
@@ -64,7 +64,7 @@ pub struct PackedSortedSet<'b> {
 pub(crate) struct FoundMember<'b> {
     pub member: Entry<'b>,
     pub score: Entry<'b>,
-    /// How many lie before them.
+    /// The number of members before it.
     pub rank: u64,
 }
 
@@ -82,17 +82,17 @@ impl<'b> FoundMember<'b> {
         score_of(&self.score.value())
     }
 
-    /// The score, and where in the listpack member and score lie.
+    /// The score, and the range of the member and the score in the listpack.
     pub fn scored_place(&self) -> Result<(f64, Range<usize>), Damage> {
         Ok((self.score()?, self.member.begin..self.score.end))
     }
 }
 
 impl<'b> PackedSortedSet<'b> {
-    /// Looks at the head and the end of an image. O(1).
+    /// Reads an image, checking only its head and its end. O(1).
     ///
     /// # Errors
-    /// They are not those of a sorted set.
+    /// The image is not that of a sorted set, by its head or its end.
     pub fn read(image: &'b [u8]) -> Result<PackedSortedSet<'b>, Damage> {
         let (is_skiplist, listpack) = match image {
             [PACKED, listpack @ ..] => (false, listpack),
@@ -117,7 +117,7 @@ impl<'b> PackedSortedSet<'b> {
         self.is_skiplist
     }
 
-    /// Its members. O(1) up to 32,767 of them, else O(bytes).
+    /// The number of members. O(1) up to 32,767 of them, else O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -131,7 +131,7 @@ impl<'b> PackedSortedSet<'b> {
         }
     }
 
-    /// Whether it has no member. O(1).
+    /// Whether there is no member. O(1).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.listpack.bytes().len() == EMPTY.len()
@@ -145,7 +145,7 @@ impl<'b> PackedSortedSet<'b> {
         self.find(member)?.map(|found| found.score()).transpose()
     }
 
-    /// How many members lie before `member`, and its score. O(bytes).
+    /// The number of members before `member`, and its score. O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -180,14 +180,14 @@ impl<'b> PackedSortedSet<'b> {
         Ok(begin..end)
     }
 
-    /// Its members with their scores, in order. Damage ends them. O(1) for each.
+    /// Its members with their scores, in order. Damage ends the iteration. O(1) for each.
     #[must_use]
     pub fn all(&self) -> AllScored<'b> {
         AllScored(self.entries())
     }
 
-    /// Calls `visit` with the members at these positions, in order or in reverse, until it says
-    /// that it is enough. O(bytes).
+    /// Calls `visit` with the members at these positions, in order or in reverse, until it returns
+    /// false. O(bytes).
     ///
     /// # Errors
     /// The image is damaged; those of `visit`.
@@ -217,8 +217,8 @@ impl<'b> PackedSortedSet<'b> {
         Ok(())
     }
 
-    /// A step of a scan from `cursor` on, as [`PackedHash::scan`](crate::PackedHash::scan): some
-    /// `count` members, and where to go on. O(bytes) each.
+    /// A step of a scan from `cursor` on, as [`PackedHash::scan`](crate::PackedHash::scan): about
+    /// `count` members, and the next cursor. O(bytes) each.
     ///
     /// # Errors
     /// The image is damaged.
@@ -234,7 +234,7 @@ impl<'b> PackedSortedSet<'b> {
         found.sort_by_key(|(place, _)| *place);
         let mut next = 0;
         if let Some((last, _)) = found.get(count.max(1) - 1) {
-            // Members at one place are of one step.
+            // Members with the same place belong to the same step.
             let last = *last;
             let end = found.partition_point(|(place, _)| *place <= last);
             if end < found.len() {
@@ -245,10 +245,10 @@ impl<'b> PackedSortedSet<'b> {
         Ok((found.into_iter().map(|(_, scored)| scored).collect(), next))
     }
 
-    /// Reads everything and compares what the image says twice. O(bytes).
+    /// Reads everything and compares all redundant information. O(bytes).
     ///
     /// # Errors
-    /// The image contradicts itself, a member is there twice, or they are not in order.
+    /// The image contradicts itself, a member occurs twice, or the members are not in order.
     pub fn check(&self) -> Result<(), Damage> {
         self.listpack.check().map_err(in_image)?;
         let (mut members, mut last) = (HashSet::new(), None::<(f64, Vec<u8>)>);
@@ -287,7 +287,7 @@ impl<'b> PackedSortedSet<'b> {
         Ok(())
     }
 
-    /// How many entries the listpack says; `None`: they have to be counted.
+    /// The number of entries that the listpack's head gives; `None`: they must be counted.
     pub(crate) fn listpack_len(&self) -> Option<usize> {
         self.listpack.said_len()
     }
@@ -301,8 +301,8 @@ impl<'b> PackedSortedSet<'b> {
         Ok(found.map_err(in_image)?.map(FoundMember::of))
     }
 
-    /// Where in the listpack `member` belongs with this score, if it has that of `found`, and
-    /// its place, now: the first other member that lies behind it begins there. O(bytes).
+    /// The place in the listpack where `member` belongs with score `number`: before the first other
+    /// member that is greater. `found` is its present score and place, if it is a member. O(bytes).
     pub(crate) fn place_of(
         &self,
         member: &[u8],
@@ -310,7 +310,7 @@ impl<'b> PackedSortedSet<'b> {
         found: Option<(f64, Range<usize>)>,
     ) -> Result<usize, Damage> {
         let end = self.listpack.bytes().len() - 1;
-        // Those on the other side of where it is stay there.
+        // Members on the far side of its present place stay there.
         let (begin, end) = match found {
             None => (HEAD, end),
             Some((score, place)) if score <= number => (place.end, end),
@@ -336,7 +336,7 @@ impl<'b> PackedSortedSet<'b> {
         Ok(end)
     }
 
-    /// Where in the listpack the member at `position` begins; where there is none, its end.
+    /// The offset in the listpack of the member at `position`; if there is none, that of the end.
     pub(crate) fn begin_of(&self, position: u64) -> Result<usize, Damage> {
         let at = usize::try_from(position).unwrap_or(usize::MAX);
         match self.entries().nth(at.saturating_mul(2)).transpose()? {
@@ -371,7 +371,7 @@ impl<'b> Iterator for AllScored<'b> {
     }
 }
 
-/// Entries whose damage is said by its place in the image.
+/// Entries whose damage is reported by its place in the image.
 #[derive(Clone, Debug)]
 struct InImage<'b>(Entries<'b>);
 
@@ -385,7 +385,7 @@ impl<'b> Iterator for InImage<'b> {
     }
 }
 
-/// Damage of a listpack, by its place in the image.
+/// Converts the place of damage in a listpack to its place in the image.
 fn in_image(damage: Damage) -> Damage {
     Damage {
         at: damage.at + FORM,
@@ -393,7 +393,7 @@ fn in_image(damage: Damage) -> Damage {
     }
 }
 
-/// The last member, which begins there in its listpack, has no score.
+/// The last member, at this offset in its listpack, has no score.
 fn odd(begin: usize) -> Damage {
     Damage {
         at: begin + FORM,

@@ -1,4 +1,4 @@
-//! What collections need of a store.
+//! What collections require of a store.
 
 use std::borrow::Cow;
 
@@ -7,11 +7,11 @@ use mneme_log::{Anchor, Expiry, Look, Stored, Transaction, ValueKind, WriteError
 use crate::list_ends::ListEnds;
 use crate::open_value::{self, OpenMain, open};
 
-/// Bytes for an element more, as it usually is.
+/// Capacity in bytes for one more element of usual length.
 const SPARE: usize = 64;
 
-/// The records that a transaction reads and writes: those of keys, and what collections are made
-/// of. A transaction of a store is that, and a map in tests.
+/// The records that a transaction reads and writes: those of keys, and those of collections.
+/// Implemented by transactions of a store, and by a map in tests.
 pub trait StoreRecords {
     /// Calls `visit` once, with the value of `key`.
     ///
@@ -39,36 +39,37 @@ pub trait StoreRecords {
     /// # Errors
     /// As for [`TransactionOn::remove`](mneme_log::TransactionOn::remove).
     fn remove(&mut self, database: usize, key: &[u8]) -> Result<bool, WriteError>;
-    /// Makes the transaction count as a change of `key`, whose record stays as it is.
+    /// Makes the transaction count as a change of `key`, whose record stays unchanged.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
     fn touch(&mut self, database: usize, key: &[u8]) -> Result<(), WriteError>;
-    /// An id that no collection has or had.
+    /// An id that no collection has had.
     fn new_collection(&mut self) -> u64;
     /// The anchor of a collection.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
     fn anchor(&mut self, id: u64) -> Result<Option<Anchor>, WriteError>;
-    /// Stores it; `None`: removes it.
+    /// Stores the anchor; `None`: removes it.
     ///
     /// # Errors
     /// As for [`put`](Self::put).
     fn set_anchor(&mut self, id: u64, anchor: Option<&Anchor>) -> Result<(), WriteError>;
-    /// All inner records of a collection are read next, as they are at one instant.
+    /// Announces that all inner records of a collection will be read, as of one instant.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
     fn reads_all(&mut self, _: u64) -> Result<(), WriteError> {
         Ok(())
     }
-    /// An inner record of a collection, lent where it lies if it stays there.
+    /// An inner record of a collection, borrowed in place if possible.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
     fn lend_inner(&mut self, id: u64, number: u64) -> Result<Option<Cow<'_, [u8]>>, WriteError>;
-    /// A copy of an inner record of a collection, with space for one more element as it usually is.
+    /// A copy of an inner record of a collection, with capacity for one more element of usual
+    /// length.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -78,13 +79,13 @@ pub trait StoreRecords {
             Cow::Borrowed(image) => copied(image),
         }))
     }
-    /// Stores it; `None`: removes it.
+    /// Stores an inner record; `None`: removes it.
     ///
     /// # Errors
     /// As for [`put`](Self::put).
     fn set_inner(&mut self, id: u64, number: u64, image: Option<&[u8]>) -> Result<(), WriteError>;
-    /// Says in the change feed that an element of a collection of this kind has this value now;
-    /// `None`: that the collection does not have it.
+    /// Reports to the change feed that an element of a collection of this kind has this value now;
+    /// `None`: that it was removed.
     fn say(&mut self, id: u64, kind: ValueKind, element: &[u8], value: Option<&[u8]>);
     /// What was pushed and popped at the ends of list `id` and is stored later. `None`: it is
     /// stored at once.
@@ -187,14 +188,14 @@ impl StoreRecords for Transaction<'_> {
     }
 }
 
-/// A copy with space for one more element as it usually is.
+/// A copy with capacity for one more element of usual length.
 pub(crate) fn copied(image: &[u8]) -> Vec<u8> {
     let mut copy = Vec::with_capacity(image.len() + SPARE);
     copy.extend_from_slice(image);
     copy
 }
 
-/// What a collection has can be read, and nothing else.
+/// Only the reads of a collection's records are possible.
 impl StoreRecords for Look<'_> {
     fn read(
         &mut self,

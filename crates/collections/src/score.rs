@@ -1,16 +1,18 @@
-//! Scores as they are kept: **each number has one text, and no two have the same.**
+//! The stored form of scores: **each number has exactly one text, and different numbers have
+//! different texts.**
 //!
-//! A whole number of up to 62 bits is its decimal form, which a listpack keeps in a few bytes. Any
-//! other is the shortest text that reads as it. -0 is 0. What is not a number is no score.
+//! A whole number of up to 62 bits is written in its decimal form, which a listpack keeps in a few
+//! bytes. Any other number is the shortest text that reads as it. -0 is stored as 0. NaN is not a
+//! score.
 
 use std::io::Write;
 
 use crate::error::Damage;
 use crate::listpack::{Digits, Element};
 
-/// Bytes of the longest text.
+/// The length of the longest text in bytes.
 const LONGEST: usize = 32;
-/// Whole numbers of more than this are not kept as integers, as in Redis.
+/// Larger whole numbers are not kept as integers, as in Redis.
 const WHOLE: f64 = (1u64 << 62) as f64;
 
 /// A score's text.
@@ -50,10 +52,10 @@ impl ScoreText {
     }
 }
 
-/// The score that an entry of a listpack is. O(1).
+/// The score in an entry of a listpack. O(1).
 ///
 /// # Errors
-/// It is none.
+/// The entry is not a score.
 #[inline]
 pub(crate) fn score_of(element: &Element<'_>) -> Result<f64, Damage> {
     match element {
@@ -62,10 +64,10 @@ pub(crate) fn score_of(element: &Element<'_>) -> Result<f64, Damage> {
     }
 }
 
-/// The score whose text this is.
+/// The score with this text.
 ///
 /// # Errors
-/// It is none.
+/// The text is not a score.
 pub(crate) fn score_in(text: &[u8]) -> Result<f64, Damage> {
     let number = std::str::from_utf8(text).ok();
     let number = number.and_then(|text| text.parse::<f64>().ok());

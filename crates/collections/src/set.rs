@@ -1,7 +1,7 @@
 //! A set of a store: **each operation is atomic, and one that fails has changed nothing.**
 //!
-//! A small set is one record: every operation looks through the whole of it, and a change stores it
-//! anew. A larger one is a [`LargeSet`](crate::LargeSet), which transactions read and change.
+//! A small set is one record: every operation reads all of it, and a change rewrites it. A larger
+//! one is a [`LargeSet`](crate::LargeSet), which transactions read and change.
 
 use mneme_log::{Database, LogStore};
 
@@ -13,11 +13,11 @@ use crate::packed_builder::PackedBuilder;
 use crate::packed_edit::MAX_INTSET;
 use crate::set_type::{SetChange, SetType, copied_members};
 
-/// The set under a key of a database: byte strings, each once.
+/// The set under a key of a database: distinct byte strings.
 ///
-/// It is a name, not a copy: each operation looks at what the key holds now, and other threads and
-/// processes may change it in between. Where there is no key, the set is empty; where its last
-/// member is removed, so is the key. [`Set::change`] does several things at one instant.
+/// This is a name, not a copy: each operation reads what the key holds now, and other threads and
+/// processes may change it in between. Without the key, the set is empty; removing the last member
+/// removes the key. [`Set::change`] does several things atomically.
 ///
 /// ```
 /// use mneme_collections::Set;
@@ -64,18 +64,18 @@ impl<'s, 'k> Set<'s, 'k> {
         }
     }
 
-    /// Up to how many members a set of integers counts as an intset, which `OBJECT ENCODING` of a
-    /// server reports; by default what Redis has. A set that was once beyond counts as a table for
-    /// good.
+    /// The maximum number of members of a set of integers that counts as an intset, as `OBJECT
+    /// ENCODING` of a server reports it; by default that of Redis. Once a set has exceeded it, it
+    /// stays a table.
     #[must_use]
     pub fn max_intset(self, max_intset: usize) -> Self {
         Set { max_intset, ..self }
     }
 
-    /// Lets `change` change the set, which is empty where there is no key, at one instant. `change`
-    /// may be called again, if another writer was faster: the last call counts. If it returns an
-    /// error, or changes nothing, nothing is stored. O(bytes) if the set is small, else as much as
-    /// `change` does.
+    /// Calls `change` to change the set, atomically; it is empty if there is no key. If another
+    /// writer interferes, `change` is called again, and only the last call counts. If it returns an
+    /// error, or changes nothing, nothing is stored. O(bytes) if the set is small, else as long as
+    /// `change` takes.
     ///
     /// # Errors
     /// Those of [`LogStore::put`]; the key holds a value of another kind; those of `change`.
@@ -93,7 +93,7 @@ impl<'s, 'k> Set<'s, 'k> {
         })
     }
 
-    /// Whether `member` is one. O(bytes) if the set is small, else O(1).
+    /// Whether `member` is in the set. O(bytes) if the set is small, else O(1).
     ///
     /// # Errors
     /// Those of [`LogStore::get`]: the key holds a value of another kind, for one.
@@ -108,8 +108,8 @@ impl<'s, 'k> Set<'s, 'k> {
         )
     }
 
-    /// Whether each of `members` is one, in their order, all of one instant. O(bytes + members) if
-    /// the set is small, else O(members).
+    /// Whether each of `members` is in the set, in this order, all as of one instant. O(bytes +
+    /// members) if the set is small, else O(members).
     ///
     /// # Errors
     /// As for [`contains`](Self::contains).
@@ -143,7 +143,7 @@ impl<'s, 'k> Set<'s, 'k> {
         )
     }
 
-    /// Whether it has no member, so that the key is not there. O(1).
+    /// Whether there is no member, so that the key does not exist. O(1).
     ///
     /// # Errors
     /// As for [`contains`](Self::contains).
@@ -151,7 +151,7 @@ impl<'s, 'k> Set<'s, 'k> {
         Ok(self.len()? == 0)
     }
 
-    /// All members, of one instant. O(bytes).
+    /// All members, as of one instant. O(bytes).
     ///
     /// # Errors
     /// As for [`contains`](Self::contains).
@@ -160,8 +160,8 @@ impl<'s, 'k> Set<'s, 'k> {
             .view(None, |set| set.map_or(Ok(Vec::new()), copied_members))
     }
 
-    /// A step of a walk through the members, from `cursor` on, which is 0 at first: some `count`
-    /// members, and the next cursor, which is 0 at the end. A member that is there all the time is
+    /// A step of a walk through the members, from `cursor` on, which is 0 at first: about `count`
+    /// members, and the next cursor, which is 0 at the end. A member that exists throughout is
     /// found at least once. O(bytes) if the set is small, else O(count).
     ///
     /// # Errors
@@ -170,7 +170,7 @@ impl<'s, 'k> Set<'s, 'k> {
         self.at.scan(cursor, count, |pair| pair.field.to_vec())
     }
 
-    /// Adds `member`. Whether it is a new one. O(bytes) if the set is small, else O(1).
+    /// Adds `member`. Returns whether it is new. O(bytes) if the set is small, else O(1).
     ///
     /// # Errors
     /// As for [`change`](Self::change); the member or the set would be too long.
@@ -178,7 +178,7 @@ impl<'s, 'k> Set<'s, 'k> {
         self.change(|set| set.add(member))
     }
 
-    /// Adds each of `members`, all at one instant. How many are new. O(bytes + members) if the set
+    /// Adds each of `members`, atomically. Returns how many are new. O(bytes + members) if the set
     /// is small, else O(members).
     ///
     /// # Errors
@@ -187,8 +187,8 @@ impl<'s, 'k> Set<'s, 'k> {
         self.change(|set| set.add_many(members))
     }
 
-    /// Removes `member`; the last one takes the key with it. Whether it was there. O(bytes) if the
-    /// set is small, else O(1).
+    /// Removes `member`; removing the last one removes the key. Returns whether it was there.
+    /// O(bytes) if the set is small, else O(1).
     ///
     /// # Errors
     /// As for [`change`](Self::change).
@@ -196,7 +196,7 @@ impl<'s, 'k> Set<'s, 'k> {
         self.change(|set| set.remove(member))
     }
 
-    /// Removes each of `members`, all at one instant. How many were there. O(bytes + members) if
+    /// Removes each of `members`, atomically. Returns how many were removed. O(bytes + members) if
     /// the set is small, else O(members).
     ///
     /// # Errors
@@ -205,8 +205,8 @@ impl<'s, 'k> Set<'s, 'k> {
         self.change(|set| set.remove_many(members))
     }
 
-    /// Removes a random member, each as likely as any other, and returns it; `None`: the set is
-    /// empty. O(bytes) if the set is small, else O(1), to be expected.
+    /// Removes and returns a uniformly random member; `None`: the set is empty. O(bytes) if the set
+    /// is small, else expected O(1).
     ///
     /// # Errors
     /// As for [`change`](Self::change).
@@ -215,8 +215,8 @@ impl<'s, 'k> Set<'s, 'k> {
         self.change(|set| set.pop(&mut lot))
     }
 
-    /// A random member, each as likely as any other; `None`: the set is empty. O(bytes) if the set
-    /// is small, else O(1), to be expected.
+    /// A uniformly random member; `None`: the set is empty. O(bytes) if the set is small, else
+    /// expected O(1).
     ///
     /// # Errors
     /// As for [`contains`](Self::contains).

@@ -1,4 +1,4 @@
-//! What makes a set a type of collections.
+//! Implements [`CollectionType`](crate::CollectionType) for a set.
 
 use mneme_log::{Decision, Elements, ValueKind};
 
@@ -12,8 +12,8 @@ use crate::packed::PackedSet;
 use crate::packed_edit::{MAX_ELEMENT, SetEdit};
 use crate::records::StoreRecords;
 
-/// Sets. One that Redis would keep as an intset stays packed, whatever its length, for its members
-/// come in ascending order.
+/// Sets. A set that Redis would keep as an intset stays packed, whatever its length, because its
+/// members must be returned in ascending order.
 pub enum SetType {}
 
 impl CollectionType for SetType {
@@ -21,7 +21,7 @@ impl CollectionType for SetType {
     type Packed<'b> = PackedSet<'b>;
     type Large<'r> = LargeSet<'r>;
     type Edit<'r> = SetChange<'r>;
-    /// Nothing: a change looks at whatever it wants.
+    /// Nothing: a change may access any element.
     type Wanted<'w> = ();
 
     fn read(image: &[u8]) -> Result<PackedSet<'_>, Damage> {
@@ -36,7 +36,7 @@ impl CollectionType for SetType {
         if !set.is_table() {
             return Ok(false);
         }
-        // A member that is too long for a large set keeps it packed.
+        // A member that is too long for a large set keeps the value packed.
         set.members().try_fold(true, |fits, member| {
             Ok(fits && member?.string_len() <= MAX_ELEMENT)
         })
@@ -73,7 +73,7 @@ impl CollectionType for SetType {
     }
 }
 
-/// A set that is changed, small or large.
+/// A set that is being changed, small or large.
 pub struct SetChange<'r> {
     form: Form<'r>,
     is_changed: bool,
@@ -92,12 +92,12 @@ impl<'r> SetChange<'r> {
         }
     }
 
-    /// Whether a member was added or removed, if only for a time.
+    /// Whether a member was added or removed, even if it was undone later.
     pub(crate) fn is_changed(&self) -> bool {
         self.is_changed
     }
 
-    /// Its members. O(1).
+    /// The number of members. O(1).
     ///
     /// # Errors
     /// The set is damaged.
@@ -108,7 +108,7 @@ impl<'r> SetChange<'r> {
         }
     }
 
-    /// Whether it has no member, so that its key is not there or is removed. O(1).
+    /// Whether there is no member: then its key does not exist, or is removed. O(1).
     ///
     /// # Errors
     /// The set is damaged.
@@ -119,7 +119,7 @@ impl<'r> SetChange<'r> {
         }
     }
 
-    /// Whether `member` is one. O(bytes) if it is small, else O(1).
+    /// Whether `member` is in the set. O(bytes) if it is small, else O(1).
     ///
     /// # Errors
     /// The set is damaged, or cannot be read.
@@ -130,7 +130,7 @@ impl<'r> SetChange<'r> {
         }
     }
 
-    /// Adds `member`. Whether it is a new one. O(bytes) if it is small, else O(1).
+    /// Adds `member`. Returns whether it is new. O(bytes) if it is small, else O(1).
     ///
     /// # Errors
     /// The member is too long, the set is damaged, or there is no space.
@@ -138,7 +138,7 @@ impl<'r> SetChange<'r> {
         Ok(self.add_many(&[member])? > 0)
     }
 
-    /// Adds each of `members`. How many are new. O(bytes + members) if it is small, else
+    /// Adds each of `members`. Returns how many are new. O(bytes + members) if it is small, else
     /// O(members).
     ///
     /// # Errors
@@ -155,7 +155,7 @@ impl<'r> SetChange<'r> {
         Ok(added)
     }
 
-    /// Removes `member`. Whether it was there. O(bytes) if it is small, else O(1).
+    /// Removes `member`. Returns whether it was there. O(bytes) if it is small, else O(1).
     ///
     /// # Errors
     /// The set is damaged, or there is no space.
@@ -163,8 +163,8 @@ impl<'r> SetChange<'r> {
         Ok(self.remove_many(&[member])? > 0)
     }
 
-    /// Removes each of `members`. How many were there. O(bytes + members) if it is small, else
-    /// O(members).
+    /// Removes each of `members`. Returns how many were removed. O(bytes + members) if it is small,
+    /// else O(members).
     ///
     /// # Errors
     /// As for [`remove`](Self::remove).
@@ -179,8 +179,8 @@ impl<'r> SetChange<'r> {
         Ok(removed)
     }
 
-    /// Removes a random member, each as likely as any other, and returns it. `None`: it has none.
-    /// O(bytes) if it is small, else O(1), to be expected.
+    /// Removes and returns a uniformly random member; `None`: the set is empty. O(bytes) if it is
+    /// small, else expected O(1).
     ///
     /// # Errors
     /// As for [`remove`](Self::remove).
@@ -195,8 +195,8 @@ impl<'r> SetChange<'r> {
         Ok(member)
     }
 
-    /// Removes `count` random members, all of them if there are no more, and returns them. O(bytes)
-    /// if it is small, else O(count), to be expected.
+    /// Removes and returns `count` random members, or all if there are fewer. O(bytes) if it is
+    /// small, else expected O(count).
     ///
     /// # Errors
     /// As for [`remove`](Self::remove).
@@ -236,8 +236,8 @@ impl<'r> SetChange<'r> {
         }
     }
 
-    /// Makes a small one count as a table if Redis would: it has more members than `max_intset`, or
-    /// one that is no integer. It stays one. O(1) for most.
+    /// Makes a small set count as a table if Redis would: it has more than `max_intset` members, or
+    /// one that is not an integer. It then stays a table. O(1) for most.
     ///
     /// # Errors
     /// The set is damaged.

@@ -1,4 +1,4 @@
-//! Ranges of a sorted set: which of its members an operation means.
+//! Ranges of a sorted set: the members that an operation selects.
 
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
@@ -6,11 +6,11 @@ use std::ops::{Bound, Range};
 use crate::error::Damage;
 use crate::packed_sorted_set::Scored;
 
-/// Members that lie beside each other in the order of a sorted set.
+/// Consecutive members of a sorted set.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum SortedRange<'r> {
-    /// By their positions, from 0 on. Negative ones count from the end: -1 is the last. Both ends
-    /// belong to the range.
+    /// By their positions, counted from 0. Negative ones count from the end: -1 is the last. Both
+    /// ends belong to the range.
     Ranks(i64, i64),
     /// By their scores.
     Scores(Bound<f64>, Bound<f64>),
@@ -19,7 +19,8 @@ pub enum SortedRange<'r> {
 }
 
 impl SortedRange<'_> {
-    /// The positions in a set of `len` members of a range of ranks; `None`: it is none of those.
+    /// The positions that a range of ranks selects in a set of `len` members; `None`: the range is
+    /// of another kind.
     pub(crate) fn ranks(&self, len: u64) -> Option<Range<u64>> {
         let &SortedRange::Ranks(first, last) = self else {
             return None;
@@ -39,7 +40,7 @@ impl SortedRange<'_> {
         })
     }
 
-    /// Whether the range has no member, whatever there is.
+    /// Whether the range is empty for any set.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             SortedRange::Ranks(..) => false,
@@ -65,7 +66,7 @@ impl SortedRange<'_> {
     /// Whether a member lies before the range.
     ///
     /// # Errors
-    /// Its score is none.
+    /// Its score is not a number.
     pub(crate) fn begins_behind(&self, scored: &Scored<'_>) -> Result<bool, Damage> {
         Ok(match self {
             SortedRange::Ranks(..) => false,
@@ -82,10 +83,10 @@ impl SortedRange<'_> {
         })
     }
 
-    /// Whether a member lies behind the range.
+    /// Whether a member lies after the range.
     ///
     /// # Errors
-    /// Its score is none.
+    /// Its score is not a number.
     pub(crate) fn ends_before(&self, scored: &Scored<'_>) -> Result<bool, Damage> {
         Ok(match self {
             SortedRange::Ranks(..) => false,

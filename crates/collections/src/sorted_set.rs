@@ -13,10 +13,9 @@ use crate::sorted_set_type::{ScoredMembers, SortedSetChange, SortedSetType, Sort
 /// The sorted set under a key of a database: members, which are byte strings, each with a score,
 /// in the order of their scores and then of their bytes.
 ///
-/// It is a name, not a copy: each operation looks at what the key holds now, and other threads and
-/// processes may change it in between. Where there is no key, the set is empty; where its last
-/// member is removed, so is the key. [`SortedSet::read`] and [`SortedSet::change`] do several
-/// things at one instant.
+/// This is a name, not a copy: each operation reads what the key holds now, and other threads and
+/// processes may change it in between. Without the key, the set is empty; removing the last member
+/// removes the key. [`SortedSet::read`] and [`SortedSet::change`] do several things atomically.
 ///
 /// ```
 /// use mneme_collections::{SortedRange, SortedSet};
@@ -60,8 +59,9 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         }
     }
 
-    /// Up to where the set counts as a listpack, which `OBJECT ENCODING` of a server reports; by
-    /// default what Redis has. A set that was once beyond counts as a skiplist for good.
+    /// Calls `visit` with the set as of one instant; `None`: there is no key. `visit` may be called
+    /// again: only the last call counts. A call during other changes may see parts of different
+    /// instants, so `visit` must return an error for contradictions, not panic.
     #[must_use]
     pub fn limits(self, limits: SortedSetLimits) -> Self {
         SortedSet { limits, ..self }
@@ -89,8 +89,8 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         )
     }
 
-    /// Has `change` change the set, which is empty where there is no key, at one instant. `change`
-    /// may be called again, if another writer was faster: the last call counts. If it returns an
+    /// Calls `change` to change the set, atomically; it is empty if there is no key. If another
+    /// writer interferes, `change` is called again, and only the last call counts. If it returns an
     /// error, or changes nothing, nothing is stored.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         })
     }
 
-    /// The score of `member`; `None`: it is none.
+    /// The score of `member`; `None`: it is not a member.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -114,7 +114,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         self.read(|set| set.map_or(Ok(None), |set| set.score(member)))
     }
 
-    /// How many members lie before `member`; `None`: it is none.
+    /// The number of members before `member`; `None`: it is not a member.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -123,7 +123,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         Ok(rank.map(|(rank, _)| rank))
     }
 
-    /// How many members lie behind `member`; `None`: it is none.
+    /// The number of members after `member`; `None`: it is not a member.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -145,7 +145,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         self.read(|set| set.map_or(Ok(0), SortedSetView::len))
     }
 
-    /// Whether it has no member, so that the key is not there.
+    /// Whether there is no member, so that the key does not exist.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -153,7 +153,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         self.read(|set| Ok(set.is_none()))
     }
 
-    /// How many members lie in `range`.
+    /// The number of members in `range`.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -164,7 +164,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         })
     }
 
-    /// The members in `range` with their scores, in order or in reverse, all of one instant.
+    /// The members in `range` with their scores, in order or in reverse, as of one instant.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -182,9 +182,9 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         })
     }
 
-    /// A step of a walk through the members in no order, from `cursor` on, which is 0 at first:
-    /// some `count` members with their scores, and the next cursor, which is 0 at the end. A member
-    /// that is there all the time is found at least once.
+    /// A step of a walk through the members, in no particular order, from `cursor` on, which is 0
+    /// at first: about `count` members with their scores, and the next cursor, which is 0 at the
+    /// end. A member that exists throughout is found at least once.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -195,7 +195,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         })
     }
 
-    /// Gives `member` this score. Whether it is a new member.
+    /// Gives `member` this score. Returns whether it is new.
     ///
     /// # Errors
     /// As for [`change`](Self::change); the score is not a number.
@@ -203,7 +203,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         self.change(|set| Ok(set.set(member, score)?.is_none()))
     }
 
-    /// Gives each member its score, in order, all at one instant. How many members are new.
+    /// Gives each member its score, in order, atomically. Returns how many members are new.
     ///
     /// # Errors
     /// As for [`set`](Self::set); then none is set.
@@ -219,10 +219,11 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         })
     }
 
-    /// Adds `by` to the score of `member`, which is 0 if it is none. The sum.
+    /// Adds `by` to the score of `member`, which counts as 0 if it is not a member. Returns the
+    /// sum.
     ///
     /// # Errors
-    /// As for [`set`](Self::set), of the sum.
+    /// As for [`set`](Self::set), for the sum.
     pub fn increment(&self, member: &[u8], by: f64) -> Result<f64, CollectionError> {
         self.change(|set| {
             let sum = set.view()?.score(member)?.unwrap_or_default() + by;
@@ -234,7 +235,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         })
     }
 
-    /// Removes `member`; the last one takes the key with it. Whether it was there.
+    /// Removes `member`; removing the last one removes the key. Returns whether it was there.
     ///
     /// # Errors
     /// As for [`change`](Self::change).
@@ -242,7 +243,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
         self.change(|set| Ok(set.remove(member)?.is_some()))
     }
 
-    /// Removes the members in `range`, all at one instant. How many there were.
+    /// Removes the members in `range`, atomically. Returns how many were removed.
     ///
     /// # Errors
     /// As for [`change`](Self::change).

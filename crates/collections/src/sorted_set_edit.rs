@@ -1,4 +1,4 @@
-//! Changes of a small sorted set: an image of its own, which becomes the new one.
+//! Changes of a small sorted set: made in a copy of its image, which then replaces it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,21 +10,21 @@ use crate::listpack::{self, EMPTY, Encoded, splice};
 use crate::packed_sorted_set::{FORM, PACKED, PackedSortedSet, SKIPLIST};
 use crate::score::ScoreText;
 
-/// Members that are set one by one at most: for more of them all are sorted anew.
+/// The maximum number of members that are set one by one: for more, all members are sorted again.
 const FEW: usize = 8;
 
-/// Up to where Redis keeps a sorted set as a listpack: `zset-max-listpack-entries` and
+/// The limits up to which Redis keeps a sorted set as a listpack: `zset-max-listpack-entries` and
 /// `zset-max-listpack-value`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SortedSetLimits {
-    /// Members.
+    /// The number of members.
     pub entries: usize,
-    /// Bytes of a member.
+    /// The length of a member in bytes.
     pub value: usize,
 }
 
 impl Default for SortedSetLimits {
-    /// What Redis 7.0 has without a setting.
+    /// The defaults of Redis 7.0.
     fn default() -> Self {
         SortedSetLimits {
             entries: 128,
@@ -33,15 +33,15 @@ impl Default for SortedSetLimits {
     }
 }
 
-/// A sorted set in one image that is changed. A change that fails leaves it as it was.
+/// A packed sorted set that is being changed. A change that fails leaves it as it was.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SortedSetEdit {
     image: Vec<u8>,
-    /// Bytes of the longest member that was added; `None`: none was.
+    /// The length of the longest member that was added, in bytes; `None`: none was added.
     longest: Option<usize>,
-    /// What was changed, in order; `None`: nobody asks.
+    /// The recorded changes, in order; `None`: they are not recorded.
     changes: Option<Vec<(Vec<u8>, Option<f64>)>>,
-    /// The set has become another one, too.
+    /// The set changed as a whole, not only in these members.
     is_whole: bool,
 }
 
@@ -63,13 +63,13 @@ impl SortedSetEdit {
         }
     }
 
-    /// A copy of the sorted set that `image` is. O(bytes).
+    /// A copy of the sorted set in `image`. O(bytes).
     ///
     /// # Errors
-    /// It is none, by its head or its end.
+    /// The image is not of this type, by its head or its end.
     pub fn of(image: &[u8]) -> Result<SortedSetEdit, Damage> {
         PackedSortedSet::read(image)?;
-        // A member more usually fits without another copy.
+        // Usually one more member fits without another copy.
         let mut copy = Vec::with_capacity(image.len() + 64);
         copy.extend_from_slice(image);
         Ok(SortedSetEdit {
@@ -78,8 +78,8 @@ impl SortedSetEdit {
         })
     }
 
-    /// A sorted set of these members, each with its score: as Redis would keep it. Of a member that
-    /// is there several times, the last score counts. O(members log members).
+    /// A sorted set of these members with their scores, in the form in which Redis would keep it.
+    /// If a member occurs several times, its last score counts. O(members log members).
     ///
     /// # Errors
     /// A score is not a number, or the image would be too long.
@@ -88,7 +88,7 @@ impl SortedSetEdit {
         limits: SortedSetLimits,
     ) -> Result<SortedSetEdit, EditError> {
         let mut members: Vec<(M, f64)> = members.into_iter().collect();
-        // Stable: of equal ones the last stays the last.
+        // The sort is stable: of equal members, the last stays the last.
         members.sort_by(|(one, _), (other, _)| one.cmp(other));
         members.reverse();
         members.dedup_by(|(one, _), (other, _)| one.as_ref() == other.as_ref());
@@ -107,10 +107,10 @@ impl SortedSetEdit {
         Ok(set)
     }
 
-    /// Lets `change` change the sorted set that a key holds, which is empty if there is none, and
-    /// say whether it has: what to do with the key, for an update of the store. A set that is empty
-    /// afterwards is removed. In `elements` goes what was changed, for an update that takes it.
-    /// O(bytes).
+    /// Calls `change` to change the sorted set of a key, which is empty if there is no key; which
+    /// returns whether it did. Returns what to do with the key, for an update of the store. A set
+    /// that is empty afterwards is removed. The changes are appended to `elements`, for an update
+    /// that takes them. O(bytes).
     ///
     /// # Errors
     /// The image is damaged; those of `change`.
@@ -158,7 +158,7 @@ impl SortedSetEdit {
         self.image
     }
 
-    /// Gives `member` this score. Returns the one that it had. O(bytes).
+    /// Gives `member` this score. Returns its previous score. O(bytes).
     ///
     /// # Errors
     /// The score is not a number; the image is damaged, or would be too long.
@@ -170,8 +170,8 @@ impl SortedSetEdit {
         Ok(before)
     }
 
-    /// Gives `member`, which has this score at this place of the listpack now, or is none, another
-    /// score. Whether it is another one.
+    /// Gives `member` another score; `old` is its present score and place in the listpack, if it is
+    /// a member. Returns whether the score has changed.
     fn give(
         &mut self,
         member: &[u8],
@@ -187,7 +187,7 @@ impl SortedSetEdit {
         let (count, is_new) = (set.listpack_len(), old.is_none());
         let place = set.place_of(member, score, old.clone())? + FORM;
         let old = old.map(|(_, place)| place.start + FORM..place.end + FORM);
-        // Where the member is to lie, once those between there and where it lay have moved.
+        // The new place of the member, after those between it and the old place have moved.
         let place = match old {
             None => place..place,
             Some(old) if place <= old.start => {
@@ -213,9 +213,9 @@ impl SortedSetEdit {
         Ok(true)
     }
 
-    /// Asks `give` for each of `members`, in order, which score it gets: the argument is the one
-    /// that it has, and `None` leaves it as it is. Whether any has changed. O(bytes + members log
-    /// members). After an error of `give` those before may have their scores.
+    /// Calls `give` for each of `members`, in order, with its present score; `give` returns the new
+    /// score, or `None` to leave it. Returns whether any score has changed. O(bytes + members log
+    /// members). If `give` fails, earlier members may already have their new scores.
     ///
     /// # Errors
     /// As for [`set`](Self::set); those of `give`.
@@ -279,7 +279,7 @@ impl SortedSetEdit {
         .collect()
     }
 
-    /// Removes `member`. Returns the score that it had. O(bytes).
+    /// Removes `member`. Returns its previous score. O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -297,7 +297,7 @@ impl SortedSetEdit {
         Ok(Some(score))
     }
 
-    /// Removes the members at these positions. How many there were. O(bytes).
+    /// Removes the members at these positions. Returns how many were removed. O(bytes).
     ///
     /// # Errors
     /// The image is damaged.
@@ -321,8 +321,8 @@ impl SortedSetEdit {
         Ok(removed.len() as u64)
     }
 
-    /// Makes it a skiplist if Redis would: a member was added here, and the set has more of them
-    /// than that, or one that was added is longer. It stays one. O(1) for most.
+    /// Makes it a skiplist if Redis would: a member was added here, and the set has more members
+    /// than `limits` allow, or an added one is longer. It then stays a skiplist. O(1) for most.
     ///
     /// # Errors
     /// The image is damaged.
@@ -350,7 +350,8 @@ impl SortedSetEdit {
     }
 }
 
-/// The image of these members with their scores, but for its head, and the length of the longest.
+/// The image of these members with their scores, without its head, and the length of the longest
+/// member.
 fn image_of<M: AsRef<[u8]> + Ord>(
     mut members: Vec<(M, f64)>,
 ) -> Result<(Vec<u8>, usize), EditError> {
@@ -371,7 +372,7 @@ fn image_of<M: AsRef<[u8]> + Ord>(
     Ok((image, longest))
 }
 
-/// The score as it is kept: -0 is 0.
+/// The score as it is stored: -0 becomes 0.
 fn sound(score: f64) -> Result<f64, EditError> {
     match score.is_nan() {
         true => Err(EditError::NotANumber),
@@ -379,8 +380,8 @@ fn sound(score: f64) -> Result<f64, EditError> {
     }
 }
 
-/// Refuses an image that no record holds. Heads of entries come to a few bytes more, which the
-/// store refuses.
+/// Refuses an image that is too long for a record. The heads of entries, a few bytes, are not
+/// counted: the store itself refuses an image that exceeds the limit by those.
 fn check_len(bytes: usize) -> Result<(), EditError> {
     match bytes <= MAX_VALUE {
         true => Ok(()),
@@ -568,7 +569,7 @@ mod tests {
         let mut kept = SortedSetEdit::of(&long.clone().into_image()).unwrap();
         long.convert(limits).unwrap();
         assert!(long.read().unwrap().is_skiplist());
-        // As in Redis, another score of a member that is there makes none.
+        // As in Redis, a new score of an existing member does not convert it.
         kept.set(b"12345", 2.0).unwrap();
         kept.convert(limits).unwrap();
         assert!(!kept.read().unwrap().is_skiplist());

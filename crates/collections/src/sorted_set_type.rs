@@ -1,4 +1,4 @@
-//! What makes a sorted set a type of collections.
+//! Implements [`CollectionType`](crate::CollectionType) for a sorted set.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::score::score_in;
 use crate::sorted_range::SortedRange;
 use crate::sorted_set_edit::{SortedSetEdit, SortedSetLimits};
 
-/// Sorted sets. One that Redis would keep as a listpack stays packed.
+/// Sorted sets. A set that Redis would keep as a listpack stays packed.
 pub enum SortedSetType {}
 
 impl CollectionType for SortedSetType {
@@ -24,7 +24,7 @@ impl CollectionType for SortedSetType {
     type Packed<'b> = PackedSortedSet<'b>;
     type Large<'r> = LargeSortedSet<'r>;
     type Edit<'r> = SortedSetChange<'r>;
-    /// Nothing: a change looks at whatever it wants.
+    /// Nothing: a change may access any element.
     type Wanted<'w> = ();
 
     fn read(image: &[u8]) -> Result<PackedSortedSet<'_>, Damage> {
@@ -39,7 +39,7 @@ impl CollectionType for SortedSetType {
         if !set.is_skiplist() {
             return Ok(false);
         }
-        // A member that is too long for a large set keeps it packed.
+        // A member that is too long for a large set keeps the value packed.
         set.all().try_fold(true, |fits, scored| {
             Ok(fits && scored?.member.string_len() <= MAX_ELEMENT)
         })
@@ -80,7 +80,7 @@ impl CollectionType for SortedSetType {
     }
 }
 
-/// A sorted set as it is at one instant, small or large.
+/// A sorted set as of one instant, small or large.
 pub struct SortedSetView<'v> {
     form: ViewedForm<'v>,
 }
@@ -105,7 +105,7 @@ impl<'v> From<LargeSortedSet<'v>> for SortedSetView<'v> {
 }
 
 impl SortedSetView<'_> {
-    /// Its members.
+    /// The number of members.
     ///
     /// # Errors
     /// The set is damaged.
@@ -116,7 +116,7 @@ impl SortedSetView<'_> {
         }
     }
 
-    /// Whether it has no member: there is no such key.
+    /// Whether there is no member, so that the key does not exist.
     ///
     /// # Errors
     /// The set is damaged.
@@ -133,7 +133,7 @@ impl SortedSetView<'_> {
         }
     }
 
-    /// The score of `member`. `None`: it is none.
+    /// The score of `member`. `None`: it is not a member.
     ///
     /// # Errors
     /// The set is damaged, or cannot be read.
@@ -144,7 +144,7 @@ impl SortedSetView<'_> {
         }
     }
 
-    /// How many members lie before `member`, and its score. `None`: it is none.
+    /// The number of members before `member`, and its score. `None`: it is not a member.
     ///
     /// # Errors
     /// The set is damaged, or cannot be read.
@@ -166,8 +166,8 @@ impl SortedSetView<'_> {
         }
     }
 
-    /// Calls `visit` with the members at these positions, in order or in reverse, until it says
-    /// that it is enough.
+    /// Calls `visit` with the members at these positions, in order or in reverse, until it returns
+    /// false.
     ///
     /// # Errors
     /// The set is damaged, or cannot be read; those of `visit`.
@@ -200,9 +200,10 @@ impl SortedSetView<'_> {
         Ok(members)
     }
 
-    /// A step of a walk in no order, from `cursor` on, which is 0 at first: some `count` members,
-    /// and the next cursor, which is 0 at the end. A member that is there all the time is found at
-    /// least once. One that Redis would keep as a listpack is returned at once.
+    /// A step of a walk through the members, in no particular order, from `cursor` on, which is 0
+    /// at first: about `count` members, and the next cursor, which is 0 at the end. A member that
+    /// exists throughout is found at least once. A set that Redis would keep as a listpack is
+    /// returned in one step.
     ///
     /// # Errors
     /// The set is damaged, or cannot be read.
@@ -240,7 +241,7 @@ impl SortedSetView<'_> {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ScoredMembers {
     bytes: Vec<u8>,
-    /// Where each member ends, and its score.
+    /// The end of each member in the bytes, and its score.
     members: Vec<(usize, f64)>,
 }
 
@@ -257,13 +258,13 @@ impl ScoredMembers {
         Ok(())
     }
 
-    /// How many there are.
+    /// The number of members.
     #[must_use]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
@@ -291,7 +292,7 @@ impl ScoredMembers {
     }
 }
 
-/// A sorted set that is changed, small or large.
+/// A sorted set that is being changed, small or large.
 pub struct SortedSetChange<'r> {
     form: ChangedForm<'r>,
     is_changed: bool,
@@ -321,13 +322,13 @@ impl<'r> SortedSetChange<'r> {
         }
     }
 
-    /// Whether a member was added, moved or removed, if only for a time.
+    /// Whether a member was added, moved or removed, even if that was undone later.
     #[must_use]
     pub fn is_changed(&self) -> bool {
         self.is_changed
     }
 
-    /// Gives `member` this score. Returns the one that it had.
+    /// Gives `member` this score. Returns its previous score.
     ///
     /// # Errors
     /// The score is not a number, the member is too long, the set is damaged, or there is no space.
@@ -341,8 +342,8 @@ impl<'r> SortedSetChange<'r> {
         Ok(before)
     }
 
-    /// Asks `give` for each of `members`, in order, which score it gets: the argument is the one
-    /// that it has, and `None` leaves it as it is. A member that is too long changes nothing.
+    /// Calls `give` for each of `members`, in order, with its present score; `give` returns the new
+    /// score, or `None` to leave it. If a member is too long, nothing is changed.
     ///
     /// # Errors
     /// As for [`set`](Self::set); those of `give`.
@@ -359,7 +360,7 @@ impl<'r> SortedSetChange<'r> {
         Ok(())
     }
 
-    /// Removes `member`. Returns the score that it had.
+    /// Removes `member`. Returns its previous score.
     ///
     /// # Errors
     /// The set is damaged, or there is no space.
@@ -372,7 +373,7 @@ impl<'r> SortedSetChange<'r> {
         Ok(before)
     }
 
-    /// Removes the members at these positions. How many there were.
+    /// Removes the members at these positions. Returns how many were removed.
     ///
     /// # Errors
     /// The set is damaged, or there is no space.
@@ -385,7 +386,7 @@ impl<'r> SortedSetChange<'r> {
         Ok(removed)
     }
 
-    /// Removes the first `count` members, or the last ones, and returns them from there on.
+    /// Removes and returns the first `count` members, or the last ones, beginning at that end.
     ///
     /// # Errors
     /// The set is damaged, or there is no space.
@@ -402,7 +403,7 @@ impl<'r> SortedSetChange<'r> {
         Ok(members)
     }
 
-    /// Makes a small one count as a skiplist if Redis would (see
+    /// Makes a small set count as a skiplist if Redis would (see
     /// [`SortedSetEdit::convert`](crate::SortedSetEdit::convert)).
     ///
     /// # Errors

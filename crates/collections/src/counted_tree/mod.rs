@@ -1,8 +1,8 @@
-//! A counted B+tree: **elements in an order, found by position or by comparison, and inserted and
-//! removed there, in O(log elements) records.**
+//! A counted B+tree: **elements in an order, found, inserted and removed by position or by
+//! comparison in O(log elements) records.**
 //!
-//! Its records are inner records of a collection, whose anchor says the root (see
-//! [`mneme_log::OrderTree`]); [`node`] has their form.
+//! Its records are inner records of a collection, whose anchor holds the root (see
+//! [`mneme_log::OrderTree`]); [`node`] describes their form.
 //!
 //! A record that would be longer than [`SPLIT`] is split in two, unless it holds one element. One
 //! that is shorter than [`JOIN`] is joined with a neighbour if they fit one record of [`JOINED`]
@@ -32,16 +32,17 @@ use crate::records::StoreRecords;
 const SPLIT: usize = 2048;
 /// Bytes of a record below which it is joined with a neighbour.
 const JOIN: usize = 512;
-/// Bytes of two joined records at most, and of records that are built at once.
+/// The maximum size in bytes of a record that results from joining, or from building a tree at
+/// once.
 const JOINED: usize = 1536;
-/// Children of a branch that is split, at least.
+/// The minimum number of children of each part when a branch is split.
 const FEWEST: usize = 4;
-/// Levels of a tree at most: one with more leads to itself.
+/// The maximum number of levels of a tree: a tree that seems to have more contains a cycle.
 const MAX_LEVELS: usize = 64;
-/// Places that are changed at once.
+/// The maximum number of places that are changed at once.
 const MOST_EDITS: usize = 2;
 
-/// How an element lies to another.
+/// Compares two elements.
 pub(crate) type CompareTwo<'c> =
     dyn FnMut(&[Element<'_>], &[Element<'_>]) -> Result<Ordering, Damage> + 'c;
 
@@ -53,7 +54,7 @@ pub(crate) struct CountedTree<'i> {
     shape: ElementShape,
 }
 
-/// A record that leads to others or to elements, as its branch says it.
+/// A child record, with what its parent branch records about it.
 struct Piece {
     number: u64,
     count: u64,
@@ -61,19 +62,19 @@ struct Piece {
     key: Vec<u8>,
 }
 
-/// What is to become of an element, or of the end behind all of them.
+/// What becomes of an element, or of the end after all elements.
 pub(crate) enum PlaceChange {
-    /// This one comes in its place, which it lies at in the order.
+    /// These elements, which must fit its place in the order, replace it.
     Replace(NewElements),
-    /// It is removed: one that was looked for by comparison has to be `Equal`.
+    /// It is removed. If it was searched for by comparison, it must be `Equal`.
     Remove,
     /// These come before it.
     Insert(NewElements),
-    /// These come behind it.
+    /// These come after it.
     Append(NewElements),
 }
 
-/// Says what is to become of an element.
+/// Decides what becomes of an element; `None`: the place is the end.
 pub(crate) type Decide<'d> =
     dyn FnMut(Option<&[Element<'_>]>) -> Result<PlaceChange, CollectionError> + 'd;
 
@@ -83,29 +84,29 @@ pub(crate) struct PlaceEdit<'s, 'd> {
     pub decide: &'d mut Decide<'d>,
 }
 
-/// Where what was put lies among what was there.
+/// Where new elements lie among those already in the tree.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Before all of the tree.
+    /// Before all others in the tree.
     First,
-    /// Behind all of it.
+    /// After all others.
     Last,
     Within,
 }
 
-/// What a change has left of a record.
+/// The state of a record after a change.
 struct Edited {
-    /// Elements that there are more.
+    /// The number of elements added, less those removed.
     added: i64,
-    /// It has none, and is removed.
+    /// It has no elements left, and is removed.
     is_gone: bool,
-    /// It is better joined with a neighbour.
+    /// It should be joined with a neighbour.
     is_short: bool,
-    /// Where it was split: the records that it has become, the first of which is itself.
+    /// If it was split: the resulting records, the first of which is the record itself.
     pieces: Vec<Piece>,
 }
 
-/// What is to become of a record.
+/// The planned change of a record.
 enum Planned {
     Leaf(u64, EditedLeaf),
     Branch {
@@ -113,24 +114,24 @@ enum Planned {
         image: Vec<u8>,
         /// The children that are to be changed, in order.
         below: Vec<(usize, Planned)>,
-        /// Whether the last of these is the first, the last one of its level.
+        /// Whether the first of these is the first of its level, and whether the last is the last.
         edges: (bool, bool),
     },
 }
 
-/// A leaf that is to be stored.
+/// A leaf to be stored.
 struct EditedLeaf {
     image: Vec<u8>,
-    /// Elements.
+    /// The number of elements.
     len: usize,
     added: i64,
     place: Place,
-    /// Bytes that it had before.
+    /// Its previous size in bytes.
     before: usize,
 }
 
 impl<'i> CountedTree<'i> {
-    /// The tree of collection `id` that its anchor says. The caller stores the anchor.
+    /// The tree of collection `id` whose root the anchor holds. The caller stores the anchor.
     pub fn new(
         records: &'i mut dyn StoreRecords,
         id: u64,
@@ -147,7 +148,7 @@ impl<'i> CountedTree<'i> {
         }
     }
 
-    /// How many elements lie before the place that `compare` says, and whether the next one is
+    /// The number of elements before the place that `compare` seeks, and whether the next one is
     /// `Equal`.
     pub fn rank(&mut self, compare: &mut Compare<'_>) -> Result<(u64, bool), CollectionError> {
         let (mut number, mut before) = (self.tree.root, 0);
@@ -174,8 +175,8 @@ impl<'i> CountedTree<'i> {
         Err(endless().into())
     }
 
-    /// Visits the elements from the first or, backwards, from the last one on, without the first
-    /// `skipped` of them, until `visit` says that it is enough.
+    /// Visits the elements from the first on (or, backwards, from the last), skipping the first
+    /// `skipped`, until `visit` returns false.
     pub fn walk(
         &mut self,
         skipped: u64,
@@ -220,8 +221,8 @@ impl<'i> CountedTree<'i> {
         self.edit(&mut [PlaceEdit { seek, decide }])
     }
 
-    /// Changes the tree at these places, two at most, which are found by comparison if they are
-    /// two, and come in their order. O(log elements, and the bytes that are put there).
+    /// Changes the tree at these places: at most two. Two places must be found by comparison and be
+    /// in order. O(log elements, and the bytes inserted).
     pub fn edit(&mut self, edits: &mut [PlaceEdit<'_, '_>]) -> Result<(), CollectionError> {
         let mut root = self.tree.root;
         let edited = match root {
@@ -252,14 +253,14 @@ impl<'i> CountedTree<'i> {
         self.set_root(root, edited)
     }
 
-    /// Makes the root of what a change has left of this record.
+    /// Stores the root that results from the changes of this record.
     fn set_root(&mut self, root: u64, edited: Edited) -> Result<(), CollectionError> {
         self.tree.root = match edited.pieces.is_empty() {
             _ if edited.is_gone => 0,
             true => root,
             false => self.above(edited.pieces)?,
         };
-        // A root with one child is none.
+        // A root with only one child is replaced by the child.
         let mut may_have_one = edited.is_short;
         while may_have_one {
             let image = self.image(self.tree.root)?;
@@ -274,7 +275,8 @@ impl<'i> CountedTree<'i> {
         Ok(())
     }
 
-    /// Makes an empty tree of these elements, which have no positions, in their order.
+    /// Creates a tree of these elements, which have no positions, in their order. The tree must be
+    /// empty.
     pub fn build<'e, const N: usize>(
         &mut self,
         elements: impl IntoIterator<Item = [&'e [u8]; N]>,
@@ -310,7 +312,7 @@ impl<'i> CountedTree<'i> {
         })
     }
 
-    /// Stores branches that lead to all records of a level, and returns the number of the highest.
+    /// Stores branches above all records of a level, and returns the number of the topmost record.
     fn above(&mut self, mut level: Vec<Piece>) -> Result<u64, CollectionError> {
         while level.len() > 1 {
             let children: Vec<_> = level.iter().map(Piece::child).collect();
@@ -331,7 +333,7 @@ impl<'i> CountedTree<'i> {
         Ok(piece_of(number, children))
     }
 
-    /// Copies its records to collection `to`, which has none.
+    /// Copies its records to collection `to`, which has none yet.
     pub fn copy_to(&mut self, to: u64) -> Result<OrderTree, CollectionError> {
         let mut pending = vec![(self.tree.root, 0)];
         pending.retain(|(root, _)| *root != 0);
@@ -346,8 +348,8 @@ impl<'i> CountedTree<'i> {
         Ok(*self.tree)
     }
 
-    /// Compares what the tree says twice, and elements with their neighbours. `compare` says how
-    /// one lies to another. Returns the number of elements.
+    /// Checks all redundant information, and compares neighbouring elements by `compare`. Returns
+    /// the number of elements.
     pub fn check(&mut self, compare: &mut CompareTwo<'_>) -> Result<u64, CollectionError> {
         let mut check = Check {
             compare,
@@ -433,8 +435,9 @@ impl<'i> CountedTree<'i> {
         Ok(true)
     }
 
-    /// What becomes of a record and of those below it, the first, the last of their levels, by
-    /// changes of places there. Nothing is stored before all of them were found.
+    /// Plans the changes of a record, and of those below it, for changes at these places. `edges`
+    /// tells whether the record is the first of its level, and whether it is the last. Nothing is
+    /// stored before all places were found.
     fn plan(
         &mut self,
         (number, count): (u64, Option<u64>),
@@ -510,8 +513,8 @@ impl<'i> CountedTree<'i> {
         Ok(edited)
     }
 
-    /// Stores a branch after changes of these children, in order: those that are short are joined
-    /// with their neighbours, and a branch that is too long is split.
+    /// Stores a branch after changes of these children, in order: short children are joined with
+    /// their neighbours, and a branch that is too long is split.
     fn store_branch(
         &mut self,
         number: u64,
@@ -587,8 +590,8 @@ impl<'i> CountedTree<'i> {
         Ok(edited)
     }
 
-    /// Leaves the first elements of a leaf in the record of `before` bytes that it was in, and
-    /// stores the others in new ones.
+    /// Keeps the first elements of a leaf in its record, which had `before` bytes, and stores the
+    /// others in new records.
     fn split_leaf(
         &mut self,
         number: u64,
@@ -598,7 +601,7 @@ impl<'i> CountedTree<'i> {
     ) -> Result<Vec<Piece>, CollectionError> {
         let leaf = CountedLeaf::read(image, self.shape)?;
         let places = leaf.places()?;
-        // What comes at an end is followed by more there: the other leaves stay full.
+        // An insertion at an end is likely to continue there: the other leaves stay full.
         let lens = match place {
             Place::Within if image.len() <= 2 * SPLIT => {
                 let first = middle(&places);
@@ -631,7 +634,7 @@ impl<'i> CountedTree<'i> {
         Ok(pieces)
     }
 
-    /// Removes elements in or below a record. One that is left empty is removed.
+    /// Removes elements in or below a record. A record that becomes empty is removed.
     fn remove_in(
         &mut self,
         (number, count): (u64, Option<u64>),
@@ -650,7 +653,7 @@ impl<'i> CountedTree<'i> {
             CountedNode::Branch(_) if level == MAX_LEVELS => return Err(endless().into()),
             CountedNode::Branch(branch) => branch,
         };
-        // Before anything is removed.
+        // An error must be found before anything is removed.
         branch.total()?;
         let (mut end, mut changed) = (0, Vec::new());
         for index in 0..branch.len {
@@ -674,7 +677,7 @@ impl<'i> CountedTree<'i> {
         self.store_branch(number, &branch, &changed, (false, false))
     }
 
-    /// Joins two neighbours in the record of the first one if they fit there. Whether they did.
+    /// Joins two neighbours in the record of the first if they fit there. Returns whether they did.
     fn join(&mut self, left: &Child<'_>, right: &Child<'_>) -> Result<bool, CollectionError> {
         let shape = self.shape;
         let images = [self.image(left.number)?, self.image(right.number)?];
@@ -707,7 +710,7 @@ impl<'i> CountedTree<'i> {
         Ok(true)
     }
 
-    /// Removes a record and all below it.
+    /// Removes a record and everything below it.
     fn free(&mut self, number: u64, level: usize) -> Result<(), CollectionError> {
         let image = self.image(number)?;
         for below in numbers_of(&image) {
@@ -759,14 +762,14 @@ impl<'i> CountedTree<'i> {
     }
 }
 
-/// What of a walk is to come.
+/// The rest of a walk.
 struct Way {
     skipped: u64,
     is_backwards: bool,
 }
 
 impl Edited {
-    /// The record has so many elements more, and nothing else is to be done about it.
+    /// The record has `added` more elements, and nothing else about it changes.
     fn in_place(added: i64) -> Edited {
         Edited {
             added,
@@ -782,7 +785,7 @@ impl Edited {
 }
 
 impl EditedLeaf {
-    /// The leaf with new elements in place of those that are `gone`.
+    /// The leaf with new elements instead of those in `gone`.
     fn of(
         leaf: &CountedLeaf<'_>,
         gone: Range<LeafPlace>,
@@ -807,7 +810,7 @@ impl EditedLeaf {
     }
 }
 
-/// A record of collection `id`, where it lies if it stays there.
+/// A record of collection `id`, borrowed in place if possible.
 fn lent(
     records: &mut dyn StoreRecords,
     id: u64,
@@ -817,7 +820,7 @@ fn lent(
     Ok(image.ok_or_else(no_record)?)
 }
 
-/// See [`CountedTree::walk`]. Whether it goes on.
+/// See [`CountedTree::walk`]. Returns whether to continue.
 fn walk_leaf(
     leaf: &CountedLeaf<'_>,
     way: &mut Way,
@@ -850,7 +853,8 @@ fn walk_leaf(
     Ok(true)
 }
 
-/// Changes places of a leaf, which is the first, the last one.
+/// Changes places of a leaf; `edges` tells whether it is the first of its level, and whether it is
+/// the last.
 fn edit_leaf(
     image: &[u8],
     shape: ElementShape,
@@ -897,9 +901,9 @@ fn edit_leaf(
 
 struct Check<'c> {
     compare: &'c mut CompareTwo<'c>,
-    /// The last element or key, as a listpack; empty: there was none.
+    /// The last element or key, as a listpack; empty if there was none.
     last: Vec<u8>,
-    /// Its entries.
+    /// The number of its entries.
     last_entries: usize,
     is_key: bool,
     bytes: u64,
@@ -945,15 +949,16 @@ fn piece_of(number: u64, children: &[Child<'_>]) -> Piece {
     }
 }
 
-/// How many children go into each of several branches of `bytes`.
+/// Splits the children of a branch among several branches of `bytes` each: the number of children
+/// of each.
 fn runs_of_branch(children: &[Child<'_>], bytes: usize, is_back: bool) -> Vec<usize> {
     let sizes = children.iter().map(|child| CHILD + BEGIN + child.key.len());
     let limit = bytes - BRANCH_HEAD - EMPTY.len();
     runs(sizes, limit, FEWEST / 2, is_back)
 }
 
-/// Divides neighbours of these sizes: as many as fit `limit` go together, and `fewest` at least,
-/// from the front on or from the back on. The number of each run's, in order.
+/// Divides neighbours of these sizes into runs of as many as fit `limit`, but at least `fewest`,
+/// from the front or from the back. Returns the length of each run, in order.
 fn runs(
     sizes: impl DoubleEndedIterator<Item = usize> + ExactSizeIterator,
     limit: usize,
@@ -973,7 +978,7 @@ fn runs(
         true => sizes.rev().for_each(&mut next),
         false => sizes.for_each(&mut next),
     }
-    // What is left over are too few: they get more from their neighbours, or go to them.
+    // The rest is too short for a run: it takes some from its neighbour, or joins it.
     match runs.last_mut() {
         Some(last) if len < fewest && *last + len < 2 * fewest => *last += len,
         Some(last) if len < fewest => {
@@ -988,7 +993,7 @@ fn runs(
     runs
 }
 
-/// The elements below these. Those of a damaged tree may be too many to be counted.
+/// The number of elements below these children. In a damaged tree the sum may overflow.
 fn total(children: &[Child<'_>]) -> u64 {
     let counts = children.iter().map(|child| child.count);
     counts.fold(0, u64::saturating_add)

@@ -1,11 +1,11 @@
 //! The records of a [counted tree](super).
 //!
-//! Elements lie in *leaves*, each a listpack behind one byte, in which an element has as many
-//! entries as the tree's shape says. In a tree of elements that have positions an element's first
-//! entry is its position. A leaf of such a tree begins with another byte, behind which are the
-//! [positions](super::positions) of all its elements; the listpack has their other entries.
+//! Elements lie in *leaves*. A leaf is a byte for its form and a listpack, in which each element
+//! has as many entries as the tree's shape says. If elements have positions, an element's first
+//! entry is its position. Such a leaf has another first byte; the [positions](super::positions) of
+//! all elements follow that byte, and the listpack holds only the other entries.
 //!
-//! What leads to leaves is a *branch*:
+//! A *branch* leads to leaves or to other branches:
 //!
 //! | bytes | what |
 //! |---|---|
@@ -17,9 +17,9 @@
 //! | 4 each, with keys | where its key begins in the listpack |
 //! | with keys | a listpack of the keys |
 //!
-//! A child's key is what an element is compared by, its first entries, of an element that is or was
-//! in the tree: what lies in or below the child is not less, and what lies before it is. The key of
-//! a first child is not looked at.
+//! A child's key consists of the entries by which elements are compared. It is the key of an
+//! element that is or was in the tree: everything in or below the child is greater or equal, and
+//! everything before the child is less. The first child's key is never used.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -31,39 +31,40 @@ use crate::listpack::{self, EMPTY, Element, ElementWalk, Encoded, Entries, HEAD,
 
 use super::positions::{LONGEST_RUN, Positions, RUN};
 
-/// Entries of an element at most.
+/// The maximum number of entries of an element.
 pub(super) const MAX_STRIDE: usize = 2;
 /// The first byte of a leaf.
 const LEAF: u8 = 2;
 /// The first byte of a leaf whose elements have positions.
 const LEAF_WITH_POSITIONS: u8 = 4;
-/// As many steps forward take as long as one back.
+/// One step backward takes as long as this many steps forward.
 const STEP_BACK: usize = 3;
-/// Bytes that say what a leaf is.
+/// The size in bytes of the form of a leaf.
 const FORM: usize = 1;
-/// Bytes of a branch for each child, without its key.
+/// The size in bytes of a child in a branch, without its key.
 pub(super) const CHILD: usize = 16;
-/// Bytes that say where a key begins.
+/// The size in bytes of the offset of a key.
 pub(super) const BEGIN: usize = 4;
 
-/// What the elements of a tree are.
+/// The structure of a tree's elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ElementShape {
-    /// Entries of each.
+    /// Entries of an element.
     pub stride: usize,
-    /// The first entries, by which they are compared; 0: they are found by position alone.
+    /// The number of leading entries by which elements are compared; 0: elements are found by
+    /// position only.
     pub key: usize,
-    /// The first entry is a position, an integer. By this alone elements are compared.
+    /// Whether the first entry is a position, an integer. Then elements are compared by it alone.
     pub has_positions: bool,
 }
 
 impl ElementShape {
-    /// Entries of an element in the listpack of a leaf.
+    /// The number of entries of an element in the listpack of a leaf.
     fn in_leaf(self) -> usize {
         self.stride - usize::from(self.has_positions)
     }
 
-    /// Bytes of a leaf without its elements, if their positions are one run.
+    /// The size in bytes of a leaf without its elements, if their positions form one run.
     pub(super) fn head(self) -> usize {
         let positions = if self.has_positions { LONGEST_RUN } else { 0 };
         FORM + positions + EMPTY.len()
@@ -74,17 +75,17 @@ impl ElementShape {
     }
 }
 
-/// How an element lies to the place that is looked for: before it, there, or behind. In the order
-/// of the tree, elements are `Less`, then one at most is `Equal`, then they are `Greater`.
+/// Compares an element with the place that is sought: before it, at it, or after it. In the order
+/// of the tree, elements are first `Less`, then at most one is `Equal`, and the rest are `Greater`.
 pub(crate) type Compare<'c> = dyn FnMut(&[Element<'_>]) -> Result<Ordering, Damage> + 'c;
 
-/// An element, or the end behind all of them.
+/// An element, or the end after all elements.
 pub(crate) enum Seek<'c> {
-    /// The one at this position.
+    /// The element at this position.
     At(u64),
-    /// The last one.
+    /// The last element.
     Last,
-    /// The first one that is not `Less`.
+    /// The first element that is not `Less`.
     By(&'c mut Compare<'c>),
 }
 
@@ -94,7 +95,7 @@ pub(super) struct ElementParts<'b> {
     stride: usize,
 }
 
-/// A record that is read.
+/// A record, for reading.
 pub(super) enum CountedNode<'b> {
     Leaf(CountedLeaf<'b>),
     Branch(Branch<'b>),
@@ -109,10 +110,10 @@ impl<'b> CountedNode<'b> {
     }
 }
 
-/// Elements that are to be put into a tree, one behind the other.
+/// Elements to be inserted into a tree, in order.
 #[derive(Default)]
 pub(crate) struct NewElements {
-    /// Without their positions.
+    /// The entries, without positions.
     entries: Vec<u8>,
     len: usize,
     positions: Positions,
@@ -128,7 +129,7 @@ impl NewElements {
         }
     }
 
-    /// Items from position `first` on, each `step` behind the one before it.
+    /// Items whose positions begin at `first` and are `step` apart.
     pub fn at<'i>(
         first: i64,
         step: u64,
@@ -150,18 +151,18 @@ impl NewElements {
         self.len
     }
 
-    /// Bytes of their entries.
+    /// The size of their entries in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.entries.len()
     }
 
-    /// Adds another one behind them, by its entries.
+    /// Appends an element, by its entries.
     pub(super) fn push(&mut self, entries: &[u8]) {
         self.entries.extend_from_slice(entries);
         self.len += 1;
     }
 
-    /// All of them, where they lie.
+    /// All of them, borrowed.
     pub(super) fn elements(&self) -> LeafRun<'_> {
         LeafRun {
             entries: &self.entries,
@@ -171,37 +172,38 @@ impl NewElements {
     }
 }
 
-/// Elements that follow one another, where they lie.
+/// Consecutive elements, borrowed.
 #[derive(Clone)]
 pub(super) struct LeafRun<'p> {
     entries: &'p [u8],
-    /// Of all that lie there.
+    /// The positions of all elements there.
     positions: &'p Positions,
-    /// Which of them.
+    /// The range of those meant.
     range: Range<usize>,
 }
 
 pub(super) struct CountedLeaf<'b> {
-    /// Bytes of the leaf.
+    /// The leaf's bytes.
     pub bytes: usize,
     pub listpack: Listpack<'b>,
-    /// Elements, as the listpack's head says.
+    /// The number of elements, as the listpack's head says.
     len: usize,
     positions: Positions,
     pub shape: ElementShape,
 }
 
-/// Where an element of a leaf begins, or the end behind all of them.
+/// The place where an element of a leaf begins, or the end after all elements.
 #[derive(Clone, Copy)]
 pub(super) struct LeafPlace {
-    /// Elements before it.
+    /// The number of elements before it.
     pub index: usize,
-    /// In the listpack.
+    /// Its offset in the listpack.
     begin: usize,
 }
 
 impl LeafPlace {
-    /// An error unless this place, which elements were passed up to, is `other` as well.
+    /// Returns an error unless this place, which was reached by walking over elements, equals
+    /// `other`.
     pub fn is(self, other: LeafPlace) -> Result<(), Damage> {
         match (self.index, self.begin) == (other.index, other.begin) {
             true => Ok(()),
@@ -217,7 +219,7 @@ impl LeafRun<'_> {
 }
 
 impl<'b> CountedLeaf<'b> {
-    /// Reads its heads alone: what is looked at is compared with them.
+    /// Reads only its heads: other information is compared with them when it is accessed.
     pub fn read(image: &'b [u8], shape: ElementShape) -> Result<CountedLeaf<'b>, Damage> {
         let (positions, listpack) = match (image.split_first(), shape.has_positions) {
             (Some((&LEAF, rest)), false) => (Positions::default(), rest),
@@ -245,7 +247,7 @@ impl<'b> CountedLeaf<'b> {
         self.len
     }
 
-    /// Compares the number of its elements with what the branch that leads to it says, if one does.
+    /// Compares the number of its elements with the count in its parent branch, if it has a parent.
     pub fn has(&self, count: Option<u64>) -> Result<(), Damage> {
         match count.is_none_or(|count| count == self.len as u64) {
             true => Ok(()),
@@ -267,7 +269,7 @@ impl<'b> CountedLeaf<'b> {
         }
     }
 
-    /// Where each element begins, and the end.
+    /// The places of all elements, and the end.
     pub fn places(&self) -> Result<Vec<LeafPlace>, Damage> {
         let mut places = Vec::with_capacity(self.len + 1);
         let mut add = |begin| {
@@ -285,10 +287,11 @@ impl<'b> CountedLeaf<'b> {
         }
     }
 
-    /// Where the element number `index` begins, of those that there are, or the end.
+    /// The place of element number `index`, or the end. `index` must not exceed the number of
+    /// elements.
     pub fn place(&self, index: usize) -> Result<LeafPlace, Damage> {
         let behind = self.len - index;
-        // A step back takes as long as several ones.
+        // A step backward takes as long as several steps forward.
         if STEP_BACK * behind < index {
             let mut place = self.end();
             for _ in 0..behind {
@@ -303,8 +306,8 @@ impl<'b> CountedLeaf<'b> {
         Ok(place)
     }
 
-    /// The places at which these elements begin and end, of those that there are. The second one
-    /// follows from the first one, so that what lies between them is as many elements.
+    /// The places at which this range of elements begins and ends. The second is reached from the
+    /// first, so that exactly as many elements lie between them.
     pub fn range(&self, of: Range<usize>) -> Result<Range<LeafPlace>, Damage> {
         let start = self.place(of.start)?;
         if of.end == self.len {
@@ -317,7 +320,7 @@ impl<'b> CountedLeaf<'b> {
         Ok(start..end)
     }
 
-    /// The place behind an element.
+    /// The place after an element.
     pub fn behind(&self, place: LeafPlace) -> Result<LeafPlace, Damage> {
         let mut begin = place.begin;
         for _ in 0..self.shape.in_leaf() {
@@ -337,7 +340,7 @@ impl<'b> CountedLeaf<'b> {
         })
     }
 
-    /// About the bytes that each element needs in a leaf.
+    /// The approximate size in bytes of each element in a leaf.
     pub fn sizes(&self, places: &[LeafPlace]) -> Vec<usize> {
         let sizes = places.windows(2).map(|of| of[1].begin - of[0].begin);
         let mut sizes: Vec<usize> = sizes.collect();
@@ -371,7 +374,7 @@ impl<'b> CountedLeaf<'b> {
         Ok(key)
     }
 
-    /// An element, and the place behind it.
+    /// An element, and the place after it.
     pub fn element(&self, of: LeafPlace) -> Result<(ElementParts<'b>, LeafPlace), Damage> {
         let has_position = self.shape.has_positions;
         let position = has_position.then(|| self.positions.at(of.index));
@@ -402,13 +405,13 @@ impl<'b> CountedLeaf<'b> {
     }
 }
 
-/// The number of elements of a leaf's first half, by bytes. There are two elements at least.
+/// The number of elements in the first half of a leaf, by bytes. The leaf must have at least two.
 pub(super) fn middle(places: &[LeafPlace]) -> usize {
     let len = places.len() - 1;
     let end = places[len].begin;
     let half = end.div_ceil(2);
     let index = places.partition_point(|place| place.begin < half);
-    // Where the longer half is the shorter one.
+    // The element in the middle belongs to the shorter half.
     let before = index.saturating_sub(1);
     let of_index = |index: usize| places[index].begin.max(end - places[index].begin);
     let is_before = index > len || of_index(before) < of_index(index);
@@ -428,10 +431,10 @@ fn each_begin<const ENTRIES: usize>(
 
 pub(super) struct Branch<'b> {
     pub image: &'b [u8],
-    /// Children.
+    /// The number of children.
     pub len: usize,
     shape: ElementShape,
-    /// Of the keys.
+    /// The listpack of the keys.
     listpack: &'b [u8],
 }
 
@@ -440,7 +443,7 @@ pub(super) struct Branch<'b> {
 pub(super) struct Child<'b> {
     pub number: u64,
     pub count: u64,
-    /// The bytes of its entries.
+    /// The bytes of its key's entries.
     pub key: &'b [u8],
 }
 
@@ -483,7 +486,7 @@ impl<'b> Branch<'b> {
         self.word(BRANCH_HEAD + 8 * (self.len + index))
     }
 
-    /// The elements in or below all of its children: a number of 63 bits.
+    /// The number of elements below all of its children. It must fit 63 bits.
     pub fn total(&self) -> Result<u64, Damage> {
         let mut counts = (0..self.len).map(|index| self.count(index));
         let total = counts.try_fold(0u64, u64::checked_add);
@@ -492,14 +495,14 @@ impl<'b> Branch<'b> {
             .ok_or_else(too_many)
     }
 
-    /// Adds to the elements in or below a child, in a copy of the branch's image.
+    /// Adds to the count of a child, in a copy of the branch's image.
     pub fn add_to_count(&self, image: &mut [u8], index: usize, added: i64) {
         let count = self.count(index).saturating_add_signed(added);
         let at = BRANCH_HEAD + 8 * (self.len + index);
         image[at..at + 8].copy_from_slice(&count.to_le_bytes());
     }
 
-    /// Where the key of a child begins in the listpack.
+    /// The offset of a child's key in the listpack.
     fn key_begin(&self, index: usize) -> Result<usize, Damage> {
         let end = self.listpack.len() - 1;
         if index == self.len {
@@ -521,7 +524,7 @@ impl<'b> Branch<'b> {
     }
 
     pub fn children(&self) -> Result<Vec<Child<'b>>, Damage> {
-        // One more usually comes.
+        // Usually one is added.
         let mut children = Vec::with_capacity(self.len + 1);
         for index in 0..self.len {
             let key = match self.shape.has_keys() {
@@ -541,7 +544,7 @@ impl<'b> Branch<'b> {
         Ok(children)
     }
 
-    /// The child in or below which an element is. A position becomes one of the child's.
+    /// The child that contains the place. A position becomes relative to that child.
     pub fn index(&self, seek: &mut Seek<'_>) -> Result<usize, Damage> {
         let position = match seek {
             Seek::By(compare) => return self.index_by(compare),
@@ -571,7 +574,7 @@ impl<'b> Branch<'b> {
     }
 }
 
-/// The first of `range` for which `is_before` is not so, if those for which it is come first.
+/// The first of `range` for which `is_before` is false; all for which it is true must come first.
 fn first_without(
     range: Range<usize>,
     mut is_before: impl FnMut(usize) -> Result<bool, Damage>,
@@ -593,7 +596,7 @@ impl<'b> ElementParts<'b> {
     }
 }
 
-/// An element of `stride` entries: its position, if it has one, and the next ones.
+/// An element of `stride` entries: its position, if it has one, and then the listpack's entries.
 pub(super) fn parts<'b>(
     position: Option<i64>,
     entries: &mut Entries<'b>,

@@ -17,9 +17,9 @@ use crate::error::Damage;
 
 use super::node::damage;
 
-/// Bytes that one run is usually written in, at most.
+/// The usual maximum size in bytes of one run.
 pub(super) const RUN: usize = 6;
-/// Bytes that one run and the number of runs are written in, at most.
+/// The maximum size in bytes of one run and the number of runs.
 pub(super) const LONGEST_RUN: usize = 1 + 10 + 10 + 10;
 
 /// The positions of elements, in ascending order.
@@ -28,25 +28,25 @@ pub(crate) struct Positions {
     runs: Vec<Run>,
 }
 
-/// Positions, each as far from the one before it.
+/// Positions at equal distances.
 #[derive(Clone, Copy)]
 struct Run {
-    /// How many positions come before these.
+    /// The number of positions before this run.
     begin: usize,
     first: i64,
     step: u64,
-    /// One at least.
+    /// At least 1.
     len: usize,
 }
 
 impl Run {
-    /// The position number `index`, which may be beyond the run.
+    /// The position number `index`, even beyond the run.
     fn checked(&self, index: usize) -> Option<i64> {
         let distance = self.step.checked_mul(index as u64)?;
         self.first.checked_add_unsigned(distance)
     }
 
-    /// The position number `index`, which is in the run.
+    /// The position number `index`, which must be in the run.
     fn at(&self, index: usize) -> i64 {
         let distance = self.step.wrapping_mul(index as u64);
         self.first.wrapping_add_unsigned(distance)
@@ -56,7 +56,7 @@ impl Run {
         self.at(self.len - 1)
     }
 
-    /// These of its positions.
+    /// A part of the run.
     fn part(&self, of: Range<usize>) -> Run {
         Run {
             begin: 0,
@@ -68,7 +68,7 @@ impl Run {
 }
 
 impl Positions {
-    /// So many positions from `first` on, each `step` from the one before it.
+    /// `len` positions, from `first` on, each `step` after the one before it.
     pub fn run(first: i64, step: u64, len: usize) -> Result<Positions, Damage> {
         let mut positions = Positions::default();
         if len > 0 {
@@ -82,7 +82,7 @@ impl Positions {
         Ok(positions)
     }
 
-    /// Those that `bytes` begin with, and what is behind them.
+    /// The positions at the start of `bytes`, and the rest of `bytes`.
     pub fn read(mut bytes: &[u8]) -> Result<(Positions, &[u8]), Damage> {
         let runs = number(&mut bytes)?;
         let mut positions = Positions::default();
@@ -111,7 +111,7 @@ impl Positions {
         Ok((positions, bytes))
     }
 
-    /// Appends them as they are read.
+    /// Appends them in the form that `read` reads.
     pub fn append_to(&self, to: &mut Vec<u8>) {
         append(self.runs.len() as u64, to);
         let mut before: Option<i64> = None;
@@ -135,19 +135,19 @@ impl Positions {
         self.runs.last().map_or(0, |run| run.begin + run.len)
     }
 
-    /// The position of the element number `index`. There are more than that.
+    /// The position of element number `index`, which must exist.
     pub fn at(&self, index: usize) -> i64 {
         let behind = self.runs.partition_point(|run| run.begin <= index);
         let run = &self.runs[behind - 1];
         run.at(index - run.begin)
     }
 
-    /// The numbers of the elements that runs begin with.
+    /// The indices of the elements at which runs begin.
     pub fn begins(&self) -> impl Iterator<Item = usize> + '_ {
         self.runs.iter().map(|run| run.begin)
     }
 
-    /// Adds the positions of these elements of `others`, behind all that there are.
+    /// Appends the positions of this range of `others`.
     pub fn extend(&mut self, others: &Positions, of: Range<usize>) -> Result<(), Damage> {
         let first = others
             .runs
@@ -162,7 +162,7 @@ impl Positions {
         Ok(())
     }
 
-    /// Adds a run, to the last one if it goes on there.
+    /// Appends a run, merging it with the last one if it continues that.
     fn push(&mut self, run: Run) -> Result<(), Damage> {
         let begin = self.len();
         let is_in_order = run.checked(run.len - 1).is_some() && (run.len == 1 || run.step > 0);
@@ -186,7 +186,7 @@ impl Positions {
     }
 }
 
-/// The number that `bytes` begin with, which goes.
+/// Removes the number at the start of `bytes`, and returns it.
 fn number(bytes: &mut &[u8]) -> Result<u64, Damage> {
     let mut number = 0;
     for shift in (0..u64::BITS).step_by(7) {
@@ -277,11 +277,11 @@ mod tests {
             let (read, behind) = Positions::read(&image).unwrap();
             prop_assert_eq!(all(&read), &each[..]);
             prop_assert_eq!(behind, b"behind");
-            // Less is an error, or other positions.
+            // A shorter image is an error, or holds other positions.
             for len in 0..image.len() {
                 let _ = Positions::read(&image[..len]);
             }
-            // A part, and what is left without it.
+            // A part, and the rest without it.
             let (one, other) = (cut.0.index(each.len() + 1), cut.1.index(each.len() + 1));
             let (begin, end) = (one.min(other), one.max(other));
             let (mut part, mut rest) = (Positions::default(), Positions::default());
@@ -291,7 +291,7 @@ mod tests {
             rest.extend(&read, end..each.len()).unwrap();
             each.drain(begin..end);
             prop_assert_eq!(all(&rest), each);
-            // Nothing comes before the last one.
+            // The first run has nothing before it.
             if end > begin {
                 prop_assert!(rest.len() == begin || rest.extend(&part, 0..1).is_err());
             }

@@ -17,7 +17,7 @@ const ORDERED: ElementShape = ElementShape {
     key: 2,
     has_positions: false,
 };
-/// Of large lists.
+/// As in large lists.
 const PLACED: ElementShape = ElementShape {
     stride: 2,
     key: 1,
@@ -79,7 +79,7 @@ fn inserted(element: &[&[u8]]) -> PlaceChange {
     PlaceChange::Insert(NewElements::one(element))
 }
 
-/// A position from a number of 16 bits.
+/// A position derived from a number of 16 bits.
 fn position(number: u16, len: usize) -> usize {
     usize::from(number) * len / 65_536
 }
@@ -199,7 +199,7 @@ proptest! {
                     tree.put(Seek::By(&mut by), PlaceChange::Remove).unwrap();
                     set.remove(&pair);
                 }
-                // Another number, near by or not, for this name.
+                // Another number for this name, close or far.
                 (true, 16..) => {
                     let near = number + i64::from(what % 5) - 2;
                     let to = (if what < 28 { near } else { -number }, name.clone());
@@ -228,7 +228,7 @@ proptest! {
                     set.retain(|pair| !gone.contains(pair));
                 }
             }
-            // All elements of a number, none of which is `Equal`.
+            // All elements with a number below; none is `Equal`.
             let mut less = |element: &[Element<'_>]| Ok(match order(element, (number, b""))? {
                 Ordering::Less => Ordering::Less,
                 _ => Ordering::Greater,
@@ -257,7 +257,7 @@ proptest! {
             if shape == PLACED {
                 let all = NewElements::at(-300, 8, each).unwrap();
                 tree.put(Seek::Last, PlaceChange::Append(all)).unwrap();
-                // With gaps.
+                // The tree has gaps afterwards.
                 tree.remove(10..12).unwrap();
                 tree.remove(50..51).unwrap();
             } else if shape.stride == 1 {
@@ -314,7 +314,7 @@ fn leaves_of_what_only_grows_at_an_end_are_full_and_the_tree_is_low() {
             "{bytes} / {records}"
         );
         let mut tree = CountedTree::new(&mut model, 1, &mut anchor_tree, LIST);
-        // What is removed one by one leaves no record that is nearly empty.
+        // Removing elements one by one leaves no record nearly empty.
         for i in 0..49_000u64 {
             let at = (i * 7_919) % (50_000 - i);
             tree.remove(at..at + 1).unwrap();
