@@ -46,7 +46,7 @@ const SHAPE: ElementShape = ElementShape {
     has_positions: true,
 };
 
-/// The list that a collection is, within a transaction.
+/// A large list, within a transaction.
 pub struct LargeList<'r> {
     records: &'r mut dyn StoreRecords,
     id: u64,

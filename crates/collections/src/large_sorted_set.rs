@@ -28,7 +28,7 @@ const SHAPE: ElementShape = ElementShape {
     has_positions: false,
 };
 
-/// The sorted set that a collection is, within a transaction.
+/// A large sorted set, within a transaction.
 pub struct LargeSortedSet<'r> {
     leaves: Leaves<'r, 2>,
 }

@@ -48,10 +48,10 @@ pub struct Leaves<'r, const ENTRIES: usize> {
     says: bool,
 }
 
-/// The hash that a collection is, within a transaction.
+/// A large hash, within a transaction.
 pub type LargeHash<'r> = Leaves<'r, 2>;
 
-/// The set that a collection is, within a transaction.
+/// A large set, within a transaction.
 pub type LargeSet<'r> = Leaves<'r, 1>;
 
 impl<'r> LargeHash<'r> {

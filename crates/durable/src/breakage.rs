@@ -11,7 +11,7 @@ pub const STEPS: [&str; 11] = [
     "pump.rewind",
     // A base file is published before the journal is durable up to what was read.
     "checkpoint.durable",
-    // A base file does not record which database has which index.
+    // A base file does not record the index of each database.
     "checkpoint.bind",
     // A base file still counts although a later run has cut off the part of the journal that it
     // read.
@@ -20,7 +20,7 @@ pub const STEPS: [&str; 11] = [
     "recover.clock",
     // The clock of a rebuilt store may be behind the times that its files record.
     "recover.floor",
-    // A commit does not record which database has which index.
+    // A commit does not record the index of each database.
     "tree.bind",
     // The records of a dead index are dropped before a commit records its death.
     "tree.dead",

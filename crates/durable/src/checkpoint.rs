@@ -1,6 +1,6 @@
-//! Base files: all that the store holds at some position, from which the journal continues. A store
-//! that is kept as a tree needs none, because each of its commits holds everything; its base files
-//! are backups.
+//! Base files: a copy of the whole store at some position, from which the journal continues. A
+//! store that is kept as a tree needs none, because each of its commits holds everything; its base
+//! files are backups.
 //!
 //! **A base file contains no change that the journal has lost, and lacks none from before its
 //! begin.** It begins at a durable position B. Every change before B is visible, and B lies between
@@ -67,7 +67,7 @@ enum Scan {
         /// The indexes that remain to be scanned, the current one first.
         roots: Vec<u64>,
         cursor: Cursor,
-        /// After them.
+        /// The elements of collections, which are scanned after the indexes.
         elements: ElementScan,
     },
     /// A commit of the tree.
@@ -81,9 +81,9 @@ pub struct CheckpointReport {
     pub begin: u64,
     /// The file may contain changes from before this position.
     pub read: u64,
-    /// Records.
+    /// The number of records.
     pub records: u64,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub bytes: u64,
 }
 
@@ -117,7 +117,8 @@ pub(crate) enum Stage {
 /// A scan of the elements of all collections.
 #[derive(Default)]
 pub(crate) struct ElementScan {
-    /// Collections that were found, and not scanned yet; the last one in part, up to `at`.
+    /// Collections that were found and not scanned completely yet; the last one is scanned up to
+    /// `at`.
     found: Vec<u64>,
     at: u64,
     /// Where to look for more; `None`: at the start.
@@ -125,7 +126,8 @@ pub(crate) struct ElementScan {
 }
 
 impl ElementScan {
-    /// Visits some elements, as the change feed says them. Returns false at the end.
+    /// Visits some elements, in the form in which the change feed reports them. Returns false at
+    /// the end.
     pub fn visit(
         &mut self,
         home: &LogStore,
@@ -158,7 +160,7 @@ impl ElementScan {
     }
 }
 
-/// Visits some elements of a collection from a place on. Returns where to go on; 0: that was all.
+/// Visits some elements of a collection from a place on. Returns the next place; 0: that was all.
 pub(crate) fn scan_elements(
     home: &LogStore,
     (id, at): (u64, u64),
@@ -285,7 +287,7 @@ impl Checkpoint {
         };
         let home = &self.source.shared.home;
         let Some(root) = roots.first().copied() else {
-            // What the keys of all databases lead to comes last.
+            // Collections come last, after the keys of all databases.
             return elements.visit(home, append);
         };
         let visit = |key: &[u8], stored: Stored<'_>| {

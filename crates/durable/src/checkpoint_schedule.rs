@@ -1,4 +1,4 @@
-//! The keeper: decides when a base file is due, and writes one at a time.
+//! Decides when a base file is due, and writes one at a time.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -32,7 +32,7 @@ const THREAD_NS: u64 = THREAD_SECONDS as u64 * 1_000_000_000;
 /// Statistics of the checkpoints of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CheckpointStats {
-    /// Records and bytes of the checkpoint that is being written; `None`: none is.
+    /// Records and bytes of the checkpoint that is being written; `None`: none is being written.
     pub running: Option<(u64, u64)>,
     /// Checkpoints published since the store was opened, backups included.
     pub published: u64,
@@ -62,7 +62,7 @@ pub struct ScrubStats {
     pub rounds: u64,
     /// Damaged places found since the store was opened; each counts once a walk.
     pub damaged: u64,
-    /// The last damaged place, in words; empty if there was none.
+    /// A description of the last damaged place; empty if there was none.
     pub why: String,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Keeper {
     busy: Mutex<()>,
     stats: Mutex<CheckpointStats>,
     asked: AtomicBool,
-    /// The loaded store exceeds its capacity; it returns to it as soon as it takes writes.
+    /// The loaded store exceeds its capacity, and shrinks to it as soon as it accepts writes.
     owes_capacity: AtomicBool,
     wake: Condvar,
     waiting: Mutex<()>,
@@ -119,8 +119,8 @@ impl Keeper {
         }
     }
 
-    /// A requested checkpoint counts as running, so that a caller that waits for it does not
-    /// conclude that it is over before it has begun.
+    /// The statistics. A requested checkpoint counts as running, so that a caller that waits for it
+    /// does not conclude that it is over before it has begun.
     pub fn stats(&self) -> CheckpointStats {
         let kept = lock(&self.stats);
         let mut stats = kept.clone();
@@ -145,7 +145,7 @@ impl Keeper {
         true
     }
 
-    /// Makes the store return to its capacity as soon as it takes writes.
+    /// Makes the store return to its capacity as soon as it accepts writes.
     pub fn owe_capacity(&self) {
         // Relaxed: nothing else is read by it.
         self.owes_capacity.store(true, Relaxed);
@@ -206,7 +206,7 @@ impl Keeper {
         }
     }
 
-    /// Verifies the next part of the tree. Damage is to be found while memory still holds the
+    /// Verifies the next part of the tree. Damage should be found while memory still holds the
     /// records.
     fn scrub(&self) {
         let Some(tree) = &self.source.tree else {

@@ -72,8 +72,8 @@ fn load_again(source: &BaseSource, goes_on: &GoesOn<'_>) -> Result<LogStore, Dur
     }
 }
 
-/// Compares each record of `home`, and what it leads to, with that of `copy`, and then the numbers
-/// of records.
+/// Compares each record of `home`, and the collection that it leads to, with that of `copy`, and
+/// then the numbers of records.
 fn compare(home: &LogStore, copy: &LogStore, goes_on: &GoesOn<'_>) -> Result<u64, DurableError> {
     let differs = |what: String| Err(DurableError::Differs { what });
     for (database, root) in home.roots()?.into_iter().enumerate() {
@@ -133,8 +133,9 @@ fn compare(home: &LogStore, copy: &LogStore, goes_on: &GoesOn<'_>) -> Result<u64
     }
 }
 
-/// How the collection that the same record of both leads to differs in `copy`. `None`: it does not.
-/// Those that no record leads to are being freed in one, and may be gone in the other.
+/// Describes how the collection of a record that is equal in both stores differs in `copy`; `None`:
+/// it does not. Collections without a record are not compared: they are being freed in one store
+/// and may already be gone from the other.
 fn differing(
     home: &LogStore,
     copy: &LogStore,

@@ -232,7 +232,8 @@ fn begin_journal(
     })
 }
 
-/// Where the stream of a directory ends. The directory holds it up to `at` at least.
+/// The position where the stream of a directory ends. The directory holds the stream at least up to
+/// `at`.
 fn journal_end(directory: &dyn Directory, at: u64) -> Result<u64, DurableError> {
     let read = || {
         let mut reader = Reader::open(directory, Position::new(at))?;
@@ -310,8 +311,8 @@ fn begin_tree(
     })
 }
 
-/// Tells a feed that everything before `position` is durable: the process that drained it died
-/// before it could record that.
+/// Tells a feed that everything before `position` is durable, because the process that drained the
+/// feed died before it could record that.
 fn follow(feed: &mut ChangeFeed, position: u64) -> Result<(), DurableError> {
     let mut drained = Vec::new();
     let mut at = feed.durable();

@@ -111,7 +111,7 @@ impl Seen {
 pub struct DurabilityStats {
     /// Whether it accepts writes.
     pub state: GateState,
-    /// Why it does not, in words; empty if it does.
+    /// The reason, if it does not; otherwise empty.
     pub why: String,
     /// The policy.
     pub policy: SyncPolicy,
@@ -196,8 +196,8 @@ impl Durability {
         Ok(started)
     }
 
-    /// Makes a loaded store return to its capacity. The evictions that this takes go into the feed,
-    /// which a full disk does not drain; then it is done once there is space.
+    /// Makes a loaded store shrink to its capacity. The necessary evictions go into the feed, which
+    /// is not drained on a full disk; then the store shrinks once there is space.
     pub(crate) fn return_to_capacity(&self) -> Result<(), DurableError> {
         match self.shared.state() {
             GateState::Open => self.shared.home.return_to_capacity()?,
@@ -456,7 +456,7 @@ impl Stepping {
                 && shared.durable() < position
                 && open.synced().last_ns < SHORT
                 && open.may_be_led()
-                // The pump's own thread slows writers down.
+                // If writers must be slowed down, that is left to the pump's own thread.
                 && !shared.is_slowed()
             {
                 shared.want(position);
@@ -471,7 +471,8 @@ impl Stepping {
 }
 
 /// Wakes the journal's thread if a thread that led has not made everything before `position`
-/// durable, or if the next group waits, for no longer than its step says.
+/// durable. Also wakes it if the next group waits, so that it sleeps no longer than its next step
+/// demands.
 fn hand_back(shared: &SharedGate, position: u64) {
     if shared.durable() < position || shared.is_gathering() {
         shared.wake_pump();

@@ -1,4 +1,4 @@
-//! Why a durable store cannot be opened, or what was written does not become durable.
+//! The errors of opening a durable store and of keeping it durable.
 
 use std::path::PathBuf;
 
@@ -223,7 +223,7 @@ pub enum DurableError {
     NotDurable {
         /// Everything before it is durable.
         durable: u64,
-        /// What failed, in words.
+        /// A description of the failure.
         why: String,
     },
     /// The thread has an open group of changes (`feed_together`), none of which is durable before

@@ -13,7 +13,7 @@ use crate::options::SyncPolicy;
 /// Whether a durable store accepts writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateState {
-    /// It does.
+    /// Writes are accepted.
     Open,
     /// Writes must be refused for now, and may be accepted again without intervention. Earlier
     /// writes still become durable, and reads continue.
@@ -153,7 +153,8 @@ pub(crate) struct SharedGate {
     base: AtomicU64,
     /// The journal's files before this position have been removed.
     removed: AtomicU64,
-    /// Where a copy of the store may begin: a durable position that no change's pieces straddle.
+    /// Where a copy of the store may begin: a durable position that does not lie between the pieces
+    /// of a change.
     clean: AtomicU64,
     /// Number of the journal's files.
     files: AtomicU64,
@@ -172,7 +173,7 @@ pub(crate) struct SharedGate {
     /// Wakes threads in [`await_durable`](Self::await_durable).
     moved: Condvar,
     waiting: Mutex<()>,
-    /// Why the store failed, in words.
+    /// A description of why the store failed.
     why: Mutex<String>,
 }
 
@@ -235,7 +236,8 @@ impl SharedGate {
         self.drained.load(Acquire)
     }
 
-    /// The journal's thread has drained the feed up to `position`, possibly not for the first time.
+    /// Records that the journal's thread has drained the feed up to `position`, possibly not for
+    /// the first time.
     pub fn set_drained(&self, position: u64) {
         // SYNC: pairs with the Acquire in `drained`.
         self.drained.fetch_max(position, Release);
@@ -291,7 +293,7 @@ impl SharedGate {
         self.wanted.load(Acquire)
     }
 
-    /// A base file covers everything before `begin`.
+    /// Records that a base file covers everything before `begin`.
     pub fn set_base(&self, begin: u64) {
         // SYNC: pairs with the Acquire in `base`.
         self.base.store(begin, Release);
@@ -304,7 +306,8 @@ impl SharedGate {
         self.base.load(Acquire)
     }
 
-    /// The journal's thread has removed the files that the base file at `base` replaces.
+    /// Records that the journal's thread has removed the files that the base file at `base`
+    /// replaces.
     pub fn set_removed(&self, base: u64) {
         // SYNC: pairs with the Acquire in `await_removed`.
         self.removed.store(base, Release);
@@ -324,15 +327,15 @@ impl SharedGate {
         self.durable().saturating_sub(self.base())
     }
 
-    /// The durable position `position` lies between changes: no change has pieces on both sides of
-    /// it.
+    /// Records that the durable position `position` lies between changes: no change has pieces on
+    /// both sides of it.
     pub fn set_clean(&self, position: u64) {
         // Relaxed: the position was durable before.
         self.clean.store(position, Relaxed);
     }
 
-    /// The durable position may lie between the pieces of a change, because the feed continued
-    /// after it.
+    /// Records that the durable position may lie between the pieces of a change, because the feed
+    /// continued after it.
     pub fn forget_clean(&self) {
         self.clean.store(NOT_KNOWN, Relaxed);
     }
@@ -393,7 +396,7 @@ impl SharedGate {
         lock(&self.why).clone()
     }
 
-    /// The journal's thread reports its state, and the reason.
+    /// Records the state that the journal's thread reports, and the reason.
     pub fn set_state(&self, state: GateState, why: impl FnOnce() -> String) {
         let number = match state {
             GateState::Open => OPEN,
@@ -410,8 +413,8 @@ impl SharedGate {
         }
     }
 
-    /// The journal's thread reports that everything before `position` is durable. The position
-    /// never decreases.
+    /// Records that everything before `position` is durable; called by the journal's thread. The
+    /// position never decreases.
     pub fn set_durable(&self, position: u64) {
         // SYNC: pairs with the Acquire in `durable`.
         if self.durable.fetch_max(position, Release) < position {
@@ -448,7 +451,7 @@ impl SharedGate {
         self.closing.load(Acquire)
     }
 
-    /// The reason, if everything before `position` waits for a thread and not for the disk.
+    /// The reason, if durability up to `position` waits for a thread and not for the disk.
     pub fn awaited_thread(&self, position: u64) -> Option<&'static str> {
         let in_files = self.home.feed_durable();
         if self.durable() >= position {
@@ -462,8 +465,8 @@ impl SharedGate {
         }
     }
 
-    /// The error for a thread that has blocked durability after its change for longer than anything
-    /// waits.
+    /// The error if another thread has delayed durability, after an unfinished change, for longer
+    /// than any wait lasts.
     pub fn stands_still(&self, why: &str) -> DurableError {
         DurableError::NotDurable {
             durable: self.durable(),

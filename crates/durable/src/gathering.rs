@@ -2,10 +2,10 @@
 //!
 //! If a sync takes longer than writers need to write again, and begins as soon as there is anything
 //! to sync, it splits the writers into two halves: one half's sync runs while the other half
-//! writes, and the next sync begins a moment before the first half is back. So a group waits until
-//! almost as much has been written again as the last sync made durable, but at most for three
-//! quarters of that sync's time. If the writers were not back by then, the next groups begin at
-//! once, and each failed wait increases their number. A single writer never waits.
+//! writes, and the next sync begins a moment before the first half has written again. So a group
+//! waits until almost as much has been written again as the last sync made durable, but at most for
+//! three quarters of that sync's time. If the writers were not back by then, the next groups begin
+//! at once, and each failed wait increases their number. A single writer never waits.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 const SHORT: u64 = 1_000_000;
 /// The longest wait, in nanoseconds, so that one sync that hung does not cause a long wait.
 const LONGEST: u64 = 5_000_000;
-/// The most groups that begin at once after a wait was in vain.
+/// The maximum number of groups that begin at once after a wait that had no effect.
 const SKIPPED: u32 = 63;
 
 /// How long the next group waits.
@@ -94,11 +94,11 @@ mod tests {
 
     /// The result of a model of writers.
     struct Outcome {
-        /// Changes of the last group.
+        /// The number of changes in the last group.
         last: usize,
         /// Changes per duration of a sync, over all groups.
         rate: f64,
-        /// Groups that waited.
+        /// The number of groups that waited.
         waits: u32,
     }
 

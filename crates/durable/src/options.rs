@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 use mneme_sys::medium::RecordingDirectory;
 use mneme_sys::{Clock, SystemClock};
 
-/// When a writer gets its answer.
+/// When a writer gets its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum SyncPolicy {
-    /// When the change is durable: a power loss takes back nothing that was answered.
+    /// When the change is durable: a power loss undoes nothing that was acknowledged.
     Always = 0,
-    /// When the change is in memory. It is synced within a second: a power loss takes back at most
-    /// the last two seconds.
+    /// When the change is in memory. It is synced within a second: a power loss undoes at most the
+    /// last two seconds.
     #[default]
     EverySecond = 1,
     /// When the change is in memory. It is synced when a quarter of the change feed is full, or
@@ -85,13 +85,13 @@ pub(crate) enum StorePlace {
 const FILE: u64 = 64 << 20;
 const SPARES: u64 = 1 << 30;
 const CHECKPOINT: u64 = 1 << 30;
-/// The largest parts of a small disk that these take. Writers are slowed down when the journal is
-/// four times as long as intended; it then takes a quarter of the disk, which leaves space for two
-/// checkpoints.
+/// The largest parts of a small disk that these may take, as one over the number. Writers are
+/// slowed down when the journal is four times as long as intended; it then takes a quarter of the
+/// disk, which leaves space for two checkpoints.
 const FILE_PART: u64 = 32;
 const SPARES_PART: u64 = 16;
 const CHECKPOINT_PART: u64 = 16;
-/// The lower bound of each of them.
+/// The lower bound of each of these sizes.
 const LEAST: u64 = 1 << 20;
 
 /// When base files are written, and at which rate.
@@ -207,7 +207,7 @@ impl DurableOptions {
         self.sized(self.recycled, SPARES, SPARES_PART)
     }
 
-    /// When base files are written there, and at which rate.
+    /// When base files are written to the directory, and at which rate.
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds {
             journal: self.sized(self.checkpoint_after, CHECKPOINT, CHECKPOINT_PART),
@@ -245,7 +245,7 @@ impl DurableOptions {
 
     /// The lock of the directory. The process that held it has handed it over
     /// ([`Durability::directory_lock`](crate::Durability::directory_lock)) and closed its journal.
-    /// The first opening uses it up.
+    /// Only the first opening uses it.
     pub fn lock(self, lock: OwnedFd) -> Self {
         *crate::gate::lock(&self.lock) = Some(lock);
         self

@@ -140,8 +140,9 @@ impl Pump {
         self.synced
     }
 
-    /// Whether a thread other than the pump's own may step it. A thread that cannot take part in
-    /// the store would fail it, and a repair that has to wait would block the thread.
+    /// Whether a thread other than the pump's own may step it. A thread that cannot become a
+    /// participant of the store would make the step fail, and a repair that has to wait would block
+    /// that thread.
     pub fn may_be_led(&self) -> bool {
         !self.awaits_repair && self.shared.home.may_take_part().is_ok()
     }
@@ -260,7 +261,7 @@ impl Pump {
         }
     }
 
-    /// Whether it is worth looking at what each thread has sent ahead.
+    /// Whether it is worth examining what each thread has entered ahead of its change.
     fn is_clean_old(&self) -> bool {
         let Some(clean) = self.shared.clean() else {
             return true;
@@ -358,7 +359,7 @@ impl Pump {
             }
     }
 
-    /// Whether unsynced entries take so much of the ring that they are synced under any policy.
+    /// Whether unsynced entries take so much of the ring that they must be synced under any policy.
     fn must_free(&self) -> bool {
         // Not the journal's position: a full file is synced, but that does not free the ring.
         let pending = self.sink.position().saturating_sub(self.feed.durable());
@@ -443,8 +444,7 @@ impl Pump {
                 }
                 !enough
             }
-            // Whatever refuses the zeros, there is no space; a file that fails will report that
-            // itself.
+            // Whatever the reason, there is no space; a failing file reports that itself.
             Err(_) => {
                 self.full_until = self.clock.now_ns() + RETRY;
                 if self.sink.is_nearly_full() {

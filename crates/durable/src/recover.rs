@@ -83,7 +83,7 @@ impl Clock for RecoveryClock {
     }
 }
 
-/// What a directory holds.
+/// The files of a directory that hold its store.
 pub(crate) struct Files {
     /// The newest base file.
     base: Option<String>,
@@ -120,7 +120,8 @@ impl Files {
     /// Finds the files. [`load`](Self::load) reads their content.
     pub fn look(directory: &dyn Directory) -> Result<Self, DurableError> {
         let (base, opened) = newest_base(directory)?.unzip();
-        // A backup includes the journal up to its end, and may exist without the files before that.
+        // A backup includes the journal up to its end, and may exist without the journal's earlier
+        // files.
         let ends = opened.as_ref().map(BaseReader::read_ahead).transpose()?;
         let nowhere = Position::new(0);
         let journal = Reader::between(directory, nowhere, nowhere)?;
@@ -398,7 +399,7 @@ impl<'d> Stream<'_, 'd> {
         Ok(())
     }
 
-    /// Returns the bytes after those that were applied.
+    /// Reads and applies more. Returns the bytes after those that were applied.
     fn read(&mut self) -> Result<Option<Vec<u8>>, DurableError> {
         if let (true, Some(file)) = (self.applied < self.from, self.base) {
             let suffix = match &mut self.suffix {
@@ -664,8 +665,8 @@ mod tests {
 
     use super::*;
 
-    /// A clock that was ahead at the last change and has been corrected does not stand still:
-    /// records still expire.
+    /// A clock that was ahead at the last change and has been corrected still advances: records
+    /// still expire.
     #[test]
     fn the_least_time_goes_on() {
         let inner = Arc::new(ManualClock::new(0, 1000));

@@ -86,8 +86,8 @@ pub(crate) fn patch(value: &mut Vec<u8>, offset: usize, length: usize, bytes: &[
 }
 
 impl<'s> Replay<'s> {
-    /// `evicts`: an excess at the end is evicted. Otherwise it is refused, and need not be loaded
-    /// first.
+    /// `evicts`: whether an excess at the end is evicted. Otherwise it is refused, and need not be
+    /// loaded first.
     pub fn new(store: &'s LogStore, dead: HashSet<u64>, evicts: bool) -> Self {
         store.spare_collections(true);
         Self {
@@ -245,7 +245,8 @@ impl<'s> Replay<'s> {
                 if let Some(database) = self.place(position, root)? {
                     let store = self.store;
                     self.with_space(|| match kind.is_large() {
-                        // The collection knows where its main is.
+                        // The collection records where its main record is, for which a transaction
+                        // is needed.
                         true => store.transaction(|t| {
                             let mut records = t.database(database.number())?;
                             records.put_kind(key, bytes, kind, expiry)
@@ -354,16 +355,18 @@ impl<'s> Replay<'s> {
             let replayed = mneme_collections::replay(store, id, element, value);
             replayed.map_err(|error| match error {
                 CollectionError::Store(error) => error,
-                // A collection that was not there begins empty, and what this has stored is sound.
+                // A collection that did not exist begins empty, and everything stored here is
+                // valid.
                 error => WriteError::Reap(error.to_string()),
             })
         })
     }
 
-    /// Gives an element of the packed value under `key` a value, or removes it. A key that is
-    /// absent, or has a value of another kind, is newer than this entry: a later one says what it
-    /// has. So is a key with a large value: the entry that made it large says all its elements, and
-    /// one that another key's large value was moved to never had this element.
+    /// Gives an element of the packed value under `key` a value, or removes it. If the key is
+    /// absent or has a value of another kind, the store is newer than this entry, and a later entry
+    /// sets the value. The entry is also skipped if the key has a large value: either the entry
+    /// that made it large reports all its elements, or the large value was moved here from another
+    /// key and never had this element.
     fn edit(
         &mut self,
         position: u64,
@@ -431,7 +434,7 @@ impl<'s> Replay<'s> {
         let place = match (0..DATABASES).find(is_free) {
             Some(place) => place,
             // A root is bound before any entry about it. So this one was dropped before the base
-            // file began, or stems from damage to a ring.
+            // file began, or results from damage to a ring.
             None if !self.bound.contains(&root) => return Ok(None),
             None => {
                 let unbound = self.places.keys().find(|other| !self.bound.contains(other));
@@ -515,8 +518,8 @@ mod tests {
 
     use super::*;
 
-    /// Entries about unknown roots, which damage to a ring can produce, do not prevent a load,
-    /// however many there are.
+    /// Entries about unknown roots, which damage to a ring can produce, do not prevent a load, no
+    /// matter how many there are.
     #[test]
     fn roots_that_no_database_has_take_no_place_that_others_need() {
         let store = LogStore::builder()
@@ -555,8 +558,8 @@ mod tests {
         assert_eq!(store.records(), DATABASES as u64);
     }
 
-    /// A base file has the newer life of a key, as a large hash. The journal begins in its former
-    /// life, as a small one.
+    /// The base file has a newer state of a key, a large hash. The journal begins with an older
+    /// state of the key, a small hash.
     #[test]
     fn a_change_of_a_former_life_leaves_the_large_hash_of_a_newer_one_as_it_is() {
         use mneme_collections::{HASH, Hash};

@@ -23,7 +23,7 @@ use crate::pairing::{Note, Unpaired};
 use crate::store::draw_run;
 use crate::tree::Build;
 
-/// The part of a segment's name that says that it was set aside for a restore.
+/// The part of a segment's name that marks it as set aside for a restore.
 const REPLACED: &str = "replaced";
 
 impl DurableOptions {
@@ -57,7 +57,7 @@ impl DurableOptions {
         let own = self.identity(&opened, backup)?;
         let is_there = is_replaced(registry, name, own)?;
         // Before the segment is touched: if this fails or dies, the two still belong together. If
-        // it dies later, the next `serve` reports that they do not.
+        // it dies later, the next `serve` reports that they no longer do.
         self.restore_in(&opened, &*opened.directory, backup)?;
         mneme_sys::fault!("durable.restore.done");
         if !is_there {

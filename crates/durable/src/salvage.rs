@@ -3,8 +3,8 @@
 //!
 //! The registry has set the segment aside, and the store is about to be rebuilt from the directory.
 //! Entries after the durable position exist only in the ring. So a run of the journal, or a commit
-//! of the tree, makes them durable first. The same note as for a served segment says that the
-//! segment belongs to the directory; once that run has begun, it no longer does.
+//! of the tree, makes them durable first. As for a served segment, a note says that the segment
+//! belongs to the directory, until that run has begun.
 //!
 //! Reading a damaged segment may crash the process. Each attempt is noted beside the segment with
 //! the run that it begins, so that an interrupted attempt is repeated, but only a few times.
@@ -35,8 +35,8 @@ const NOTE: &str = "ring";
 const TRIES: u64 = 3;
 
 impl DurableOptions {
-    /// Makes durable what the rings of segments hold that were set aside under this name and belong
-    /// to the directory.
+    /// Makes the content of the rings of set-aside segments durable, if the segments had this name
+    /// and belong to the directory.
     pub(crate) fn salvage(
         &self,
         registry: &Registry,
@@ -66,7 +66,7 @@ impl DurableOptions {
             mneme_sys::fault!("durable.salvage.noted");
             let feed = match SharedStore::attach(registry, segment) {
                 Ok(store) => store.salvage_feed(),
-                // The next start may have what this one lacked.
+                // The refusal may be temporary, so the next start tries again.
                 Err(refused) if is_for_now(&refused) => {
                     return Err(ServeError::from(refused).into());
                 }
@@ -75,7 +75,7 @@ impl DurableOptions {
             if let Some(feed) = feed
                 && let Err(refused) = self.continue_with(&feed, begun, run, (opened, disk))
             {
-                // The segment did not cause that.
+                // The segment did not cause the refusal, so the attempt does not count.
                 note(tries)?;
                 return Err(refused);
             }
@@ -173,8 +173,8 @@ fn loadable(start: u64, bytes: &[u8]) -> usize {
     end
 }
 
-/// Whether a store enters bindings of this form: a database gets its first root, loses it, or swaps
-/// it with another database.
+/// Whether a store can enter bindings like these: a database gets its first root, loses it, or
+/// swaps it with another database.
 fn is_entered(databases: &[[u8; 8]], dead: &[[u8; 8]]) -> bool {
     match (databases, dead) {
         ([made], []) => bound(*made).1 != 0,

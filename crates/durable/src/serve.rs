@@ -82,7 +82,7 @@ impl DurableOptions {
         let mut feed = served.change_feed()?;
         if self.verdict(&served, &feed, (&opened, &disk), &clock)? == Verdict::Rebuild {
             // The segment is empty: another program created it, or this opening has replaced a
-            // damaged one.
+            // damaged segment.
             drop((feed, served));
             registry.remove_segment(name)?;
             let (rebuilt, wall_ms) =
@@ -143,7 +143,7 @@ impl DurableOptions {
         let mut note = Note::of(&feed)?;
         if found.is_none() && !holds_nothing(&served) && feed.durable() == 0 {
             // A journal that does not begin at zero needs a base file. So does a segment into which
-            // a store was loaded: no entry holds that.
+            // a store was loaded, because the feed has no entries of the load.
             feed.restart_at(FIRST)?;
         }
         if note.is_blank() {
@@ -184,7 +184,7 @@ impl DurableOptions {
         let durability = Durability::start(parts, Arc::clone(&self.clock), self.bounds())?;
         durability.return_to_capacity()?;
         if needs_base {
-            // Without it the directory holds no store.
+            // Without a base file the directory holds no store.
             durability.checkpoint_and_wait()?;
         }
         Ok((served, durability))
@@ -275,8 +275,8 @@ fn discard(registry: &Registry, loading: &Name) -> Result<(), DurableError> {
     }
 }
 
-/// Gives the rebuilt segment its name. Waits for a process that examines it for a moment, as
-/// processes do with every segment: a second load would take longer.
+/// Gives the rebuilt segment its name. Any process may briefly examine a segment, which makes the
+/// rename fail; this waits, because loading again would take longer.
 fn rename(registry: &Registry, loading: &str, name: &str) -> Result<(), RemoveError> {
     let mut tries = 0..TRIES;
     loop {

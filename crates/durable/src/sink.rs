@@ -22,7 +22,7 @@ pub(crate) trait Sink: Send {
     /// Waits until everything appended is durable, and returns that position.
     fn sync(&mut self) -> Result<u64, EntriesRefused>;
 
-    /// Does work that suits a pause. Everything is durable.
+    /// Does work that suits a pause. Everything must be durable.
     fn idle(&mut self) -> Result<(), EntriesRefused>;
 
     /// Removes data before `base`, which a base file replaces.
@@ -47,8 +47,8 @@ pub(crate) trait Sink: Send {
     /// Where the oldest data that it keeps begins.
     fn first(&self) -> u64;
 
-    /// Whether it accepts entries, and base files may name it. If not, [`prepare`](Self::prepare)
-    /// begins it.
+    /// Whether it accepts entries and may be named in base files. If not,
+    /// [`prepare`](Self::prepare) begins it.
     fn has_begun(&self) -> bool {
         true
     }

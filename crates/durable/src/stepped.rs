@@ -12,10 +12,10 @@ use crate::gate::{Gate, SharedGate};
 use crate::options::DurableOptions;
 use crate::pump::Pump;
 
-/// Steps without progress after which none is expected.
+/// The number of steps without progress after which no progress is expected.
 const IDLE: u32 = 100;
 
-/// A store in private memory whose journal is written when the caller says.
+/// A store in private memory whose journal is written only when the caller calls `step`.
 pub struct Stepped {
     shared: Arc<SharedGate>,
     pump: Pump,
@@ -83,7 +83,7 @@ impl Stepped {
         Gate::new(Arc::clone(&self.shared))
     }
 
-    /// Why nothing becomes durable.
+    /// The reason why nothing becomes durable any more.
     #[must_use]
     pub fn why(&self) -> String {
         self.shared.why()

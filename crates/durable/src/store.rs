@@ -127,7 +127,8 @@ impl DurableOptions {
     pub(crate) fn journal_options(&self, identity: Identity, ring: u64) -> Options {
         Options {
             file_bytes: self.bytes_of_file(),
-            // Space for twice the ring: as much again may arrive before writes are refused.
+            // Space for twice the ring: once writes are refused, as much as the ring holds may
+            // still arrive.
             reserve: self.reserve.unwrap_or(2 * ring),
             recycled: self.bytes_of_spares(),
             clock: Arc::clone(&self.clock),

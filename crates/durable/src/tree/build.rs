@@ -1,4 +1,4 @@
-//! Makes a whole tree: of a segment that no directory kept, or of a backup.
+//! Creates a whole tree: from a segment that was not kept in a directory, or from a backup.
 //!
 //! **It becomes the store's tree at one instant**: when the file, durable and complete, gets its
 //! name.
@@ -98,7 +98,7 @@ impl<'o> Build<'o> {
     }
 }
 
-/// Makes the tree of a store whose feed continues after the tree's content.
+/// Creates the tree of a store whose feed continues after the tree's content.
 pub(crate) fn adopt(
     mut build: Build<'_>,
     home: &LogStore,
@@ -159,8 +159,9 @@ pub(crate) fn adopt(
     }
 }
 
-/// Discards the feed's content up to a position between changes. That part is visible, so a scan
-/// finds it. Changes that local programs make meanwhile lie after it, as a whole.
+/// Discards the feed's content up to a position between changes. The changes in that part are
+/// visible, so a scan finds them. Changes that local programs make meanwhile lie entirely after
+/// that position.
 fn skip(feed: &mut ChangeFeed) -> Result<u64, DurableError> {
     let mut drained = Vec::new();
     loop {

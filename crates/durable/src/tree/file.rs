@@ -35,7 +35,8 @@ pub(super) fn open(opened: &Opened, file: &str) -> Result<Store, DurableError> {
             opened => Ok(opened?),
         },
         DirectoryMedium::Recorded(recorded) => {
-            // The page cache may hold what a failed sync has left, which cannot be trusted.
+            // After a failed sync the page cache may hold pages that were not written, which cannot
+            // be trusted.
             let storage = opened.directory.open(file);
             storage
                 .and_then(|storage| storage.drop_cached())
@@ -77,7 +78,7 @@ pub(super) fn to_watch(
 pub(super) fn look_named(tree: Option<&dyn Storage>) -> Result<(), DurableError> {
     match tree.map(Storage::is_named) {
         Some(Ok(false)) => Err(failed("sync", FILE)(MediumError::Removed)),
-        // It has its name, or the system does not say.
+        // The file still has its name, or the system cannot tell.
         _ => Ok(()),
     }
 }

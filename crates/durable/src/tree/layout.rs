@@ -2,9 +2,9 @@
 //!
 //! Each index is a named tree of its own, named by its root's id. It holds the records: each key
 //! maps to the kind (1 byte), the expiry (8 bytes, 0: never), and the value. Elements of
-//! collections are the records of root 0, which no index has: id and element map to the value.
-//! Outside of all named trees are the store's UUID, the roots of the databases, and entries of the
-//! feed that have not taken effect yet.
+//! collections are the records of root 0, which is no index: collection id and element map to the
+//! value. Outside of all named trees are the store's UUID, the roots of the databases, and entries
+//! of the feed that have not taken effect yet.
 
 use mneme_log::feed::binding;
 use mneme_log::{DATABASES, Expiry};
@@ -14,18 +14,18 @@ pub(crate) const FILE: &str = "store.tree";
 /// The name of the file while it is being made.
 pub(crate) const NEW: &str = "store.tree.new";
 
-/// The key under which the store's UUID lies.
+/// The key of the store's UUID.
 pub(super) const UUID: &[u8] = b"uuid";
-/// The key under which the roots of all databases lie, with the highest root ever seen.
+/// The key of the roots of all databases, and of the highest root ever seen.
 pub(super) const BINDINGS: &[u8] = b"bindings";
 /// The prefix of the keys of entries that have not taken effect yet.
 pub(super) const PENDING: &[u8] = b"pending";
 
-/// Bytes of a record before its value.
+/// The size in bytes of a record's header, before its value.
 pub(super) const HEAD: usize = 9;
 
-/// The format, in the last word of a [`CommitStamp`]. One of format 1 has no collections; the next
-/// commit makes it one of format 2.
+/// The format, in the last word of a [`CommitStamp`]. A tree of format 1 has no collections; the
+/// next commit makes it one of format 2.
 const FORMAT: u64 = 2;
 const OLDEST: u64 = 1;
 
@@ -162,7 +162,7 @@ fn expiry_word(expiry: Expiry) -> [u8; 8] {
     word.to_le_bytes()
 }
 
-/// Kind, expiry and value of a record; `None`: the bytes are no record.
+/// Kind, expiry and value of a record; `None`: the bytes are not a record.
 pub(super) fn decode(record: &[u8]) -> Option<(u8, Expiry, &[u8])> {
     let (head, value) = record.split_at_checked(HEAD)?;
     let expiry = match word(&head[1..]) {

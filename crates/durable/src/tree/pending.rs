@@ -1,8 +1,8 @@
 //! Entries of the feed that have not taken effect yet: pieces of a change that is not complete, and
-//! the entries of an open group.
+//! entries of an open group.
 //!
 //! **A commit keeps them beside the records, under keys of their own.** A segment that outlives its
-//! server continues with their rest. In a store that is rebuilt they never take effect.
+//! server will supply the remaining entries. In a store that is rebuilt they never take effect.
 
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ pub(super) struct Pending {
     pieces: HashMap<u64, Vec<RawEntry>>,
     /// The entries of the open group, from the one that opened it.
     group: Option<Vec<RawEntry>>,
-    /// Kept entries that have taken effect since.
+    /// Entries that commits have kept and that have taken effect since.
     gone: Vec<u64>,
 }
 

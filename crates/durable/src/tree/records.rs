@@ -57,7 +57,7 @@ impl TreeRecords {
         Ok(Self {
             snapshot,
             stamp,
-            // What the keys of all databases lead to comes last.
+            // Collections come last, after the keys of all databases.
             roots: bindings.bound().chain(collections).collect(),
             bindings,
             after: None,
@@ -65,8 +65,8 @@ impl TreeRecords {
         })
     }
 
-    /// As [`of`](Self::of), for copying to a file with checksums of its own: without a comparison
-    /// these would make damage look valid.
+    /// As [`of`](Self::of), but all checksums are compared: the records are copied to a file with
+    /// checksums of its own, which would make damage look valid.
     pub fn to_copy(store: &Store) -> Result<Self, DurableError> {
         let is_copied = true;
         Ok(Self {
@@ -90,7 +90,7 @@ impl TreeRecords {
         self.bindings.highest
     }
 
-    /// Adds to an error about a damaged value the database that it lies in.
+    /// Names, in an error about a damaged value, the database of the value.
     fn damaged(&self, root: u64, error: StoreError) -> DurableError {
         let mut databases = self.bindings.roots.iter();
         match (&error, databases.position(|bound| *bound == root)) {

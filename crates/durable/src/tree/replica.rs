@@ -242,10 +242,11 @@ impl Replica {
         }
     }
 
-    /// Gives an element of the packed value under `key` a value, or removes it. A key that is
-    /// absent, or has a value of another kind, is newer than this entry: a later one says what it
-    /// has. So is a key with a large value: the entry that made it large says all its elements, and
-    /// one that another key's large value was moved to never had this element.
+    /// Gives an element of the packed value under `key` a value, or removes it. If the key is
+    /// absent or has a value of another kind, the tree is newer than this entry, and a later entry
+    /// sets the value. The entry is also skipped if the key has a large value: either the entry
+    /// that made it large reports all its elements, or the large value was moved here from another
+    /// key and never had this element.
     fn edit(
         &mut self,
         position: u64,
@@ -284,7 +285,7 @@ impl Replica {
         if !self.roots.contains_key(&root) {
             let name = layout::name(root);
             if self.dead.contains(&name) {
-                // It belongs to a commit that did not succeed.
+                // A tree of that name belongs to a commit that did not succeed.
                 self.drop_dead();
                 if self.dead.contains(&name) {
                     return Err(StoreError::NoSpace { wanted: 0 }.into());

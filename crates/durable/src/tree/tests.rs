@@ -112,8 +112,8 @@ fn record(key: &[u8], len: usize) -> (Vec<u8>, usize) {
     (key.to_vec(), len)
 }
 
-/// A group takes effect as a whole when it is closed, even by the successor of a dead process; if
-/// the segment is lost, all of the group is.
+/// A group takes effect as a whole when it is closed, even if the successor of a dead process
+/// closes it; if the segment is lost, the whole group is lost.
 fn groups_are_whole() {
     let mut fed = Fed::new();
     fed.put(b"before", b"1");
@@ -149,7 +149,7 @@ fn groups_are_whole() {
     );
 }
 
-/// A change in pieces takes effect when all pieces are there, whichever process drained them.
+/// A change in pieces takes effect when all pieces have arrived, whichever process drained them.
 fn pieces_are_whole() {
     let mut fed = Fed::new();
     let long = vec![5; 200_000];
@@ -197,8 +197,8 @@ fn entries_that_are_not_whole_wait() {
     pieces_are_whole();
 }
 
-/// Every kind of item takes effect both on records that the tree has and on records that it is
-/// about to get.
+/// Every kind of item takes effect on committed records and on records that are about to be
+/// committed.
 #[test]
 fn entries_change_what_is_committed_and_what_is_not() {
     for commits in [false, true] {
@@ -253,7 +253,7 @@ fn entries_change_what_is_committed_and_what_is_not() {
     }
 }
 
-/// A tree that is made of a store that others change has a newer state than the entries behind.
+/// A tree that is created from a store in use has a newer state than the entries that follow.
 #[test]
 fn a_change_of_a_former_life_leaves_the_large_hash_of_a_newer_one_as_it_is() {
     use mneme_collections::HASH;
@@ -275,10 +275,10 @@ fn a_change_of_a_former_life_leaves_the_large_hash_of_a_newer_one_as_it_is() {
         expiry: Expiry::Never,
         bytes: b"new",
     };
-    // As a scan finds them.
+    // In the form in which a scan finds them.
     fed.enter(&[put_main]);
     fed.enter(&[put_field]);
-    // What is in the feed.
+    // The entry that is still in the feed.
     fed.enter(&[Item::Edit {
         root: 1,
         key: b"h",
