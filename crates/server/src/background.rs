@@ -3,9 +3,9 @@
 //!
 //! The pages behind the store are counted again when a client asks and the last count is older than
 //! a second, and every ten seconds while clients send commands, but never for more than a
-//! two-hundredth of the time. `MNEME CHECK` starts a check of the store. Once clients have ended
-//! tracking, their entries go from the table of tracked keys. Every ten seconds the thread checks
-//! what keeps the store's memory from shrinking with its data.
+//! two-hundredth of the time. `MNEME CHECK` starts a check of the store. After clients have ended
+//! tracking, their entries are removed from the table of tracked keys. Every ten seconds the thread
+//! checks what keeps the store's memory from shrinking with its data.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +24,8 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// Counting takes at most one part in this many of the thread's time.
 const SHARE: u64 = 200;
 
-/// So is the removal of entries, which others wait for a little, after this many times as long.
+/// The same limit for the removal of entries, during which other threads wait a little: after each
+/// part, the thread pauses this many times as long.
 const FORGET_SHARE: u64 = 10;
 
 /// The thread's tasks.
@@ -94,7 +95,7 @@ impl Background {
         self.more.notify_all();
     }
 
-    /// Requests a new count of the pages, whose last count is `age_ns` old, unless that is recent.
+    /// Requests a new count of the pages, unless the last one, `age_ns` old, is recent.
     pub fn want_pages(&self, age_ns: u64) {
         if age_ns >= YOUNG_NS {
             self.todo().pages = true;
@@ -102,7 +103,7 @@ impl Background {
         }
     }
 
-    /// Requests that the entries go of clients that have ended tracking.
+    /// Requests the removal of the entries of clients that have ended tracking.
     pub fn forget_tracked(&self) {
         self.todo().tracked = true;
         self.more.notify_all();

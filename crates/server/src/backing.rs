@@ -24,7 +24,7 @@ pub(crate) enum ServedStore {
 }
 
 impl ServedStore {
-    /// The segment that it is in, if local programs can attach it.
+    /// The segment that contains it, if local programs can attach it.
     fn served(&self) -> Option<&Served> {
         match self {
             ServedStore::Process(_) | ServedStore::Kept(_) => None,
@@ -86,7 +86,7 @@ impl Deref for ServedStore {
 /// [opened](Self::open), and no command reads or writes it.
 pub(crate) struct LateStore {
     opened: OnceLock<ServedStore>,
-    /// An empty store in its place until then.
+    /// An empty store, used until then.
     empty: Option<ServedStore>,
 }
 
@@ -102,7 +102,7 @@ impl LateStore {
     /// A store that is to be loaded while clients connect.
     ///
     /// # Errors
-    /// There is no memory for the empty store in its place.
+    /// There is no memory for the empty store.
     pub fn loading() -> Result<Self, StartError> {
         let bytes = mneme_log::MIN_CAPACITY;
         let empty = LogStore::builder().capacity(bytes).open_private();
@@ -115,7 +115,7 @@ impl LateStore {
 
     /// Replaces the empty store by `store`.
     pub fn open(&self, store: ServedStore) {
-        // Only this code opens it, and only once.
+        // The store is opened only here, and only once.
         let _ = self.opened.set(store);
     }
 

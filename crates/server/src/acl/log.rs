@@ -50,7 +50,8 @@ impl DenialLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters an event, or counts it with an equal one of the last minute. `most` are kept.
+    /// Adds an event, or counts it as a repetition of an equal one of the last minute. At most
+    /// `most` events are kept.
     pub fn enter(&self, mut event: Event, most: usize) {
         let mut events = self.events();
         let is_equal = |other: &Event| {

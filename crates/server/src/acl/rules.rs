@@ -225,8 +225,8 @@ impl Reading<'_> {
     }
 }
 
-/// The hash in a rule about a password: given directly, or computed from the password after
-/// `plain`.
+/// The hash in a rule about a password: given as such, or computed from the password, which follows
+/// the byte `plain`.
 fn hash_of(rule: &[u8], plain: u8) -> Result<String, RuleRefusal> {
     let (sign, text) = (rule[0], &rule[1..]);
     if sign == plain {
@@ -252,7 +252,7 @@ fn access(rest: &[u8]) -> Result<(KeyAccess, &[u8]), RuleRefusal> {
     }
     match access == KeyAccess::default() {
         true => Err(RuleRefusal::Syntax),
-        // As in Redis, which then matches the empty key.
+        // As in Redis: an empty pattern matches the empty key.
         false => Ok((access, &[])),
     }
 }

@@ -84,7 +84,8 @@ pub(crate) type FirstArguments = IndexMap<Vec<u8>, Box<[u8]>>;
 
 /// A set of permissions. A command is permitted if one set permits all of it.
 ///
-/// What rules name is kept in the order of the rules, and found by its hash when a rule repeats it.
+/// Commands, channels and patterns are kept in the order of the rules, and found by hash when a
+/// rule repeats one.
 #[derive(Debug, Clone)]
 pub(crate) struct Selector {
     pub all_keys: bool,
@@ -193,7 +194,7 @@ pub(crate) struct Judged<'a> {
     pub args: Arguments<'a>,
     /// The positions of its keys, and its access to each.
     pub keys: &'a [(usize, KeyAccess)],
-    /// What its channels are, and their positions.
+    /// The kind of its channels, and their positions.
     pub channels: Option<(Topic, Range<usize>)>,
 }
 
@@ -204,7 +205,7 @@ pub(crate) enum Denied {
     Command,
     /// The key in this argument.
     Key(usize),
-    /// The channel that is this argument.
+    /// The channel in this argument.
     Channel(usize),
 }
 
@@ -226,7 +227,7 @@ pub(crate) struct User {
     pub(super) sanitizing: Sanitizing,
     /// SHA-256 of each password, in hexadecimal digits.
     pub(super) passwords: IndexSet<String>,
-    /// The first set is that of the rules outside parentheses.
+    /// The rules outside parentheses belong to the first set.
     pub(super) selectors: Vec<Selector>,
     pub(super) is_unrestricted: bool,
     pub(super) has_all: bool,
@@ -250,7 +251,7 @@ impl User {
         }
     }
 
-    /// A copy to be changed.
+    /// A copy that can be changed.
     pub fn draft(&self) -> Self {
         Self {
             name: Arc::clone(&self.name),
@@ -289,7 +290,7 @@ impl User {
         self.passwords.iter()
     }
 
-    /// Its sets of permissions; the first is that of the rules outside parentheses.
+    /// Its sets of permissions; the rules outside parentheses belong to the first.
     pub fn selectors(&self) -> &[Selector] {
         &self.selectors
     }
@@ -306,14 +307,14 @@ impl User {
         self.has_all
     }
 
-    /// Whether it may use a channel.
+    /// Whether it may subscribe or publish to a channel.
     pub fn permits_channel(&self, topic: Topic, name: &[u8]) -> bool {
         let mut selectors = self.selectors.iter();
         selectors.any(|selector| selector.permits_channel(topic, name))
     }
 
-    /// Whether its rules allow every channel that those of `before` allowed, as far as they say so
-    /// in the same words.
+    /// Whether its rules allow every channel that those of `before` allowed, comparing patterns as
+    /// text.
     pub fn keeps_channels_of(&self, before: &User) -> bool {
         let has_all = |user: &User| user.selectors.iter().any(|one| one.all_channels);
         let keeps_each = || {

@@ -70,7 +70,7 @@ impl Users {
     fn default_user(&self, password: &str) -> Arc<User> {
         let mut user = self.reading(true).nobody(DEFAULT);
         for rule in [&b"on"[..], b"~*", b"+@all"] {
-            // These are rules.
+            // These rules are valid, so applying them cannot fail.
             let _ = self.reading(true).apply(&mut user, rule);
         }
         self.give_password(&mut user, password);
@@ -116,19 +116,19 @@ impl Users {
         found.unwrap_or_else(|| self.default_user(""))
     }
 
-    /// Whether a client need not authenticate: it is the default user, without a password.
+    /// Whether a client need not authenticate: the default user has no password.
     pub fn is_open(&self) -> bool {
         let default = self.default();
         default.is_on() && default.needs_no_password()
     }
 
-    /// All of them, by name.
+    /// All users, in the order of their names.
     pub fn list(&self) -> Vec<Arc<User>> {
         self.table().values().cloned().collect()
     }
 
-    /// Changes a user, or makes one, by these rules: all of them or none. A new user has all
-    /// channels if `all_channels`.
+    /// Changes a user, or makes one, by these rules: either all rules apply or none. A new user has
+    /// all channels if `all_channels`.
     pub fn set<'a>(
         &self,
         name: &'a [u8],
@@ -165,7 +165,7 @@ impl Users {
         self.changed();
     }
 
-    /// Removes a user. Whether there was one.
+    /// Removes a user. Returns whether it existed.
     pub fn remove(&self, name: &[u8]) -> bool {
         let is_removed = name != DEFAULT && self.table().remove(name).is_some();
         if is_removed {
@@ -174,7 +174,7 @@ impl Users {
         is_removed
     }
 
-    /// Takes the users of a file in place of those there are. A default user that it does not name
+    /// Replaces all users by those of a file. If the file does not name the default user, that user
     /// may do everything with `password`.
     pub fn load(
         &self,
@@ -195,13 +195,13 @@ impl Users {
         self.table().clone()
     }
 
-    /// Takes the users that a server of this process had, in place of those there are.
+    /// Replaces all users by those of an earlier server of this process.
     pub fn take(&self, users: Table) {
         *self.table() = users;
         self.changed();
     }
 
-    /// What a file of the users says.
+    /// The content of the file of users.
     pub fn file(&self) -> Vec<u8> {
         let mut text = Vec::new();
         for user in self.list() {

@@ -1,14 +1,14 @@
-//! Commands that wait for a key, such as `BLPOP`: **no wake-up is lost, and of the clients that
-//! wait for a key the first to come is served first.**
+//! Commands that wait for a key, such as `BLPOP`: **no wake-up is lost, and clients that wait for
+//! the same key are served in the order of their arrival.**
 //!
-//! A command that finds nothing, or only what others have waited longer for, asks to
-//! [wait](crate::command::Call::wait_for). Its client is entered in the queues of its keys, and
-//! runs the command once more ([`queues`]). Until it is woken, its thread serves it no further: the
-//! command stays in its input, with all that follows. A command that may have made keys ready wakes
-//! the first client of each, once its changes are made; the change feed does so for those of local
-//! programs. A client that was woken runs its command again if one of these keys is there, as in
-//! Redis 7.2: so it needs no other code than the command's own. If it finds something, it wakes the
-//! next one, for more may be there. If not, it keeps its place.
+//! A command that finds nothing, or only keys for which other clients have waited longer, asks to
+//! [wait](crate::command::Call::wait_for). Its client is added to the queues of its keys, and runs
+//! the command once more ([`queues`]). Its thread then serves it no further until it is woken: the
+//! command stays in the input, with everything after it. A command that may have made keys ready
+//! wakes the first client of each key once its changes are made; for changes by local programs, the
+//! change feed does so. A client that was woken runs its command again if one of these keys exists,
+//! as in Redis 7.2, so no code but the command's own is needed. If the command finds something, the
+//! client wakes the next one, because there may be more. Otherwise it keeps its place.
 
 #[cfg(test)]
 mod models;
@@ -16,7 +16,7 @@ mod queues;
 #[cfg(test)]
 mod tests;
 
-/// The locks and words of the product; a model checker has others.
+/// The product's locks and atomics; a model checker supplies others.
 mod primitives {
     pub use std::sync::atomic::{AtomicUsize, fence};
     pub use std::sync::{Mutex, MutexGuard};
@@ -28,12 +28,12 @@ use crate::command::Group;
 use mneme_collections::{LIST, SORTED_SET};
 use mneme_log::ValueKind;
 
-/// Hashes of keys that are counted apart, before their queues are looked at: of ten thousand keys
-/// that clients wait for, two in three other keys have a hash that is nobody's.
+/// The number of counters for hashes of keys, which are checked before the queues: if clients wait
+/// for ten thousand keys, two thirds of all other keys have a counter of zero.
 pub(crate) const HASHES: usize = 1 << 15;
 
 impl Group {
-    /// What commands of this group wait for, if they wait.
+    /// The kind of value that commands of this group wait for, if they wait.
     pub fn awaited_kind(self) -> ValueKind {
         match self {
             Group::SortedSet => SORTED_SET,
@@ -42,18 +42,18 @@ impl Group {
     }
 }
 
-/// A client's wait, as its own thread has it.
+/// A client's wait, as its own thread sees it.
 #[derive(Debug)]
 pub(crate) struct KeyWait {
-    /// Until when, in milliseconds of the server's clock; `None` for ever.
+    /// When the wait ends, in milliseconds of the server's clock; `None`: never.
     pub ends_ms: Option<u64>,
-    /// What it waits for, until it is entered in the queues.
+    /// The keys that it waits for, until they are added to the queues.
     pub awaited: Option<Awaited>,
-    /// Bytes that it takes in the queues.
+    /// The number of bytes that it takes in the queues.
     pub bytes: usize,
-    /// Whether its command was counted, and shown to those that monitor.
+    /// Whether its command was counted, and shown to monitoring clients.
     pub is_counted: bool,
-    /// Whether it is to be served no further.
+    /// Whether it must not be served further.
     pub is_asleep: bool,
     /// Whether its time is up.
     pub is_over: bool,

@@ -1,5 +1,6 @@
 //! Falling asleep under a model checker: [loom](https://docs.rs/loom) runs every schedule of a few
-//! threads. The broken twins look before they fall asleep, or ask without a fence, and must fail.
+//! threads. The broken twins look before they enter the queue, or ask without a fence, and must
+//! fail.
 
 #[expect(clippy::duplicate_mod, reason = "over primitives of its own")]
 #[path = "queues.rs"]
@@ -46,8 +47,8 @@ fn look(items: &Word) -> bool {
         .is_ok()
 }
 
-/// A client waits for an item that another thread pushes: it has taken it, or was woken. In the
-/// twin it does not look once it has entered.
+/// A client waits for an item that another thread pushes: in the end it has taken the item or was
+/// woken. In the twin it does not look again after entering.
 fn client_and_pusher(looks_again: bool) -> impl Fn() + Send + Sync + 'static {
     move || {
         let queues = Arc::new(WaitQueues::new(1));
@@ -86,15 +87,16 @@ fn if_a_client_does_not_look_once_it_has_entered_a_wake_up_is_lost() {
     assert!(failed, "the broken twin passed: the model shows nothing");
 }
 
-/// Runs every schedule in which threads are interrupted three times at most.
+/// Runs every schedule with at most three preemptions.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(model);
 }
 
-/// What a client does that runs its command: it takes an item unless another has waited longer, or
-/// falls asleep. Whether it has taken one; then it wakes the next one, in `woken`.
+/// Simulates a client that runs its command: it takes an item unless another client has waited
+/// longer; otherwise it falls asleep. Returns whether it has taken one; then it adds the next
+/// client to `woken`.
 fn run(queues: &WaitQueues, items: &Word, client: u64, woken: &mut Vec<Sleeper>) -> bool {
     let may_take = || !queues.is_preceded(client, 0, 4, b"k") && look(items);
     let mut has_taken = may_take();
@@ -115,8 +117,8 @@ fn run(queues: &WaitQueues, items: &Word, client: u64, woken: &mut Vec<Sleeper>)
     has_taken
 }
 
-/// Two clients, and two items that another thread pushes: both are taken in the end, by the clients
-/// in their order. In the twin a client that leaves does not wake the next one.
+/// Two clients, and two items that another thread pushes: in the end both are taken, by the clients
+/// in order. In the twin a client that leaves does not wake the next one.
 fn two_clients_and_a_pusher(wakes_next: bool) -> impl Fn() + Send + Sync + 'static {
     move || {
         let queues = Arc::new(WaitQueues::new(1));
@@ -139,7 +141,7 @@ fn two_clients_and_a_pusher(wakes_next: bool) -> impl Fn() + Send + Sync + 'stat
             })
         };
         let (mut served, mut woken) = (Vec::new(), Vec::new());
-        // Client 1 looks for no reason, and keeps its place.
+        // Client 1 was not woken; it looks and keeps its place.
         if run(&queues, &items, 1, &mut woken) {
             served.push(1);
         }
@@ -148,7 +150,7 @@ fn two_clients_and_a_pusher(wakes_next: bool) -> impl Fn() + Send + Sync + 'stat
         }
         woken.extend(pusher.join().unwrap());
         while let Some(Sleeper { client, .. }) = woken.pop() {
-            // One that was woken and has looked since is gone.
+            // A client that was woken and has looked since is no longer in the queue.
             if queues.waits(client) && run(&queues, &items, client, &mut woken) {
                 served.push(client);
                 if !wakes_next {
@@ -172,8 +174,8 @@ fn if_a_client_that_leaves_does_not_wake_the_next_one_an_item_is_left() {
     assert!(failed, "the broken twin passed: the model shows nothing");
 }
 
-/// A client waits, and another one pushes an item and takes one itself: it gets none, for the first
-/// has waited longer. In the twin one that has just come does not ask.
+/// A client waits, and another one pushes an item and tries to take one itself: it gets none,
+/// because the first has waited longer. In the twin the newcomer does not check that.
 fn client_and_newcomer(asks: bool) -> impl Fn() + Send + Sync + 'static {
     move || {
         let queues = Arc::new(WaitQueues::new(1));

@@ -1,19 +1,21 @@
 //! Clients that wait for keys: **one that has fallen asleep is woken by every later change that
-//! makes its key ready**, and of those that wait for a key the first to come is served first.
+//! makes its key ready**, and clients that wait for the same key are served in the order of their
+//! arrival.
 //!
-//! A client *enters*: it gets a place in the queue of each of its keys and is counted, passes a
-//! full fence, and *looks*: it runs its command once more. A thread that may have made a key ready
-//! *commits*, passes a full fence, and *asks* whether anybody is counted. So the client sees the
+//! A client *enters*: it is added to the queue of each of its keys and is counted, passes a full
+//! fence, and *looks*: it runs its command once more. A thread that may have made a key ready
+//! *commits*, passes a full fence, and *asks* whether any client is counted. So the client sees the
 //! commit in its look, or the thread sees the client. A thread that sees clients *marks* the key as
 //! ready for the first of its queue, and has that client's thread serve it if it is asleep. A
-//! client whose look has found nothing *falls asleep* in its place, unless keys were marked for it
-//! meanwhile: then it looks again. So a wake-up costs as much as the keys that were marked,
-//! whatever else the client waits for.
+//! client whose look found nothing *falls asleep* without leaving its place, unless keys were
+//! marked for it meanwhile: then it looks again. So a wake-up costs as much as the keys that were
+//! marked, whatever else the client waits for.
 //!
-//! A client that looks passes over the keys for which another one has waited longer, and so does
-//! one that has just come. When a client *leaves*, whatever the reason, it marks for the next one
-//! each key that is there and that was marked for it or that it may have looked at. Another key
-//! that is there is marked for another client, or was changed by a thread that has yet to ask.
+//! A client that looks skips keys for which another client has waited longer, and so does a
+//! newcomer. When a client *leaves*, for whatever reason, it marks some of its keys for the next
+//! client: those that exist and that were marked for it, or that it may have looked at. Any other
+//! existing key is already marked for another client, or was changed by a thread that has yet to
+//! ask.
 //!
 //! The models in `models` run this file under a model checker.
 
@@ -23,39 +25,40 @@ use std::sync::{Arc, PoisonError};
 
 use super::primitives::{AtomicUsize, Mutex, MutexGuard, fence};
 
-/// Where a client is that waits.
+/// The place of a waiting client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sleeper {
     /// Its thread.
     pub thread: usize,
-    /// The place of its connection in its thread's slab.
+    /// The index of its connection in its thread's slab.
     pub key: usize,
     /// Its number.
     pub client: u64,
 }
 
-/// Why a client is not to wait any longer.
+/// Why a client must stop waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitEnd {
-    /// As if its time were up.
+    /// As if its timeout had passed.
     TimedOut,
     /// With an error.
     Unblocked,
 }
 
-/// What a client waits for.
+/// The keys that a client waits for.
 #[derive(Debug, Clone)]
 pub(crate) struct Awaited {
     pub database: usize,
-    /// Of clients that wait for values of different types the first of each is woken.
+    /// The kind of value. If clients wait for values of different kinds, the first of each kind is
+    /// woken.
     pub kind: u8,
-    /// In the order of the command; it may name one twice.
+    /// In the order of the command, which may name a key twice.
     pub keys: Vec<Arc<[u8]>>,
 }
 
 impl Awaited {
-    /// Bytes that waiting for it takes: each key, three references to it, and its place, for which
-    /// a tree has twice the space.
+    /// The number of bytes that the wait takes: for each key its bytes, three references to it, and
+    /// its place, for which a tree has twice the space.
     pub fn bytes(&self) -> usize {
         let one = |key: &Arc<[u8]>| key.len() + 4 * size_of::<Arc<[u8]>>() + 2 * size_of::<Place>();
         self.keys.iter().map(one).sum()
@@ -71,12 +74,12 @@ pub(crate) struct AwaitedKey {
     pub key: Arc<[u8]>,
 }
 
-/// What becomes of a client whose look has found nothing.
+/// What a client does after a look that found nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AfterLook {
     /// It sleeps.
     Asleep,
-    /// It is to look again, for the sake of these keys.
+    /// It must look again, because of these keys.
     Ready(Vec<AwaitedKey>),
     /// Its wait was ended.
     Ended,
@@ -85,9 +88,10 @@ pub(crate) enum AfterLook {
 /// All clients that wait.
 #[derive(Debug)]
 pub(crate) struct WaitQueues {
-    /// Clients that wait.
+    /// The number of waiting clients.
     count: AtomicUsize,
-    /// Those of them that wait for a key with this hash; one counts for each of its keys.
+    /// The number of clients that wait for a key with this hash; a client counts once for each of
+    /// its keys.
     counts: Box<[AtomicUsize]>,
     table: Mutex<Table>,
     /// How often the table was locked.
@@ -98,7 +102,7 @@ pub(crate) struct WaitQueues {
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
-    /// By number of the client.
+    /// Clients by their numbers.
     waiters: BTreeMap<u64, Waiter>,
     /// The queues of all keys.
     places: BTreeSet<Place>,
@@ -110,13 +114,13 @@ struct Place {
     key: Arc<[u8]>,
     database: usize,
     kind: u8,
-    /// By which those that wait for the same are served in their order.
+    /// The order of arrival among clients that wait for the same key.
     number: u64,
     client: u64,
 }
 
 impl Place {
-    /// Before the first of a queue.
+    /// The place before the first one of a queue.
     fn front(database: usize, kind: u8, key: Arc<[u8]>) -> Self {
         Self {
             key,
@@ -127,7 +131,7 @@ impl Place {
         }
     }
 
-    /// Whether it is one of the queue of `front`.
+    /// Whether it belongs to the queue of `front`.
     fn is_behind(&self, front: &Self) -> bool {
         (&self.key, self.database, self.kind) == (&front.key, front.database, front.kind)
     }
@@ -138,16 +142,16 @@ struct Waiter {
     sleeper: Sleeper,
     awaited: Awaited,
     number: u64,
-    /// Keys that were marked for it since its last look began.
+    /// Keys that were marked for the client since its last look began.
     ready: BTreeSet<Arc<[u8]>>,
-    /// Keys that were marked for the look that goes on; `None` before the end of its first one.
+    /// Keys that were marked for the current look; `None` until its first look has ended.
     looked_for: Option<BTreeSet<Arc<[u8]>>>,
     is_asleep: bool,
     ended: Option<WaitEnd>,
 }
 
 impl Waiter {
-    /// Its place in the queue of one of its keys.
+    /// The client's place in the queue of one of its keys.
     fn place(&self, key: &Arc<[u8]>) -> Place {
         Place {
             key: Arc::clone(key),
@@ -168,7 +172,7 @@ impl Waiter {
 }
 
 impl WaitQueues {
-    /// Empty ones, which count so many hashes of keys apart.
+    /// Empty queues with this number of counters.
     pub fn new(counts: usize) -> Self {
         Self {
             count: AtomicUsize::new(0),
@@ -192,7 +196,7 @@ impl WaitQueues {
         &self.counts[(hash >> 32) as usize % self.counts.len()]
     }
 
-    /// Makes a client the last in the queues of its keys. It is to look afterwards.
+    /// Adds a client to the end of the queues of its keys. It must look afterwards.
     pub fn enter(&self, sleeper: Sleeper, awaited: Awaited) {
         let mut table = self.table();
         table.next += 1;
@@ -219,8 +223,8 @@ impl WaitQueues {
         fence(Ordering::SeqCst);
     }
 
-    /// Makes a client, whose look has found nothing, or who has not looked for the keys that were
-    /// marked since, fall asleep in its place if it can.
+    /// Called when a client's look has found nothing, or when it has not looked at the keys that
+    /// were marked since: makes it fall asleep in its place if it may.
     pub fn sleep(&self, client: u64) -> AfterLook {
         let mut table = self.table();
         let Some(waiter) = table.waiters.get_mut(&client) else {
@@ -239,8 +243,9 @@ impl WaitQueues {
         slept
     }
 
-    /// Whether another client has waited longer than `client`, or waits at all if that one does
-    /// not, for a value of this kind under `key`, which is to be passed over then.
+    /// Whether another client has waited longer than `client` for a value of this kind under `key`,
+    /// so that `client` must skip the key. If `client` does not wait itself, any waiting client
+    /// precedes it.
     pub fn is_preceded(&self, client: u64, database: usize, kind: u8, key: &[u8]) -> bool {
         if !self.may_await(key) {
             return false;
@@ -252,7 +257,7 @@ impl WaitQueues {
         first.is_some_and(|first| first.is_behind(&front) && first.number < number)
     }
 
-    /// Whether a key that was made ready before may concern anybody.
+    /// Whether any client may wait for a key that was made ready before this call.
     #[inline]
     pub fn is_anybody_waiting(&self) -> bool {
         // SYNC: pairs with the fence in `enter`.
@@ -260,15 +265,16 @@ impl WaitQueues {
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether clients may wait for `key`. If not, no lock is taken.
+    /// Whether clients may wait for `key`. Takes no lock if not.
     pub fn may_await(&self, key: &[u8]) -> bool {
         // SYNC: pairs with the addition in `enter`, by the fences.
         self.count_of(key).load(Ordering::Relaxed) != 0
     }
 
-    /// Marks `key` as ready for the first client, for each type, that waits for it in `database`;
-    /// `None`: in each database. Those of them that are asleep, which look now. The caller has
-    /// asked whether [anybody waits](Self::is_anybody_waiting) since it made the key ready.
+    /// Marks `key` as ready for the first client of each kind that waits for it in `database`;
+    /// `None`: in each database. Returns those of them that are asleep, which must look now. The
+    /// caller must have called [`is_anybody_waiting`](Self::is_anybody_waiting) after it made the
+    /// key ready.
     pub fn wake_first(&self, database: Option<usize>, key: &[u8]) -> Vec<Sleeper> {
         if !self.may_await(key) {
             return Vec::new();
@@ -297,7 +303,7 @@ impl WaitQueues {
         woken
     }
 
-    /// The keys that clients wait for in a database of which `is_meant` holds.
+    /// The keys that clients wait for in the databases for which `is_meant` returns true.
     pub fn awaited(&self, is_meant: impl Fn(usize) -> bool) -> Vec<AwaitedKey> {
         let table = self.table();
         let mut awaited: Vec<AwaitedKey> = Vec::new();
@@ -314,7 +320,7 @@ impl WaitQueues {
         awaited
     }
 
-    /// Ends a client's wait. Where it is, if it waits: its thread has to serve it.
+    /// Ends a client's wait. Returns the client's place, if it waits: its thread must serve it.
     pub fn end(&self, client: u64, ended: WaitEnd) -> Option<Sleeper> {
         let mut table = self.table();
         let waiter = table.waiters.get_mut(&client)?;
@@ -330,8 +336,8 @@ impl WaitQueues {
         self.table().waiters.get(&client)?.ended
     }
 
-    /// Notes that a client waits no longer. The caller [wakes](Self::wake_first) the next client
-    /// for each of the returned keys that is there.
+    /// Removes a client that waits no longer. The caller must [wake](Self::wake_first) the next
+    /// client for each of the returned keys that exists.
     pub fn leave(&self, client: u64) -> Vec<AwaitedKey> {
         let mut table = self.table();
         let Some(waiter) = table.waiters.remove(&client) else {
@@ -339,7 +345,8 @@ impl WaitQueues {
         };
         for key in &waiter.awaited.keys {
             if table.places.remove(&waiter.place(key)) {
-                // SYNC: pairs with nothing: one that is seen too long costs a look at the table.
+                // SYNC: pairs with nothing: a count that is seen too long only costs a look at the
+                // table.
                 self.count_of(key).fetch_sub(1, Ordering::Relaxed);
             }
         }
@@ -353,14 +360,14 @@ impl WaitQueues {
         }
     }
 
-    /// Whether a client waits, asleep or about to look.
+    /// Whether a client waits: asleep, or about to look.
     #[cfg(test)]
     #[allow(dead_code, reason = "the models ask")]
     pub fn waits(&self, client: u64) -> bool {
         self.table().waiters.contains_key(&client)
     }
 
-    /// How many clients wait, asleep or about to look.
+    /// The number of clients that wait: asleep, or about to look.
     pub fn len(&self) -> usize {
         self.table().waiters.len()
     }

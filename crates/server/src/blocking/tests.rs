@@ -1,4 +1,4 @@
-//! The queues of clients that wait, used by one thread.
+//! The queues of waiting clients, used by one thread.
 
 use std::sync::atomic::Ordering;
 
@@ -36,7 +36,7 @@ fn names(keys: &[AwaitedKey]) -> Vec<&str> {
     keys.iter().map(|key| name(&*key.key)).collect()
 }
 
-/// The keys for which a client is to look again.
+/// The keys because of which a client must look again.
 fn ready(queues: &WaitQueues, client: u64) -> Vec<String> {
     match queues.sleep(client) {
         AfterLook::Ready(keys) => names(&keys).into_iter().map(String::from).collect(),
@@ -52,7 +52,7 @@ fn the_first_to_come_is_woken_for_the_keys_that_are_ready_and_keeps_its_place() 
     }
     assert!(queues.is_anybody_waiting());
     assert_eq!(clients(&queues.wake_first(Some(0), b"b")), [1]);
-    // It is awake already, and nobody else is meant.
+    // The client is already awake, and no other is meant.
     assert!(queues.wake_first(Some(0), b"a").is_empty());
     assert_eq!(ready(&queues, 1), ["a", "b"]);
     assert!(queues.wake_first(Some(0), b"c").is_empty());
@@ -60,7 +60,7 @@ fn the_first_to_come_is_woken_for_the_keys_that_are_ready_and_keeps_its_place() 
     assert_eq!(queues.sleep(1), AfterLook::Asleep);
     assert_eq!(clients(&queues.wake_first(Some(0), b"b")), [1]);
     assert!(queues.is_preceded(2, 0, 4, b"a") && !queues.is_preceded(1, 0, 4, b"a"));
-    // One that has just come is preceded by all.
+    // All precede a newcomer.
     assert!(queues.is_preceded(9, 0, 4, b"c") && !queues.is_preceded(9, 0, 4, b"d"));
     assert_eq!(ready(&queues, 1), ["b"]);
     assert!(queues.wake_first(Some(0), b"c").is_empty());
@@ -106,7 +106,7 @@ fn a_wait_is_ended_once() {
     assert_eq!(queues.ended(1), Some(WaitEnd::Unblocked));
     assert!(queues.wake_first(Some(0), b"a").is_empty());
     assert_eq!(names(&queues.leave(1)), ["a"]);
-    // One that was woken and has not looked yet: its thread is to serve it, too.
+    // A client that was woken and has not looked yet: its thread must serve it, too.
     wait(&queues, 2, awaited(0, &["a"]));
     assert_eq!(clients(&queues.wake_first(Some(0), b"a")), [2]);
     assert_eq!(queues.end(2, WaitEnd::TimedOut), Some(sleeper(2)));
@@ -135,7 +135,7 @@ fn a_client_that_waits_for_another_type_is_in_nobodys_way() {
     assert!(!queues.is_preceded(3, 0, 4, b"a"));
 }
 
-/// How often the lock is taken that all share.
+/// How often the common lock is taken.
 #[test]
 fn ten_thousand_clients_that_wait_cost_others_next_to_nothing() {
     const CLIENTS: u64 = 10_000;
@@ -149,10 +149,10 @@ fn ten_thousand_clients_that_wait_cost_others_next_to_nothing() {
         assert!(queues.wake_first(Some(0), key.as_bytes()).is_empty());
         assert!(!queues.is_preceded(CLIENTS, 0, 4, key.as_bytes()));
     }
-    // Twice for each key whose hash is that of one that is waited for.
+    // Twice for each key that has the hash of an awaited key.
     let locked = queues.locked.load(Ordering::Relaxed) - before;
     assert!(locked < CLIENTS as usize, "{locked}");
-    // And a wake-up costs the same, for however many keys its client waits.
+    // A wake-up costs the same for any number of keys that its client waits for.
     let many: Vec<String> = (0..CLIENTS).map(|key| format!("many:{key}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     wait(&queues, CLIENTS, awaited(0, &many));

@@ -1,4 +1,5 @@
-//! All clients of a server, and how many of them have been disconnected for their memory.
+//! All clients of a server, and the number of clients that were disconnected because of their
+//! memory.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,23 +15,23 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Enters a client that has just connected.
+    /// Adds a client that has just connected.
     pub fn enter(&self, arrival: Arrival) -> Arc<Entry> {
-        // SYNC: pairs with nothing; all that counts is that no two get the same.
+        // SYNC: pairs with nothing; numbers only have to be distinct.
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         let entry = Arc::new(Entry::new(id, arrival));
         self.entries().insert(id, Arc::clone(&entry));
         entry
     }
 
-    /// Takes a client out.
+    /// Removes a client.
     pub fn leave(&self, id: u64) {
         self.entries().remove(&id);
     }
 
-    /// Removes a client from the list for good. None of its commands is executed in a section that
-    /// this is announced to, or that begins after the caller's exclusive one. Its own thread has
-    /// still to close the connection.
+    /// Removes a client from the list for good. None of its commands is executed in a section whose
+    /// thread was notified of this, or that begins after the caller's exclusive section. Its own
+    /// thread must still close the connection.
     pub fn kill(&self, entry: &Entry) {
         entry.kill();
         self.leave(entry.id);
@@ -41,7 +42,7 @@ impl Clients {
         self.entries().values().map(Arc::clone).collect()
     }
 
-    /// Those with these numbers, in this order, as often as they are named.
+    /// The clients with these numbers, in this order, and as often as they are named.
     pub fn named(&self, ids: &[u64]) -> Vec<Arc<Entry>> {
         let entries = self.entries();
         ids.iter()
@@ -54,20 +55,22 @@ impl Clients {
     }
 }
 
-/// How soon clients are looked at again after none was found that may be evicted.
+/// The time in milliseconds before the next attempt, after an attempt that found no client to
+/// evict.
 const AGAIN_MS: u64 = 100;
 
-/// What has been evicted.
+/// Evictions of clients.
 #[derive(Debug, Default)]
 pub(crate) struct Evictions {
-    /// Clients disconnected for their memory.
+    /// The number of clients that were disconnected because of their memory.
     count: AtomicU64,
-    /// One thread at a time; the millisecond before which it is in vain.
+    /// Locked by the evicting thread; the time in milliseconds before which another attempt would
+    /// be useless.
     again_ms: Mutex<u64>,
 }
 
 impl Evictions {
-    /// Clients disconnected for their memory.
+    /// The number of clients that were disconnected because of their memory.
     pub fn count(&self) -> u64 {
         // SYNC: pairs with nothing; a statistic.
         self.count.load(Ordering::Relaxed)
@@ -79,14 +82,14 @@ impl Evictions {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Begins anew.
+    /// Resets the count.
     pub fn reset(&self) {
         // SYNC: as above.
         self.count.store(0, Ordering::Relaxed);
     }
 
-    /// Calls `evict`, which returns whether it was enough, unless another thread is at it or it was
-    /// in vain a moment ago.
+    /// Calls `evict`, which returns whether it freed enough, unless another thread is evicting or
+    /// an attempt has just failed.
     pub fn attempt(&self, now_ms: impl FnOnce() -> u64, evict: impl FnOnce() -> bool) {
         let mut again_ms = match self.again_ms.try_lock() {
             Ok(again_ms) => again_ms,

@@ -10,40 +10,40 @@ use crate::resp::Protocol;
 use crate::tracking::TrackingMode;
 use mneme_log::Watch;
 
-/// Bytes of each name in a line that is kept.
+/// The maximum length in bytes of each name in a line that is stored.
 const SHORT: usize = 128;
 
 /// A client as every thread sees it.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Counted from 1, never used again.
+    /// A number, counted from 1 and never reused.
     pub id: u64,
-    /// Its address; a unix socket's path for one that came that way.
+    /// Its address; for a unix socket, the socket's path.
     pub peer: String,
-    /// The address it has connected to.
+    /// The address that it connected to.
     pub local: String,
     /// The socket's file descriptor.
     pub descriptor: i32,
-    /// When it came: milliseconds of the server's clock.
+    /// When it connected, in milliseconds of the server's clock.
     pub since_ms: u64,
     /// The I/O thread that serves it.
     pub thread: usize,
     /// The index of its connection in the slab of its thread.
     pub key: usize,
-    /// What its connection takes beside its buffers.
+    /// The memory of its connection, without buffers.
     connection_bytes: usize,
-    /// What its connection's buffers take.
+    /// The memory of its connection's buffers.
     pub buffers: Buffers,
-    /// All that it took at the end of its last turn.
+    /// Its total memory at the end of its last turn.
     pub memory: Gauge,
-    /// What waits to be sent to it beside its replies.
+    /// Messages that wait to be sent to it, other than replies.
     pub pushes: Pushes,
     is_killed: AtomicBool,
     state: Mutex<State>,
     watch: Mutex<Option<Watch>>,
 }
 
-/// How a client has come.
+/// The connection of a new client.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub peer: String,
@@ -52,16 +52,16 @@ pub(crate) struct Arrival {
     pub now_ms: u64,
     pub thread: usize,
     pub key: usize,
-    /// What its connection takes beside its buffers.
+    /// The memory of its connection, without buffers.
     pub connection_bytes: usize,
 }
 
-/// What changes about a client.
+/// The part of a client's description that changes.
 #[derive(Debug, Clone)]
 pub(crate) struct State {
-    /// The name it has given itself; empty for none.
+    /// The name that it gave itself; empty for none.
     pub name: Vec<u8>,
-    /// Its library's name and version, as it says.
+    /// The name and version of its library, as reported by the client.
     pub library: (Vec<u8>, Vec<u8>),
     /// The name of its user.
     pub user: Arc<[u8]>,
@@ -71,43 +71,43 @@ pub(crate) struct State {
     pub protocol: Protocol,
     /// The last command.
     pub last_command: &'static str,
-    /// When it last sent or read something.
+    /// When it last sent or read something, in milliseconds.
     pub active_ms: u64,
-    /// Commands that wait for `EXEC`, since `MULTI`.
+    /// The number of commands that wait for `EXEC`, since `MULTI`.
     pub queued: Option<usize>,
     /// Bytes of the arguments of the command that is being executed.
     pub arguments: usize,
-    /// Whether it has given the password, or none is asked.
+    /// Whether it has authenticated, or need not.
     pub authenticated: bool,
     /// Whether it has asked for `CLIENT NO-EVICT`.
     pub no_evict_on: bool,
-    /// Whether it is closed once it has read its replies.
+    /// Whether it will be closed once it has read its replies.
     pub is_closing: bool,
     /// Whether its next command waits for a key, or for the end of a pause.
     pub is_held: bool,
-    /// How many subscriptions it has.
+    /// The number of its subscriptions.
     pub subscriptions: ByTopic<usize>,
-    /// Whether it is shown all commands.
+    /// Whether it monitors all commands.
     pub is_monitor: bool,
     /// How it tracks the keys that it reads.
     pub tracking: Option<Arc<TrackingMode>>,
 }
 
-/// Bytes of a connection's own buffers, and of what it keeps for its client. An idle connection has
-/// none: the buffers that it uses while it is served are its thread's.
+/// Bytes of a connection's own buffers, and of other data that it stores for its client. An idle
+/// connection has no buffers: while it is served, it uses those of its thread.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     /// Received and not yet executed.
     pub query: Gauge,
-    /// Free space behind that.
+    /// Free space after that.
     pub query_free: Gauge,
     /// Not yet sent.
     pub unsent: Gauge,
-    /// What the buffer of that takes.
+    /// The size of the output buffer.
     pub output: Gauge,
-    /// The most that has ever been unsent at the end of a turn.
+    /// The largest number of bytes that were unsent at the end of a turn.
     pub output_peak: Gauge,
-    /// What the parser keeps of an incomplete command.
+    /// The parser's state for an incomplete command.
     pub parsed: Gauge,
     /// Commands that wait for `EXEC`.
     pub queue: Gauge,
@@ -119,13 +119,13 @@ pub(crate) struct Buffers {
     pub unfinished: Gauge,
     /// The client's name, and those of its library.
     pub names: Gauge,
-    /// What it has subscribed to.
+    /// Its subscriptions.
     pub subscriptions: Gauge,
-    /// Which keys it tracks, as it has said.
+    /// The keys that it tracks, as it has specified.
     pub tracking: Gauge,
 }
 
-/// A number that its connection's thread sets and any may read.
+/// A number that the connection's thread sets and any thread may read.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(AtomicUsize);
 
@@ -166,7 +166,7 @@ impl State {
 }
 
 impl Entry {
-    /// Of a client that has just come from `peer` to `local`.
+    /// The entry of a client that has just connected.
     pub(super) fn new(id: u64, arrival: Arrival) -> Self {
         Self {
             id,
@@ -186,7 +186,7 @@ impl Entry {
         }
     }
 
-    /// What changes about the client.
+    /// The changing part of the client's description.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -196,22 +196,22 @@ impl Entry {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Marks it as killed: no further command of it is begun, once its thread enters the next
+    /// Marks it as killed: none of its further commands begins once its thread has entered its next
     /// shared section. For [`Clients::kill`](super::Clients::kill).
     pub(super) fn kill(&self) {
-        // SYNC: pairs with nothing: what is announced to the sections that begin later is seen by
-        // them; others do not mind if a few more commands are executed.
+        // SYNC: pairs with nothing: sections that begin after the notification see it; for others,
+        // a few more commands do no harm.
         self.is_killed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has been killed. Its thread asks after it has entered its section.
+    /// Whether it was killed. Its thread checks this after it has entered its section.
     #[inline]
     pub fn is_killed(&self) -> bool {
         // SYNC: as in `kill`.
         self.is_killed.load(Ordering::Relaxed)
     }
 
-    /// Bytes that it takes.
+    /// The number of bytes that it takes.
     pub fn bytes(&self) -> usize {
         let Buffers {
             query,
@@ -246,12 +246,12 @@ impl Entry {
         size_of::<Self>() + self.connection_bytes + self.peer.len() + self.local.len() + buffers
     }
 
-    /// Whether it came by a unix socket.
+    /// Whether it is connected by a unix socket.
     fn is_unix(&self) -> bool {
         self.peer.starts_with('/')
     }
 
-    /// Whether what it watches has changed, so that its `EXEC` will fail.
+    /// Whether a key that it watches has changed, so that its `EXEC` will fail.
     fn is_dirty(&self) -> bool {
         // A thread that is adding a watched key may wait for a transaction, and that transaction
         // for this thread.
@@ -268,8 +268,8 @@ impl Entry {
         }
     }
 
-    /// As [`line`](Self::line), for a line that is kept: names, which may be of any length, are cut
-    /// short.
+    /// As [`line`](Self::line), for a line that is stored: names, which may have any length, are
+    /// shortened.
     pub fn short_line(&self, now_ms: u64) -> impl fmt::Display {
         let cut = |name: &[u8]| name[..name.len().min(SHORT)].to_vec();
         let state = {
@@ -297,7 +297,7 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// A letter for each thing that is so.
+    /// A letter for each property that holds.
     fn flags(&self) -> String {
         let Self { entry, state, .. } = self;
         let tracking = state.tracking.as_ref();

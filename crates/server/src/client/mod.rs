@@ -26,7 +26,7 @@ use crate::settings::OutputClass;
 use crate::tracking::{Prefixes, TrackingMode};
 use crate::transaction_queue::Queue;
 
-/// A client as its commands see it; only its thread touches it.
+/// A client as its commands see it; only its own thread uses it.
 #[derive(Debug)]
 pub(crate) struct Client {
     /// The selected database.
@@ -35,13 +35,13 @@ pub(crate) struct Client {
     pub protocol: Protocol,
     /// Whether it may send commands: it has authenticated, or need not.
     pub authenticated: bool,
-    /// Whether it has authenticated, or did not need to when it came.
+    /// Whether it has authenticated, or did not need to when it connected.
     pub is_known: bool,
-    /// The user whose rules its commands are judged by.
+    /// The user whose permissions apply to its commands.
     pub user: Arc<User>,
-    /// The changes to users that `user` is as new as.
+    /// The number of changes to users that `user` includes.
     epoch: u64,
-    /// Failed attempts to authenticate since it last did.
+    /// The number of failed attempts to authenticate since the last successful one.
     pub failed_attempts: u32,
     /// Whether to close the connection once its replies are sent.
     pub closing: bool,
@@ -49,74 +49,75 @@ pub(crate) struct Client {
     pub replies: Replies,
     /// Whether it has asked for `CLIENT NO-EVICT`.
     pub no_evict_on: bool,
-    /// The last command it has sent.
+    /// The last command that it sent.
     pub last_command: &'static str,
-    /// When it last sent or read something: milliseconds of the server's clock.
+    /// When it last sent or read something, in milliseconds of the server's clock.
     pub active_ms: u64,
-    /// Its next command waits for the end of this pause.
+    /// The pause whose end its next command waits for.
     pub held: Option<Pause>,
-    /// Its command waits for a key.
+    /// Its wait for a key.
     pub wait: Option<Box<KeyWait>>,
-    /// Since when its command is tried again and again: milliseconds.
+    /// Since when its command has been retried, in milliseconds.
     pub retries_ms: Option<u64>,
-    /// How far the store's change feed was durable when its command was tried last.
+    /// The durable position of the store's change feed when its command was last tried.
     pub durable: u64,
-    /// Whether its command is to be retried after other clients have been served.
+    /// Whether its command must be retried after other clients have been served.
     pub yields: bool,
-    /// Whether that waits until the change feed has space.
+    /// Whether that retry waits until the change feed has space.
     pub awaits_space: bool,
-    /// The state of a command whose time slice was over.
+    /// The state of a command whose time slice has ended.
     pub unfinished: Option<Box<Unfinished>>,
-    /// The time that its command has taken in earlier slices: nanoseconds.
+    /// The time that its command took in earlier slices, in nanoseconds.
     pub unfinished_ns: u64,
-    /// The sections of other threads that its command waits for. It is looked at again soon.
+    /// The sections of other threads that its command waits for. They are checked again soon.
     pub awaits: Option<Awaits>,
     /// Bytes of the arguments of the command that is being executed.
     pub arguments: usize,
-    /// Which I/O thread serves it.
+    /// The I/O thread that serves it.
     pub thread: usize,
-    /// What waits for `EXEC`, since `MULTI`.
+    /// The commands that wait for `EXEC`, since `MULTI`.
     pub queue: Option<Queue>,
-    /// Bytes that the keys take which it watches.
+    /// The number of bytes that its watched keys take.
     pub watched_bytes: usize,
-    /// What it has subscribed to.
+    /// Its subscriptions.
     pub subscriptions: Subscriptions,
-    /// Whether it may get messages that it has not asked for just now: it has subscribed to
-    /// something since it came.
+    /// Whether it may receive messages other than replies: it has subscribed to something since it
+    /// connected.
     pub is_pushed_to: bool,
-    /// Whether it is shown all commands: it has sent `MONITOR`.
+    /// Whether it monitors all commands: it has sent `MONITOR`.
     pub is_monitor: bool,
     /// How it tracks the keys that it reads.
     pub tracking: Option<Arc<TrackingMode>>,
     /// The prefixes of the keys that are broadcast to it.
     pub prefixes: Prefixes,
-    /// Whether `CLIENT CACHING` has just said that the keys of the next command are tracked.
+    /// Set by `CLIENT CACHING`: whether the keys of the next command are tracked.
     pub caching: Option<bool>,
-    /// Whether there are clients that are shown its commands.
+    /// Whether other clients monitor its commands.
     pub is_monitored: bool,
-    /// Messages to it, encoded, that the current command would send amid replies that the client
-    /// does not want.
+    /// Encoded messages to it that the current command sends among replies which the client does
+    /// not want.
     pub unsilenced: Vec<u8>,
-    /// Which events are reported.
+    /// The events that are reported.
     pub event_flags: u32,
-    /// Keys that its commands have changed, and clients that broadcast do not know of yet.
+    /// Keys that its commands have changed, and that were not reported to broadcasting clients yet.
     pub changed: Vec<Box<[u8]>>,
-    /// Other threads that are to dispatch their inboxes, for what this client has published.
+    /// Other threads that must dispatch their inboxes, because of messages that this client has
+    /// published.
     pub wakes: Vec<usize>,
     /// Its entry in [`Clients`].
     pub entry: Arc<Entry>,
 }
 
-/// A command that walks a database in several time slices, as it was interrupted.
+/// An interrupted command that walks a database in several time slices.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
-    /// Where it goes on.
+    /// The cursor at which it continues.
     pub cursor: Cursor,
     /// The elements of its reply so far, encoded.
     pub reply: Vec<u8>,
-    /// How many those are.
+    /// The number of those elements.
     pub elements: usize,
-    /// The key that it draws.
+    /// The random choice of a key.
     pub draw: Draw,
 }
 
@@ -130,15 +131,15 @@ pub(crate) struct Awaits {
 /// Why a command waits for sections of other threads.
 #[derive(Debug)]
 pub(crate) enum Purpose {
-    /// It wants the server to itself, and has tried so often.
+    /// It needs the server exclusively, and has tried this often.
     Alone(usize),
-    /// It is done but for its reply, which says that all of them have taken notice: the reply, and
-    /// whether the client is to be closed.
+    /// Only its reply is missing, which must wait until all of these threads have noticed the
+    /// change: the reply, and whether the client must be closed.
     Reply(Vec<u8>, bool),
 }
 
 impl Default for Unfinished {
-    /// Of a command that has not begun.
+    /// The purpose of a command that has not begun.
     fn default() -> Self {
         Self {
             cursor: Cursor::START,
@@ -149,17 +150,17 @@ impl Default for Unfinished {
     }
 }
 
-/// Which replies a client wants: `CLIENT REPLY`.
+/// The replies that a client wants: `CLIENT REPLY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Replies {
-    /// All.
+    /// All replies.
     #[default]
     On,
-    /// None.
+    /// No replies.
     Off,
-    /// All but the one to the command after this.
+    /// All replies except that of the next command.
     SkipNext,
-    /// All but the one to this command.
+    /// All replies except that of this command.
     Skip,
 }
 
@@ -170,7 +171,7 @@ impl Replies {
         matches!(self, Replies::Off | Replies::Skip)
     }
 
-    /// What holds for the next command.
+    /// The value for the next command.
     #[inline]
     pub fn next(self) -> Self {
         match self {
@@ -184,7 +185,7 @@ impl Replies {
 impl Client {
     /// A client that has just connected.
     pub fn new(entry: Arc<Entry>, thread: usize, users: &Users) -> Self {
-        // Before the user, which is then newer at worst.
+        // Read before the user, so the user is at most newer.
         let epoch = users.epoch();
         let (user, is_open) = (users.default(), users.is_open());
         {
@@ -233,8 +234,8 @@ impl Client {
         }
     }
 
-    /// Shows the others what has become of this client. Called before its replies are sent, not
-    /// once a command.
+    /// Publishes the state of this client to other threads. Called before its replies are sent, not
+    /// after each command.
     pub fn publish(&self) {
         let mut state = self.entry.state();
         state.database = self.database;
@@ -273,7 +274,7 @@ impl Client {
         self.epoch != users.epoch()
     }
 
-    /// Looks its user up again. It is closed if there is none any more.
+    /// Looks its user up again. If the user no longer exists, the client is closed.
     #[cold]
     pub fn renew_rules(&mut self, users: &Users) {
         self.epoch = users.epoch();
@@ -288,7 +289,7 @@ impl Client {
         self.authenticated = self.is_known || users.is_open();
     }
 
-    /// Makes the rules of `user`, as which the client has authenticated, apply to its commands.
+    /// Makes it a client of `user`, as which it has authenticated.
     pub fn become_user(&mut self, user: Arc<User>) {
         self.entry.state().user = Arc::clone(user.name());
         self.user = user;
@@ -303,13 +304,13 @@ impl Client {
         self.authenticated = self.is_known;
     }
 
-    /// Watches no key any more. Returns what has been watched.
+    /// Stops watching keys. Returns the keys watched so far.
     pub fn unwatch(&mut self) -> Option<Watch> {
         self.watched_bytes = 0;
         self.entry.watch().take()
     }
 
-    /// Subscribes it, unless it has subscribed already.
+    /// Subscribes it, unless it is already subscribed.
     pub fn subscribe(&mut self, pubsub: &PubSub, topic: Topic, name: &[u8]) {
         if !self.subscriptions.has(topic, name) {
             let name = pubsub.add(topic, name, &self.entry);
@@ -318,7 +319,7 @@ impl Client {
         }
     }
 
-    /// Ends a subscription, if there is this one.
+    /// Ends a subscription, if it exists.
     pub fn unsubscribe(&mut self, pubsub: &PubSub, topic: Topic, name: &[u8]) {
         if self.subscriptions.remove(topic, name) {
             pubsub.remove(topic, name, &self.entry);
@@ -329,19 +330,19 @@ impl Client {
     pub fn begin_monitoring(&mut self, pubsub: &PubSub) {
         pubsub.begin_monitoring(&self.entry);
         (self.is_monitor, self.is_pushed_to) = (true, true);
-        // What it has sent already behind this, too.
+        // This includes commands that it has already sent.
         self.is_monitored = true;
     }
 
-    /// Makes a thread dispatch its inbox once the commands that are executed together are done. Its
-    /// own does so anyway.
+    /// Makes a thread dispatch its inbox after the commands that are executed together. The
+    /// client's own thread does so anyway.
     pub fn wake_later(&mut self, thread: usize) {
         if thread != self.thread && !self.wakes.contains(&thread) {
             self.wakes.push(thread);
         }
     }
 
-    /// Ends all its subscriptions, and has it shown no more commands.
+    /// Ends all its subscriptions, and stops monitoring.
     pub fn unsubscribe_all(&mut self, pubsub: &PubSub) {
         for topic in [Topic::Channel, Topic::Pattern, Topic::Shard] {
             for name in self.subscriptions.names(topic) {
@@ -353,8 +354,7 @@ impl Client {
         }
     }
 
-    /// Writes what was sent to it, and it can read, at the end of `out`, until that is as long as
-    /// `most`.
+    /// Appends waiting messages that the client can read to `out`, until that has `most` bytes.
     pub fn take_pushes(&self, out: &mut Vec<u8>, most: usize) {
         let recipient = Recipient {
             protocol: self.protocol,
@@ -363,19 +363,21 @@ impl Client {
         self.entry.pushes.take(out, recipient, most);
     }
 
-    /// Makes it speak this protocol. Others see it at once: what they send it depends on that.
+    /// Sets its protocol. Others see this at once, because the form of their messages to it depends
+    /// on the protocol.
     pub fn speak(&mut self, protocol: Protocol) {
         self.protocol = protocol;
         self.entry.state().protocol = protocol;
     }
 
-    /// Whether it has subscribed to something.
+    /// Whether it has any subscription.
     #[inline]
     pub fn is_subscriber(&self) -> bool {
         self.is_pushed_to && self.subscriptions.counts().any()
     }
 
-    /// Notes whether it may still get messages. Those that were published for it have been taken.
+    /// Updates whether it may still receive messages. Those that were published for it must have
+    /// been taken.
     pub fn settle_pushes(&mut self) {
         self.is_pushed_to =
             self.is_monitor || self.tracking.is_some() || self.subscriptions.counts().any();
@@ -389,13 +391,14 @@ impl Client {
         }
     }
 
-    /// As if it had just connected, its identity, authentication and subscriptions apart.
+    /// Resets it to the state after connecting, except for its identity, authentication and
+    /// subscriptions.
     pub fn reset(&mut self) {
         self.database = 0;
         self.speak(Protocol::Resp2);
         self.queue = None;
         self.unwatch();
-        // What is said about this very reply stands.
+        // An option for this very reply remains in effect.
         if self.replies != Replies::Skip {
             self.replies = Replies::On;
         }

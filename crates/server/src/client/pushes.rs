@@ -1,8 +1,8 @@
-//! What is sent to a client that has not just asked for it: **in the order in which it was
-//! published, each once**, until the client reads it or its connection is closed.
+//! Messages to a client other than replies: **each is sent once, in the order of publication**,
+//! until the client reads it or its connection is closed.
 //!
-//! The bytes of a message are shared by all that it is sent to, until they are copied into the
-//! output of one of them.
+//! The bytes of a message are shared by all its recipients, until they are copied into a
+//! recipient's output.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,44 +14,44 @@ use crate::resp::{Protocol, Reply};
 #[derive(Debug, Clone)]
 pub(crate) struct Push {
     pub head: PushHead,
-    /// The rest, encoded.
+    /// The rest of the message, encoded.
     pub body: Arc<Vec<u8>>,
 }
 
-/// How a message begins, which depends on the protocol of its client.
+/// The beginning of a message, which depends on the client's protocol.
 #[derive(Debug, Clone)]
 pub(crate) enum PushHead {
-    /// Of a channel. The body is its name and the message.
+    /// From a channel. The body is the channel's name and the message.
     Message,
-    /// Likewise, of a shard channel.
+    /// As `Message`, from a shard channel.
     ShardMessage,
-    /// Likewise, of a channel that matches this pattern.
+    /// As `Message`, from a channel that matches this pattern.
     PatternMessage(Arc<[u8]>),
-    /// Of a key that its client tracks, which the body names in an array; of all if it is empty.
+    /// A tracked key has changed. The body is an array with the key; an empty one means all keys.
     Invalidation,
-    /// The client that is to get the messages of this one is gone. The body is all there is.
+    /// The client that was to receive this client's messages is gone. The body is the whole
+    /// message.
     BrokenRedirection,
-    /// The body is all there is.
+    /// The body is the whole message.
     Nothing,
 }
 
-/// What a client can read that has not asked for it just now.
+/// What determines which messages a client can read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipient {
     pub protocol: Protocol,
-    /// Whether it has subscribed to something: in the older protocol, others take what is sent to
-    /// them for a reply.
+    /// Whether it has any subscription: with RESP2, other clients would take a message for a reply.
     pub is_subscriber: bool,
 }
 
-/// Bytes that a message takes in memory beside its pattern and its body: its place in a queue of
-/// up to twice the length, the header of the shared body, and what the allocator adds. The
-/// beginning of no message in an output is longer.
+/// The memory of a message without its pattern and its body, in bytes: its place in a queue of up
+/// to twice the length, the header of the shared body, and the allocator's overhead. The beginning
+/// of a message is never longer in an output.
 const OWN: usize = 2 * size_of::<Push>() + 64;
 
 impl Push {
-    /// Bytes that it takes in memory, not fewer than in an output. Each of several clients that it
-    /// is sent to counts the body as its own.
+    /// The memory that it takes in bytes, at least as much as in an output. Each of several
+    /// recipients counts the body as its own.
     pub fn bytes(&self) -> usize {
         let pattern = match &self.head {
             PushHead::PatternMessage(pattern) => pattern.len(),
@@ -74,7 +74,7 @@ impl Push {
         }
     }
 
-    /// Writes it as a client of the reply's protocol reads it.
+    /// Writes it in the form of the client's protocol.
     fn write(&self, reply: &mut Reply<'_>) {
         match &self.head {
             PushHead::Message => {
@@ -112,18 +112,18 @@ impl Push {
     }
 }
 
-/// What waits for one client. Its own thread alone adds and takes.
+/// The messages that wait for one client. Only its own thread adds and removes them.
 #[derive(Debug, Default)]
 pub(crate) struct Pushes {
     queue: Mutex<Queue>,
-    /// Bytes that wait.
+    /// The number of bytes that wait.
     bytes: Gauge,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Push>,
-    /// The round in which something was added last.
+    /// The last round in which a message was added.
     round: u64,
 }
 
@@ -132,7 +132,7 @@ impl Pushes {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one. Whether it is the first in this round.
+    /// Adds a message. Returns whether it is the first in this round.
     pub fn add(&self, push: Push, round: u64) -> bool {
         let mut queue = self.queue();
         self.bytes.set(self.bytes.get() + push.bytes());
@@ -140,12 +140,12 @@ impl Pushes {
         std::mem::replace(&mut queue.round, round) != round
     }
 
-    /// Bytes that wait.
+    /// The number of bytes that wait.
     pub fn bytes(&self) -> usize {
         self.bytes.get()
     }
 
-    /// Bytes of the next.
+    /// The size of the next message in bytes.
     pub fn next_bytes(&self) -> usize {
         self.queue().waiting.front().map_or(0, Push::bytes)
     }
@@ -155,8 +155,7 @@ impl Pushes {
         self.bytes.get() == 0
     }
 
-    /// Writes what waits, and the client can read, at the end of `out`, until that is as long as
-    /// `most`.
+    /// Appends waiting messages that the client can read to `out`, until that has `most` bytes.
     pub fn take(&self, out: &mut Vec<u8>, recipient: Recipient, most: usize) {
         let mut queue = self.queue();
         while out.len() < most

@@ -1,9 +1,9 @@
-//! What one client has subscribed to, in the order in which it has.
+//! The subscriptions of one client, in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a subscription is to.
+/// The kind of topic of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topic {
     /// A channel.
@@ -14,7 +14,7 @@ pub(crate) enum Topic {
     Shard,
 }
 
-/// Something for each kind of topic.
+/// A value for each kind of topic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ByTopic<T> {
     pub channels: T,
@@ -23,7 +23,7 @@ pub(crate) struct ByTopic<T> {
 }
 
 impl<T> ByTopic<T> {
-    /// The part for this kind.
+    /// The value for this kind.
     pub fn of(&self, topic: Topic) -> &T {
         match topic {
             Topic::Channel => &self.channels,
@@ -32,7 +32,7 @@ impl<T> ByTopic<T> {
         }
     }
 
-    /// The part for this kind.
+    /// The value for this kind.
     pub fn of_mut(&mut self, topic: Topic) -> &mut T {
         match topic {
             Topic::Channel => &mut self.channels,
@@ -41,7 +41,7 @@ impl<T> ByTopic<T> {
         }
     }
 
-    /// `each` of every kind.
+    /// Applies `each` to every kind of topic.
     pub fn map<U>(&self, each: impl Fn(&T) -> U) -> ByTopic<U> {
         ByTopic {
             channels: each(&self.channels),
@@ -52,7 +52,7 @@ impl<T> ByTopic<T> {
 }
 
 impl ByTopic<usize> {
-    /// Whether there is any.
+    /// Whether any value is true.
     pub fn any(self) -> bool {
         self != Self::default()
     }
@@ -62,21 +62,22 @@ impl ByTopic<usize> {
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     names: ByTopic<BTreeMap<Arc<[u8]>, u64>>,
-    /// The number of the next.
+    /// The number of the next subscription.
     next: u64,
     bytes: usize,
 }
 
-/// What a subscription takes beside its name: its places here and in the server's tables.
+/// The memory of a subscription without its name, in bytes: its places here and in the server's
+/// tables.
 const ENTRY: usize = 256;
 
 impl Subscriptions {
-    /// Whether there is this one.
+    /// Whether this subscription exists.
     pub fn has(&self, topic: Topic, name: &[u8]) -> bool {
         self.names.of(topic).contains_key(name)
     }
 
-    /// Adds one that there is not.
+    /// Adds a subscription, which must not exist.
     pub fn add(&mut self, topic: Topic, name: Arc<[u8]>) {
         let number = self.next;
         self.next += 1;
@@ -84,7 +85,7 @@ impl Subscriptions {
         self.names.of_mut(topic).insert(name, number);
     }
 
-    /// Takes one out. Whether there was this one.
+    /// Removes a subscription. Returns whether it existed.
     pub fn remove(&mut self, topic: Topic, name: &[u8]) -> bool {
         let removed = self.names.of_mut(topic).remove(name).is_some();
         if removed {
@@ -93,7 +94,7 @@ impl Subscriptions {
         removed
     }
 
-    /// Their names, in the order of their subscription.
+    /// The names of the topics, in the order of subscription.
     pub fn names(&self, topic: Topic) -> Vec<Arc<[u8]>> {
         let mut names: Vec<_> = self.names.of(topic).iter().collect();
         names.sort_unstable_by_key(|(_, number)| **number);
@@ -103,12 +104,12 @@ impl Subscriptions {
             .collect()
     }
 
-    /// How many there are.
+    /// The number of subscriptions of each kind.
     pub fn counts(&self) -> ByTopic<usize> {
         self.names.map(BTreeMap::len)
     }
 
-    /// What a reply about a subscription to such a topic counts.
+    /// The number that a reply about a subscription of this kind reports.
     pub fn count_with(&self, topic: Topic) -> usize {
         let counts = self.counts();
         match topic {
@@ -117,7 +118,7 @@ impl Subscriptions {
         }
     }
 
-    /// Memory that they take.
+    /// The memory that they take, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

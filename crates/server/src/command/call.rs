@@ -32,7 +32,7 @@ pub(crate) struct Call<'a> {
     group: Group,
 }
 
-/// The result of a command's `run`: its reply has been written, or an error is to be sent instead.
+/// The result of a command's `run`: its reply was written, or an error must be sent instead.
 pub(crate) type Outcome = Result<(), Failure>;
 
 impl<'a> Call<'a> {
@@ -82,7 +82,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Replies that so many elements of the value of the first key were taken out, and notes it.
+    /// Replies with the number of elements removed from the value of the first key, and records the
+    /// change.
     pub fn reply_taken(
         &mut self,
         class: EventClass,
@@ -96,8 +97,9 @@ impl<'a> Call<'a> {
         self.reply.integer(number as i64);
     }
 
-    /// How many elements it draws, its argument 2, which is negative if one may be drawn again, and
-    /// whether it draws them with what belongs to them, which the word `with` asks for.
+    /// The number of elements to draw, in argument 2, which is negative if elements may be drawn
+    /// repeatedly; and whether their values or scores are wanted too, as requested by the word
+    /// `with`.
     pub fn count_to_draw(&self, with: Option<&str>) -> Result<(i64, bool), Failure> {
         let count = self.integer(2)?;
         if count == i64::MIN {
@@ -132,8 +134,9 @@ impl<'a> Call<'a> {
     }
 
     /// Makes the command wait until one of `keys` may be ready, with a value of the kind that its
-    /// group awaits, for so many milliseconds at most; 0: for ever. It is then called again. If its
-    /// time is up, it is not: its client gets a null array. So does one within `EXEC`, at once.
+    /// group awaits, for at most this many milliseconds; 0: without a limit. It is then called
+    /// again. After the timeout it is not called, and its client gets a null array. Within `EXEC`
+    /// it gets that at once.
     pub fn wait_for<'k>(
         &mut self,
         keys: impl Iterator<Item = &'k [u8]>,
@@ -162,25 +165,25 @@ impl<'a> Call<'a> {
         Err(Failure::Waits)
     }
 
-    /// Whether it is called again because it has waited: keys of other types than it waits for are
-    /// then as good as absent.
+    /// Whether it is called again after a wait: then keys of other kinds than it waits for count as
+    /// absent.
     pub fn has_waited(&self) -> bool {
         self.client.wait.is_some()
     }
 
-    /// Whether another client has waited longer for `key` than this one, which may have just come:
-    /// then the key is as good as absent. Within `EXEC` nobody is passed by.
+    /// Whether another client has waited longer for `key` than this one, which may be new: then the
+    /// key counts as absent. Never true within `EXEC`.
     pub fn is_preceded(&self, key: &[u8]) -> bool {
         let kind = self.group.awaited_kind().number();
         let (client, database) = (self.client.entry.id, self.client.database);
         !self.is_within_exec() && (self.server.waits).is_preceded(client, database, kind, key)
     }
 
-    /// Argument `index`, a number of seconds for which to wait, in milliseconds; 0: for ever.
+    /// Argument `index`, a timeout in seconds, in milliseconds; 0: without a limit.
     pub fn timeout_ms(&self, index: usize) -> Result<u64, Failure> {
         let seconds = long_double::parse(self.args.at(index))
             .ok_or(Failure::other("ERR timeout is not a float or out of range"))?;
-        // As in Redis 7.0, what is too large counts as negative.
+        // As in Redis 7.0, a value that is too large counts as negative.
         let milliseconds = i64::try_from(seconds.in_thousandths()).unwrap_or(-1);
         u64::try_from(milliseconds).map_err(|_| Failure::other("ERR timeout is negative"))
     }
@@ -196,7 +199,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Writes a part of the reply that has the form of a message: the client gets it also if it
+    /// Writes a part of the reply that has the form of a message: the client gets it even if it
     /// wants no replies.
     pub fn push(&mut self, write: impl FnOnce(&mut Reply<'_>)) {
         match self.client.replies.is_silent() {
@@ -208,9 +211,9 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Puts the messages that have been published for the client so far before the replies that
-    /// follow. Within `EXEC`, a client that tracks keys gets them behind all of its replies: word
-    /// of a key may come at any time, and must not stand in for one of them.
+    /// Puts the messages that were published for the client so far before the replies that follow.
+    /// Within `EXEC`, a client that tracks keys gets them after all of its replies: an invalidation
+    /// may arrive at any time, and must not be taken for one of the replies.
     pub fn drain_pushes(&mut self) {
         let is_tracking = self.client.tracking.is_some();
         if !self.client.is_pushed_to || is_tracking && self.is_within_exec() {
@@ -224,7 +227,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Sends a message to all that have subscribed to `channel`; how many that are.
+    /// Sends a message to all subscribers of `channel`; returns their number.
     pub fn publish(&mut self, topic: Topic, channel: &[u8], message: &[u8]) -> usize {
         let client = &mut *self.client;
         let posted = |thread| client.wake_later(thread);
@@ -270,7 +273,7 @@ impl<'a> Call<'a> {
         })?;
         self.keyspace.count(found);
         if !found {
-            // As in Redis, which looks it up before it changes it.
+            // As in Redis, which looks the key up before it changes it.
             (self.keyspace).notify_at(noted, EventClass::KeyMiss, "keymiss", key);
         }
         Ok(found)

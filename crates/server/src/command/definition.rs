@@ -1,4 +1,4 @@
-//! The definition of a command: everything that Mneme knows about it, in one place.
+//! The definition of a command: everything that the server knows about it, in one place.
 //!
 //! Dispatch, `COMMAND`, `COMMAND DOCS`, `COMMAND GETKEYS` and the `HELP` of containers are derived
 //! from these fields. Nothing about a command is defined anywhere else.
@@ -122,14 +122,14 @@ impl Command {
         ..Command::BLANK
     };
 
-    /// The common fields of commands on places.
+    /// The common fields of geo commands.
     pub const GEO: Command = Command {
         group: Group::Geo,
         categories: &[Category::Geo],
         ..Command::BLANK
     };
 
-    /// The common fields of commands on sorted sets, which look through all of a small one.
+    /// The common fields of sorted set commands, which read all of a small set.
     pub const SORTED_SET: Command = Command {
         group: Group::SortedSet,
         complexity: "O(N) where N is the length of the sorted set in bytes",
@@ -167,7 +167,7 @@ impl Command {
     }
 
     /// The positions of a call's keys, and its access to each. If a rule does not fit the
-    /// arguments, all are doubtful, and none is returned.
+    /// arguments, none is returned, because all are doubtful.
     pub fn keys_of(&self, args: &Arguments<'_>) -> Vec<(usize, &'static [KeyFlag])> {
         let mut keys = Vec::new();
         for spec in self.keys {
@@ -266,7 +266,7 @@ pub(crate) enum Channels {
 }
 
 impl Channels {
-    /// What they are, and their positions among `count` arguments, the name included.
+    /// Their kind, and their positions among `count` arguments, the name included.
     pub fn positions(self, count: usize) -> (Topic, Range<usize>) {
         match self {
             Channels::First(topic) => (topic, 1..2.min(count)),
@@ -283,8 +283,8 @@ pub(crate) enum Batching {
     /// Exactly a key and a value to be stored; with more arguments the command is executed
     /// individually.
     Pair,
-    /// A change of elements of the value under its only key, argument 1, that looks at few of them.
-    /// Consecutive ones of one key share a transaction if the value is large.
+    /// A change of elements of the value under its only key, argument 1, that accesses few of them.
+    /// Consecutive changes of one key share a transaction if the value is large.
     Elements,
 }
 

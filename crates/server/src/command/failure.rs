@@ -95,11 +95,11 @@ pub(crate) enum Failure {
     /// under which it was admitted.
     #[error("ERR the command is not finished")]
     Unfinished,
-    /// It needs an exclusive section, and a command of another thread takes long. It is called
-    /// again soon.
+    /// It needs an exclusive section, and a command of another thread takes long. It is retried
+    /// soon.
     #[error("ERR another command is in the way")]
     NotAlone,
-    /// It waits for a key: it is called again when that may be ready.
+    /// It waits for a key, and is called again when the key may be ready.
     #[error("ERR the key is not ready")]
     Waits,
     /// An error that quotes a client's bytes, which may not be text.

@@ -102,7 +102,7 @@ impl KeySpec {
         Self::range(flags, -2, 1)
     }
 
-    /// The argument behind the first `word` from argument `from` on is a key.
+    /// The argument after the first `word` from argument `from` on is a key.
     pub const fn behind(word: &'static str, from: usize, flags: &'static [KeyFlag]) -> Self {
         Self {
             begin: Begin::Keyword(word, from),
@@ -118,7 +118,7 @@ impl KeySpec {
         }
     }
 
-    /// Argument `index` says how many of the arguments behind it are keys.
+    /// The number of keys is in argument `index`, and the keys follow it.
     pub const fn counted(index: usize, flags: &'static [KeyFlag]) -> Self {
         Self {
             begin: Begin::Index(index),

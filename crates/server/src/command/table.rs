@@ -9,7 +9,7 @@ use crate::acl::{NamedCommand, Vocabulary};
 pub(crate) struct CommandTable {
     commands: Vec<&'static Command>,
     slots: Box<[Option<Entry>]>,
-    /// From a definition's address to its position.
+    /// Maps a definition's address to its position.
     places: Box<[Option<(usize, usize)>]>,
     count: usize,
 }
@@ -85,7 +85,7 @@ impl CommandTable {
             match self.places[slot] {
                 Some((known, place)) if known == address => return place,
                 Some(_) => slot = (slot + 1) & (self.places.len() - 1),
-                // A definition that no folder lists cannot be called.
+                // A definition that is not listed by its folder cannot be called.
                 None => return self.count,
             }
         }
@@ -158,7 +158,7 @@ impl Ends {
                     u64::from(u32::from_le_bytes(*first)),
                     u64::from(u32::from_le_bytes(*last)),
                 ),
-                // The first, a middle and the last byte are all there are.
+                // The first, a middle and the last byte are the whole name.
                 _ => match name {
                     [] => (0, 0),
                     [first, ..] => {
@@ -223,7 +223,7 @@ mod tests {
         assert!(TABLE.find(&[b'a'; 100_000]).is_none());
     }
 
-    /// What a definition lacks that is necessary.
+    /// Describes a required part that a definition lacks.
     fn fault(command: &Command) -> Option<&'static str> {
         let has_own_run = !std::ptr::fn_addr_eq(command.run, Command::BLANK.run);
         let is_described = [command.summary, command.since, command.complexity]

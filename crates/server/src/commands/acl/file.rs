@@ -35,7 +35,8 @@ fn check(call: &Call<'_>) -> Outcome {
     }
 }
 
-/// As in Redis 7.0, all clients are closed but those of the default user, whatever the file says.
+/// As in Redis 7.0, all clients except those of the default user are closed, whatever the file
+/// contains.
 fn load(call: &mut Call<'_>) -> Outcome {
     check(call)?;
     let users = &call.server.users;
@@ -53,7 +54,7 @@ fn load(call: &mut Call<'_>) -> Outcome {
 fn save(call: &mut Call<'_>) -> Outcome {
     check(call)?;
     let path = call.server.settings.text(Key::AclFile);
-    // It holds hashes of passwords.
+    // The file holds hashes of passwords, so others must not read it.
     if let Err(error) = replace(Path::new(&*path), &call.server.users.file(), true) {
         tracing::warn!(%error, path = &*path, "ACL SAVE cannot write the ACL file; it is as it was");
         return Err(Failure::other(

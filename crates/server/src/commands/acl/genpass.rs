@@ -3,7 +3,7 @@
 use super::PLAIN;
 use crate::command::*;
 
-/// Bits of a password, and the most that can be asked for.
+/// The default number of bits, and the maximum number of bits.
 const BITS: i64 = 256;
 const MOST: i64 = 4096;
 

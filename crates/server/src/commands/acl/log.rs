@@ -1,4 +1,4 @@
-//! `ACL LOG [count | RESET]`: what was denied.
+//! `ACL LOG [count | RESET]`: the log of denied calls.
 
 use super::ADMIN;
 use crate::command::*;

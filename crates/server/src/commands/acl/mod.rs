@@ -1,4 +1,4 @@
-//! `ACL`: users and what they may do.
+//! `ACL`: users and their permissions.
 
 mod cat;
 mod dryrun;
@@ -36,7 +36,7 @@ static ACL: Command = Command {
     ..help::CONTAINER
 };
 
-/// What the subcommands have in common that any user may call.
+/// The common fields of the subcommands that any user may call.
 const PLAIN: Command = Command {
     since: "6.0.0",
     group: Group::Server,
@@ -44,7 +44,7 @@ const PLAIN: Command = Command {
     ..Command::BLANK
 };
 
-/// What the others have in common.
+/// The common fields of the other subcommands.
 const ADMIN: Command = Command {
     flags: &[Flag::Admin, Flag::NoScript, Flag::Loading, Flag::Stale],
     ..PLAIN

@@ -1,7 +1,7 @@
 //! `ACL SETUSER`, `DELUSER` and `WHOAMI`.
 //!
-//! A change is made in an exclusive section: no command that begins on any thread after its reply
-//! is judged by what was before.
+//! A change is made in an exclusive section: no command that begins on any thread after the reply
+//! is checked by the old permissions.
 
 use std::collections::HashSet;
 

@@ -131,7 +131,7 @@ const WRITE: Argument = Argument::one_of(
     ],
 );
 
-/// One of the operations, each answered by an element of the reply.
+/// One of the operations; each has one element of the reply.
 struct Operation {
     field: Field,
     /// The offset of its first bit.
@@ -157,8 +157,8 @@ impl Operation {
         bytes_of(&(self.offset..self.offset + self.field.width() as usize))
     }
 
-    /// Performs it on `part`, the value's bytes from `first` on, which are enough if this is a
-    /// write: the reply, or `None` if nothing was done.
+    /// Performs it on `part`, the value's bytes from `first` on, which must be long enough for a
+    /// write. Returns the element of the reply, or `None` if nothing was done.
     fn carry_out(&self, part: &mut Cow<'_, [u8]>, first: usize) -> Option<i64> {
         let offset = self.offset - first * 8;
         let old = self.field.read(part, offset);
@@ -183,7 +183,7 @@ impl Operation {
 const NEAR: usize = 1 << 20;
 
 fn execute(call: &mut Call<'_>, operations: &[Operation]) -> Outcome {
-    // Everything that they read, in one piece.
+    // All bytes that they read, in one range.
     let places = || operations.iter().map(Operation::bytes);
     let first = places().map(|bytes| bytes.start).min().unwrap_or(0);
     let behind = places().map(|bytes| bytes.end).max().unwrap_or(0);

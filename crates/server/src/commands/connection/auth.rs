@@ -44,7 +44,7 @@ const ATTEMPTS: u32 = 20;
 
 /// Authenticates the client if there is such a user, which is enabled, with this password.
 pub(super) fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
-    // Whether there is such a user or not: the time that a refusal takes does not tell.
+    // Computed whether or not the user exists: the duration of a refusal must not reveal that.
     let hash = password_hash(password);
     let found = call.server.users.find(user);
     match found.filter(|user| user.accepts(&hash)) {

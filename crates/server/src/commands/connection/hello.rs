@@ -49,7 +49,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
         },
     };
     // Options take effect one after the other, as in Redis: those before an error remain. A name
-    // that precedes the password counts only once the password is right, because a stranger's name
+    // that precedes the password counts only once the password is right, because strangers' names
     // would use memory.
     let mut name = None;
     let mut index = 2;
@@ -84,7 +84,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
              time",
         ));
     }
-    // What was sent to it before is in the protocol of then.
+    // Messages that were already sent to it have the old protocol.
     call.drain_pushes();
     call.client.speak(protocol);
     call.reply.set_protocol(protocol);

@@ -1,4 +1,4 @@
-//! `QUIT`: closes the connection once the replies before it are sent.
+//! `QUIT`: closes the connection after all earlier replies were sent.
 
 use crate::command::*;
 

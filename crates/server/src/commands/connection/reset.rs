@@ -18,7 +18,7 @@ pub(super) static RESET: Command = Command {
 fn run(call: &mut Call<'_>) -> Outcome {
     call.client.unsubscribe_all(&call.server.pubsub);
     call.server.end_tracking(call.client);
-    // What was sent to it before comes before the reply.
+    // Messages that were already sent to it precede the reply.
     call.drain_pushes();
     call.client.settle_pushes();
     call.client.reset();

@@ -1,4 +1,4 @@
-//! `EXISTS key [key ...]`: how many of the keys are there; one named twice counts twice.
+//! `EXISTS key [key ...]`: the number of keys that exist; a key named twice counts twice.
 
 use crate::command::*;
 

@@ -1,4 +1,4 @@
-//! `TYPE key`: what kind of value a key holds.
+//! `TYPE key`: the kind of value under a key.
 
 use crate::command::*;
 use crate::key_types::type_name;

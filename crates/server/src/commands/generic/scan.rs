@@ -95,7 +95,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Begins the reply of a step: the cursor of the next one, and as many elements as follow.
+/// Begins the reply of a step: the next cursor, and the number of elements that follow.
 pub(crate) fn reply_step(reply: &mut Reply<'_>, next: u64, elements: usize) {
     reply.array(2);
     reply.bulk(itoa::Buffer::new().format(next).as_bytes());

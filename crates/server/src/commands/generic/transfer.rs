@@ -164,15 +164,15 @@ fn move_to(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Whether what is transferred stays where it was, too.
+/// Whether the record also stays where it was.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moved {
     Away,
     Copied,
 }
 
-/// Also stores the record of `key` under `to`, a database and a key there, if that is free or is to
-/// be replaced; returns whether it was. `None` if `key` does not exist.
+/// Also stores the record of `key` under `to`, a database and a key, if that is free or may be
+/// replaced; returns whether it did. `None` if `key` does not exist.
 fn transfer(
     keyspace: &mut Keyspace<'_>,
     key: &[u8],
@@ -207,7 +207,7 @@ fn transfer(
         false => keyspace.other(to.0).put_kind(to.1, &value, kind, expiry)?,
     }
     if is_there {
-        // As in Redis, which removes it first.
+        // As in Redis, which removes the old key first.
         keyspace.other(to.0).notify(EventClass::New, "new", to.1);
     }
     Ok(Some(true))

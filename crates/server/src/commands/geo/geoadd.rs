@@ -1,5 +1,5 @@
-//! `GEOADD key [NX|XX] [CH] longitude latitude member [longitude latitude member ...]`: gives
-//! members the scores of places.
+//! `GEOADD key [NX|XX] [CH] longitude latitude member [longitude latitude member ...]`: sets
+//! members' scores to places.
 
 use super::arguments::place;
 use crate::command::*;
@@ -61,7 +61,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     let members = (0..triples.len()).step_by(3).map(of);
     let members = members.collect::<Result<Vec<(f64, &[u8])>, Failure>>()?;
     if members.is_empty() {
-        // As in Redis, which makes a ZADD of it.
+        // As in Redis, which turns it into `ZADD`.
         return Err(Failure::Syntax);
     }
     let done = give(call, &members, conditions, false)?;

@@ -1,5 +1,5 @@
-//! Places as numbers of 52 bits, and the parts of the world in which a shape lies: **the arithmetic
-//! of Redis, bit for bit**, so that scores, distances and orders are its own.
+//! Places as numbers of 52 bits, and the areas that cover a shape: **the arithmetic of Redis, bit
+//! for bit**, so that scores, distances and orders are its own.
 //!
 //! The bits of longitude and latitude alternate, so that places near each other mostly have numbers
 //! near each other: those in a *cell* of 2 * `step` bits have the same first bits.

@@ -108,7 +108,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
             continue;
         }
         if is_self {
-            // It gets its reply first.
+            // The client is closed after its reply.
             call.client.closing = true;
         } else {
             call.server.kill(&entry);

@@ -70,7 +70,7 @@ fn pause(call: &mut Call<'_>) -> Outcome {
     let end_ms = now_ms.saturating_add(timeout_ms);
     call.server.pauses.begin(kind, end_ms, now_ms);
     call.reply.ok();
-    // No thread may be in the middle of a command that the pause affects.
+    // No thread may be executing a command that the pause affects.
     call.await_sections(0..call.server.threads.len());
     Ok(())
 }

@@ -116,7 +116,7 @@ fn track(call: &mut Call<'_>) -> Outcome {
     let (mode, named) = parse(call)?;
     if call.is(2, "OFF") {
         call.server.end_tracking(call.client);
-        // What it was sent before comes before the reply.
+        // Messages that were already sent to it precede the reply.
         call.drain_pushes();
         call.client.settle_pushes();
         call.reply.ok();
@@ -165,13 +165,13 @@ fn track(call: &mut Call<'_>) -> Outcome {
             prefixes.insert(prefix);
         }
         if named.is_empty() {
-            // All keys.
+            // An empty prefix: all keys.
             prefixes.insert(&[]);
         }
     }
     call.server.begin_tracking(call.client, mode, &prefixes);
     call.reply.ok();
-    // No thread may be in the middle of a command whose changes it does not note.
+    // No thread may be executing a command whose changes are not recorded for this client.
     call.await_sections(0..call.server.threads.len());
     Ok(())
 }
