@@ -24,8 +24,8 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// Counting takes at most one part in this many of the thread's time.
 const SHARE: u64 = 200;
 
-/// The same limit for the removal of entries, during which other threads wait a little: after each
-/// part, the thread pauses this many times as long.
+/// The removal of entries makes other threads wait a little: after each part, the thread pauses
+/// this many times as long as the part took.
 const FORGET_SHARE: u64 = 10;
 
 /// The thread's tasks.
