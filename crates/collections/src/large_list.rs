@@ -816,6 +816,10 @@ impl Finish for LargeList<'_> {
     }
 
     fn finish_failed(mut self) -> Result<(), CollectionError> {
+        // What was popped is said.
+        if self.is_empty() {
+            self.store_ends()?;
+        }
         self.says = false;
         self.finish().map(drop)
     }
