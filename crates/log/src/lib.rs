@@ -43,7 +43,7 @@
 //!
 //! # Inside
 //! Components, one upon the other. Each knows those below it and none above; what it needs of one
-//! above is a method of `session::Above`, or is passed down. A folder holds one component:
+//! above is a method of `session::Callbacks`, or is passed down. A folder holds one component:
 //!
 //! | folder | has |
 //! |---|---|

@@ -9,10 +9,12 @@
 //!
 //! A block that readers may still look at waits in the shard's limbo for a grace period.
 
+mod limbo;
+
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use mneme_arena::{Class, Extent, ExtentState, FRAME_BYTES, Frame};
-use mneme_sync::{Acquired, Epoch, Guard, Slot, SlotId};
+use mneme_sync::{Acquired, Guard, Slot, SlotId};
 
 use crate::error::{Corrupt, WriteError};
 use crate::index::Index;
@@ -31,12 +33,6 @@ pub(crate) const UNITS: u64 = FRAME_BYTES / UNIT;
 pub(crate) const MAP_WORDS: usize = (UNITS / 64) as usize;
 /// Units that the bitmap itself takes.
 const MAP_UNITS: u64 = MAP_WORDS as u64 * 8 / UNIT;
-/// Retired blocks that start a grace period together.
-const BATCH: usize = 64;
-
-/// Blocks that a change of shape retires at most, and some more.
-const RETIRED: usize = 8;
-
 /// A run of units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
@@ -181,30 +177,6 @@ impl Index {
             })?;
         }
         Ok(trimmed)
-    }
-
-    /// Frees the blocks in limbo whose readers have unpinned, and begins the grace period of the
-    /// rest.
-    pub(crate) fn collect_limbo(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
-        (0..self.session().tables.geometry.shards)
-            .try_for_each(|shard| self.with_shard(slot, shard, |held| Ok(held.collect(true)?)))
-    }
-
-    /// Frees blocks in limbo, in every shard whose limbo is too full for a change of shape. `None`:
-    /// there was no such shard. Otherwise returns whether all have free places now. The caller is
-    /// not pinned.
-    pub(crate) fn clear_limbo(&self, slot: &Slot<'_>) -> Result<Option<bool>, WriteError> {
-        let mut cleared = None;
-        for shard in 0..self.session().tables.geometry.shards {
-            if limbo_is_full(self.session().tables.shard(shard)) {
-                let is_clear = self.with_shard(slot, shard, |held| {
-                    held.collect(true)?;
-                    Ok(!held.limbo_is_full())
-                })?;
-                cleared = Some(is_clear && cleared != Some(false));
-            }
-        }
-        Ok(cleared)
     }
 
     /// The use of a pool frame as its bitmap has it: units in use, without the bitmap's own.
@@ -431,86 +403,13 @@ impl HeldShard<'_> {
         Ok(trimmed)
     }
 
-    /// Whether limbo may lack places for all that a change of shape retires.
-    pub fn limbo_is_full(&self) -> bool {
-        limbo_is_full(self.shard)
-    }
-
-    /// Puts a block that readers may still see into limbo. Idempotent. The caller made sure of a
-    /// free place.
-    pub fn retire(&self, block: Block) {
-        let limbo = &self.shard.limbo;
-        if limbo.iter().any(|e| e[0].load(Relaxed) == block.word()) {
-            return;
-        }
-        // There is a free place if `limbo_is_full` returned false, unless the region is damaged:
-        // then losing the block is harmless.
-        if let Some(entry) = limbo.iter().find(|e| e[0].load(Relaxed) == 0) {
-            entry[1].store(0, Relaxed);
-            entry[0].store(block.word(), Release);
-        }
-    }
-
-    /// Frees the retired blocks whose readers have unpinned, and starts a grace period for those
-    /// that have none once there are enough of them (or `all`).
-    pub fn collect(&self, all: bool) -> Result<(), Corrupt> {
-        let limbo = &self.shard.limbo;
-        let unstamped = || {
-            limbo
-                .iter()
-                .filter(|e| e[0].load(Relaxed) != 0 && e[1].load(Relaxed) == 0)
-        };
-        let due = unstamped().count();
-        // Without the barrier they wait for another process, or for a later call.
-        if (due >= BATCH || (all && due > 0))
-            && let Ok(epoch) = self.index.session().participants.advance()
-        {
-            for entry in unstamped() {
-                entry[1].store(epoch.to_u64(), Relaxed);
-            }
-        }
-        for entry in limbo {
-            let Some(block) = Block::of_word(entry[0].load(Relaxed)) else {
-                continue;
-            };
-            let epoch = entry[1].load(Relaxed);
-            if epoch == 0
-                || !self
-                    .index
-                    .session()
-                    .participants
-                    .quiescent(Epoch::from_u64(epoch))
-            {
-                continue;
-            }
-            self.journal().note_free(Some(block));
-            mneme_sys::fault!("index.limbo.noted");
-            entry[0].store(0, Release);
-            mneme_sys::fault!("index.limbo.struck");
-            self.free(block)?;
-            self.journal().note_free(None);
-        }
-        Ok(())
-    }
-
     /// Finishes or undoes what the lock's dead holder was doing.
     fn repair(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
         if let Some(moving) = self.journal().moving_frame() {
             self.repair_frame(slot, moving)?;
         }
         self.journal().note_frame(None);
-        if let Some(block) = self.journal().freed_block() {
-            // It is removed from limbo too, or it would be freed once more after its next use
-            // began.
-            for entry in &self.shard.limbo {
-                if entry[0].load(Relaxed) == block.word() {
-                    entry[0].store(0, Release);
-                }
-            }
-            mneme_sys::fault!("index.repair.struck");
-            self.free(block)?;
-            self.journal().note_free(None);
-        }
+        self.finish_free()?;
         match self.journal().announced(self.index)? {
             None => {}
             Some((_, ShapeChange::Prepare { .. })) => self.undo()?,
@@ -574,11 +473,6 @@ impl HeldShard<'_> {
     pub fn slot(&self) -> SlotId {
         self.slot
     }
-}
-
-fn limbo_is_full(shard: &Shard) -> bool {
-    let free = shard.limbo.iter().filter(|e| e[0].load(Relaxed) == 0);
-    free.count() < RETIRED
 }
 
 /// The first run of `units` zero bits among the words of a bitmap.

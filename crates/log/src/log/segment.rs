@@ -412,8 +412,8 @@ impl Log {
         claim: Claim,
         kind: SegmentKind,
     ) -> Result<Option<Extent>, WriteError> {
-        if let Some(above) = self.session().above() {
-            above.opens_segment(slot);
+        if let Some(store) = self.session().callbacks() {
+            store.opens_segment(slot);
         }
         let Some(extent) = self.claim(slot, frames, claim.node, claim.class, TAG_LOG)? else {
             return Ok(None);

@@ -243,7 +243,7 @@ impl Reclaim {
 
     /// Frees collections whose keys this process has removed.
     fn sweep_collections(&self, slot: &Slot<'_>, _: &mut SpaceSearch) -> Result<Gain, WriteError> {
-        Ok(self.sweep_above(slot, false))
+        Ok(self.ask_for_sweep(slot, false))
     }
 
     /// Frees all collections whose keys are gone.
@@ -252,16 +252,16 @@ impl Reclaim {
         slot: &Slot<'_>,
         _: &mut SpaceSearch,
     ) -> Result<Gain, WriteError> {
-        Ok(self.sweep_above(slot, true))
+        Ok(self.ask_for_sweep(slot, true))
     }
 
     /// A collection that cannot be freed now is in nobody's way.
-    fn sweep_above(&self, slot: &Slot<'_>, is_thorough: bool) -> Gain {
+    fn ask_for_sweep(&self, slot: &Slot<'_>, is_thorough: bool) -> Gain {
         if without("space.sweep") {
             return Gain::None;
         }
-        let above = self.session().above();
-        let swept = above.map(|above| above.sweep_collections(slot, is_thorough));
+        let store = self.session().callbacks();
+        let swept = store.map(|store| store.sweep_collections(slot, is_thorough));
         Gain::of(matches!(swept, Some(Ok(true))))
     }
 

@@ -29,7 +29,7 @@ use crate::region::policy::UpdatePolicy;
 use crate::region::space::{DATABASES, KEYSPACES, KeyspaceId};
 
 /// Raised whenever a byte of any structure in the region changes its meaning.
-pub const FORMAT: u64 = 20;
+pub const FORMAT: u64 = 21;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
 /// The least capacity of a store, in bytes.
@@ -241,8 +241,8 @@ const _: () = assert!(size_of::<LogSegmentInfo>() == 64);
 // SAFETY: repr(C), atomics alone.
 unsafe impl Layout for LogSegmentInfo {}
 
-/// Blocks that wait for readers to unpin, per shard.
-pub(crate) const LIMBO: usize = 384;
+/// Blocks that may wait for readers to unpin, per shard.
+pub(crate) const LIMBO: usize = 4096;
 
 /// A share of the index: its lock, its journal and its blocks in limbo.
 #[repr(C)]
@@ -253,10 +253,16 @@ pub(crate) struct Shard {
     pub frames: AtomicU64,
     /// The pool table entry that the last allocation came from.
     pub hint: AtomicU64,
-    spare: [AtomicU64; 5],
+    /// How many blocks have left limbo, for how many a grace period has begun, and how many were
+    /// put there, since the shard was laid out. None is more than the next.
+    pub freed: AtomicU64,
+    pub begun: AtomicU64,
+    pub retired: AtomicU64,
+    spare: [AtomicU64; 2],
     /// What the lock's holder is doing, for the thread that inherits the lock.
     pub journal: [AtomicU64; 16],
-    /// Retired blocks: block word and epoch; 0: free entry.
+    /// A ring of retired blocks, the `n`th at `n % LIMBO`: block word, and the epoch of its grace
+    /// period.
     pub limbo: [[AtomicU64; 2]; LIMBO],
 }
 const _: () = assert!(size_of::<Shard>() == 64 + 128 + LIMBO * 16);

@@ -1,7 +1,8 @@
 //! The session: what one opening of a store is to its threads. Their slots and pins, the region
 //! that they work in, and how they wait for each other.
 //!
-//! [`Session`] is the lowest component. What it needs of those above it is said by [`Above`].
+//! [`Session`] is the lowest component. What it and others need of those above them they ask for by
+//! [`Callbacks`].
 
 mod wait;
 
@@ -24,8 +25,8 @@ pub(crate) const SERVER_LEASE: usize = 1;
 /// The lease of the opening that drains the change feed.
 pub(crate) const FEED_LEASE: usize = 2;
 
-/// What a component asks of those above it, which it does not know.
-pub(crate) trait Above: Send + Sync {
+/// What a component asks of the store, which it does not know.
+pub(crate) trait Callbacks: Send + Sync {
     /// Repairs what dead threads left and frees their slots. Returns how many slots.
     fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError>;
 
@@ -54,8 +55,8 @@ pub(crate) struct Session {
     pub spares_collections: AtomicBool,
     /// The copying reader whose pin blocks something, and when its pin was first seen to do so.
     still: Mutex<Option<(SlotId, Epoch, u64)>>,
-    /// The whole store, once there is one.
-    above: OnceLock<Weak<dyn Above>>,
+    /// The store's, once there is one. It owns this session.
+    callbacks: OnceLock<Weak<dyn Callbacks>>,
 }
 
 impl Session {
@@ -76,19 +77,19 @@ impl Session {
             clock,
             spares_collections: AtomicBool::new(false),
             still: Mutex::default(),
-            above: OnceLock::new(),
+            callbacks: OnceLock::new(),
         })
     }
 
     /// Names the store that this is the session of.
-    pub fn set_above(&self, above: Weak<dyn Above>) {
+    pub fn set_callbacks(&self, callbacks: Weak<dyn Callbacks>) {
         // It is set once, by the store itself.
-        let _ = self.above.set(above);
+        let _ = self.callbacks.set(callbacks);
     }
 
-    /// The store above. `None`: there is none yet, or it is being closed.
-    pub fn above(&self) -> Option<Arc<dyn Above>> {
-        self.above.get()?.upgrade()
+    /// The store's callbacks. `None`: there is no store yet, or it is being closed.
+    pub fn callbacks(&self) -> Option<Arc<dyn Callbacks>> {
+        self.callbacks.get()?.upgrade()
     }
 
     /// The calling thread's slot, to change something with.

@@ -173,7 +173,7 @@ impl Session {
 
     /// Repairs what dead threads left and frees their slots. Returns how many slots.
     pub fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
-        self.above().map_or(Ok(0), |above| above.reap(slot))
+        self.callbacks().map_or(Ok(0), |store| store.reap(slot))
     }
 
     /// Waits until the change feed has space for the changes that may be tried again. Fails once

@@ -480,10 +480,13 @@ impl Store {
                 };
                 used.take(bitmap, "a bitmap", report);
             }
-            for entry in &held.shard.limbo {
-                if let Some(block) = Block::of_word(entry[0].load(Relaxed)) {
-                    used.take(block, "a block in limbo", report);
-                }
+            let limbo = held.limbo().and_then(Iterator::collect);
+            let limbo: Vec<Block> = limbo.unwrap_or_else(|error| {
+                report.problem(error.to_string());
+                Vec::new()
+            });
+            for block in limbo {
+                used.take(block, "a block in limbo", report);
             }
             for root in index.all_roots()? {
                 if shard == 0 {

@@ -25,7 +25,7 @@ use crate::index::Index;
 use crate::log::Log;
 use crate::reclaim::Reclaim;
 use crate::records::Records;
-use crate::session::{Above, Session};
+use crate::session::{Callbacks, Session};
 
 /// An open store, without its maintainer thread.
 pub(crate) struct Store {
@@ -41,10 +41,10 @@ impl Store {
             reclaim,
             sweeping: Mutex::default(),
         });
-        let above: Weak<Store> = Arc::downgrade(&store);
-        store.session().set_above(above.clone());
+        let weak: Weak<Store> = Arc::downgrade(&store);
+        store.session().set_callbacks(weak.clone());
         store.session().participants.set_reaper(move || {
-            if let Some(store) = above.upgrade()
+            if let Some(store) = weak.upgrade()
                 && let Ok(slot) = store.session().participants.slot()
             {
                 // What cannot be repaired now is reported to those that meet it.
@@ -80,7 +80,7 @@ impl Store {
     }
 }
 
-impl Above for Store {
+impl Callbacks for Store {
     fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         Store::reap(self, slot)
     }

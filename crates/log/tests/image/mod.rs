@@ -30,7 +30,9 @@ const FRAME_WORDS: usize = FRAME as usize / 8;
 /// Words of the log's header.
 const HEADER_WORDS: usize = 256;
 /// Words of a shard: lock and counts, journal, limbo.
-const SHARD_WORDS: usize = 8 + 16 + 2 * 384;
+const SHARD_WORDS: usize = 8 + 16 + 2 * LIMBO;
+/// Places of a shard's limbo.
+const LIMBO: usize = 4096;
 const BUCKET_WORDS: usize = 16;
 
 /// A clock that is always ahead: every wait reaches its timeout soon.
@@ -211,7 +213,7 @@ pub enum Area {
     Roots,
     Heads,
     Infos,
-    /// Lock, counts and limbo of the shards.
+    /// Locks and counts of the shards. Their limbo is empty.
     Shards,
     /// Journals; their shard's lock then belongs to an owner that never was. The next owner
     /// finishes what the journal says.
@@ -331,8 +333,14 @@ impl Places {
         self.shard() + 8
     }
 
-    pub fn limbo(&self) -> usize {
-        self.shard() + 24
+    /// How many blocks of the first shard were ever retired.
+    pub fn retired(&self) -> usize {
+        self.shard() + 5
+    }
+
+    /// The `n`th of these.
+    pub fn limbo(&self, n: u64) -> usize {
+        self.shard() + 24 + 2 * (n as usize % LIMBO)
     }
 
     pub fn pool_table(&self) -> usize {
@@ -354,8 +362,8 @@ impl Places {
         } else if at < shard {
             matches!((at - infos) % 8, 2..=5) || self.idle.contains(&((at - infos) / 8))
         } else if at < pools {
-            let word = (at - shard) % SHARD_WORDS;
-            word < 8 || (word >= 24 && word % 2 == 1)
+            // Of eight words, three say which blocks are in limbo.
+            !(3..6).contains(&((at - shard) % SHARD_WORDS))
         } else {
             false
         }
@@ -477,7 +485,7 @@ impl Places {
             Area::Infos => (infos..shard).collect(),
             Area::Shards => (0..self.shards)
                 .map(|i| shard + SHARD_WORDS * i)
-                .flat_map(|at| (at..at + 8).chain(at + 24..at + SHARD_WORDS))
+                .flat_map(|at| at..at + 8)
                 .collect(),
             Area::Journals => (0..self.shards)
                 .map(|i| shard + SHARD_WORDS * i + 8)

@@ -91,7 +91,7 @@ fn a_reader_that_stays_stalls_the_growth_of_the_index_and_says_so() {
     std::thread::scope(|s| {
         s.spawn(|| {
             let mut refused = None;
-            for i in 0..400_000 {
+            for i in 0..1_000_000 {
                 if let Err(e) = theirs.put(&key(i), b"v") {
                     refused = Some((i, e));
                     break;

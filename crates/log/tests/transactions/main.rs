@@ -444,7 +444,7 @@ fn a_body_that_panics_gives_back_what_it_has_written() {
 #[test]
 fn a_transaction_fills_an_empty_index() {
     let store = open();
-    const MANY: u32 = 200_000;
+    const MANY: u32 = 600_000;
     store
         .transaction(|t| (0..MANY).try_for_each(|i| t.put(&i.to_be_bytes(), b"v")))
         .unwrap();
@@ -459,10 +459,10 @@ fn a_value_that_is_kept_is_in_the_way_of_a_long_transaction() {
     store.put(b"kept", b"v").unwrap();
     let kept = store.get(b"kept").unwrap();
     let put = |n: u32| store.transaction(|t| (0..n).try_for_each(|i| t.put(&i.to_be_bytes(), b"")));
-    let refused = put(200_000);
+    let refused = put(600_000);
     assert!(matches!(refused, Err(WriteError::Stalled(s)) if s.what == Holding::OwnPin));
     drop(kept);
-    put(200_000).unwrap();
+    put(600_000).unwrap();
 }
 
 /// What a transaction stores with an expiry that is over is absent to itself too.
