@@ -104,8 +104,8 @@ impl SettingChange {
     }
 }
 
-/// Why a setting that is fixed at the start is not changed. Redis can change port and addresses
-/// while it runs: values that it would refuse are refused in its words.
+/// Why a setting that is fixed at the start cannot be changed. Redis can change its port and
+/// addresses while it runs, so values that Redis would refuse are refused in its words.
 fn immutable(setting: &Setting, value: &[u8]) -> Reason {
     let is_live_in_redis = matches!(setting.key, Key::Port | Key::Bind);
     match setting.kind.parse(&String::from_utf8_lossy(value)) {
@@ -117,7 +117,7 @@ fn immutable(setting: &Setting, value: &[u8]) -> Reason {
 /// Serialises changes of the configuration, so that its holder sees each change as a whole.
 static CHANGING: Mutex<()> = Mutex::new(());
 
-/// Does work that depends on settings, which no client changes meanwhile.
+/// Does work that depends on settings, while no client can change them.
 pub(crate) fn unchanged<T>(work: impl FnOnce() -> T) -> T {
     let _unchanged = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
     work()
@@ -276,7 +276,7 @@ mod tests {
             let changing = CHANGING.lock().unwrap();
             say(Key::Timeout);
             let rewriting = scope.spawn(|| rewrite(&settings));
-            // If it does not wait, it has written by then.
+            // If it did not wait, it would have written by then.
             std::thread::sleep(std::time::Duration::from_millis(200));
             say(Key::SlowlogLength);
             drop(changing);

@@ -9,8 +9,8 @@
 //! the next exclusive one begins, so it waits for at most one. A thread in a shared section checks
 //! [`is_wanted`](Sections::is_wanted) between commands, and leaves if so.
 //!
-//! A long command delays only those who need its end. While an exclusive section is requested,
-//! nobody enters a shared one; so the *attempt* is short, and is given up if another thread is
+//! A long command delays only threads that need its end. While an exclusive section is requested,
+//! no thread enters a shared one; so the *attempt* is short, and is given up if another thread is
 //! still in its shared section by then. The caller learns which section was in the way, and tries
 //! again when that is [over](Sections::are_over).
 //!

@@ -1,5 +1,5 @@
-//! The types of values, and how many keys have which, **of some keys that are drawn by lot**, each
-//! as likely as any other: to count all of them would be to go through the whole store.
+//! The types of values, and how many keys have which, **of some keys that are chosen at random**,
+//! each as likely as any other: to count all of them would be to go through the whole store.
 
 use std::collections::BTreeMap;
 

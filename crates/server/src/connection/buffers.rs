@@ -59,8 +59,8 @@ impl Connection {
         }
     }
 
-    /// Gives back what it does not need. Of a short rest, or of one that is short beside its
-    /// buffer, it keeps a copy, not the thread's buffer.
+    /// Gives back the buffers that it does not need. If little is left, absolutely or relative to
+    /// the buffer, it keeps a copy of that instead of the thread's buffer.
     pub(super) fn give_back(&mut self, scratch: &mut Scratch) {
         let filled = self.input.filled;
         if filled < READ || filled < self.input.bytes.len() / 4 {
@@ -89,7 +89,7 @@ impl Connection {
         }
     }
 
-    /// Counts what the client takes, and has clients evicted if it takes more than before and all
+    /// Counts the client's memory, and evicts clients if it takes more than before and all clients
     /// together take too much.
     pub(super) fn count_memory(&mut self, shared: &Shared) {
         let bytes = self.client.entry.bytes();
@@ -109,7 +109,7 @@ impl Connection {
         }
     }
 
-    /// Shows the others what the buffers take that it has kept.
+    /// Publishes the size of the buffers that it has kept.
     pub(super) fn show_buffers(&self) {
         let (buffers, unsent) = (&self.client.entry.buffers, self.output.len());
         buffers.query.set(self.input.filled);

@@ -1,8 +1,8 @@
 //! One connection: bytes in, commands executed, bytes out, never waiting.
 //!
-//! An idle connection holds no buffers: it borrows its thread's for one turn, and keeps its own
-//! only while a command is incomplete or replies are unsent. A client that does not read its
-//! replies is no longer read from once they exceed a bound
+//! An idle connection holds no buffers: it borrows its thread's for one turn, and keeps buffers of
+//! its own only while a command is incomplete or replies are unsent. A client that does not read
+//! its replies is no longer read from once they exceed a bound
 //! ([`client-output-buffer-pause`](crate::settings::Key::OutputPause)), so that its own socket
 //! fills up. The bound doubles for a client that goes on sending although it has read nothing for a
 //! second.
@@ -30,8 +30,8 @@ pub(crate) use buffers::Scratch;
 use buffers::{Input, Output};
 pub(crate) use parked::Parked;
 
-/// Bytes asked of a socket at once. Thirty-two connections' pipelines of 32 commands of 50 bytes
-/// fit the cache.
+/// The number of bytes requested from a socket at once. Thirty-two connections' pipelines of 32
+/// commands of 50 bytes fit the cache.
 const READ: usize = 64 << 10;
 
 /// Reads of one connection in one turn, so that a client that sends without end does not starve the
@@ -53,15 +53,15 @@ mod stranger {
     pub const UNSENT: usize = 4 << 10;
 }
 
-/// How long a client that still sends may fail to read before it is listened to nevertheless.
+/// How long a client that still sends may fail to read before it is read from nevertheless.
 const STALL_MS: u64 = 1_000;
 
-/// How long the next command of a peer that has closed its side may wait, for the end of a pause
-/// say: milliseconds. Nearly every such client has left, and does not expect that its command is
-/// executed later.
+/// How long the next command of a peer that has closed its side may wait, for instance for the end
+/// of a pause, in milliseconds. Nearly every such client has left, and does not expect its command
+/// to be executed later.
 const HALF_CLOSED_MS: u64 = 1_000;
 
-/// How long a command of such a peer may go on that has begun, and changes nothing.
+/// How long a command of such a peer that has begun, and changes nothing, may continue.
 const HALF_CLOSED_UNFINISHED_MS: u64 = 10_000;
 
 /// One connection.
@@ -72,36 +72,36 @@ pub(crate) struct Connection {
     parser: Parser,
     input: Input,
     output: Output,
-    /// What of the output waits until the store is durable.
+    /// The part of the output that waits until the store is durable.
     pub parked: Parked,
     /// Its entry in its thread's set of connections that wait at the gate, while it is there.
     pub parked_at: Option<u64>,
-    /// Whether the socket may have bytes to read. Readiness is reported once.
+    /// Whether the socket may have bytes to read. Readiness is reported only once.
     pub readable: bool,
     /// Whether the peer has closed its side: the end of the stream is not reported again.
     pub ended: bool,
     /// Whether the peer has closed both sides, or reset the connection.
     pub gone: bool,
-    /// When its TLS handshake is ended, while that is not over: milliseconds.
+    /// When its TLS handshake is aborted, while it is in progress, in milliseconds.
     pub handshake_ends_ms: Option<u64>,
-    /// When it is closed if its command still waits, because its peer has closed its side:
+    /// Its peer has closed its side: when the connection is closed if its command still waits, in
     /// milliseconds.
     pub leaves_ms: Option<u64>,
-    /// When it is closed because its unsent output exceeds the soft limit: milliseconds.
+    /// When it is closed because its unsent output exceeds the soft limit, in milliseconds.
     pub slow_ends_ms: Option<u64>,
-    /// Whether the socket may take bytes.
+    /// Whether the socket may accept bytes.
     pub writable: bool,
-    /// Whether writability is reported.
+    /// Whether it is registered for writability.
     reports_writable: bool,
     /// Whether `input` may hold a complete command.
     backlog: bool,
-    /// Unsent bytes beyond which it is not listened to.
+    /// The number of unsent bytes beyond which it is not read from.
     pause: usize,
-    /// What `pause` is for a client that has read everything.
+    /// The value of `pause` for a client that has read everything.
     usual_pause: usize,
-    /// How many bytes have been unsent, and since when (ms).
+    /// A number of unsent bytes, and since when there are that many, in milliseconds.
     stuck: (usize, u64),
-    /// Whether it is closed once it has been sent what waits for it, because the server stops.
+    /// Whether it is closed after waiting replies were sent, because the server stops.
     finishing: bool,
     /// Whether it is queued for its next turn.
     pub queued: bool,
@@ -109,19 +109,19 @@ pub(crate) struct Connection {
     pub awaits_space: bool,
     /// Whether its next command waits for other threads' sections.
     pub awaits_sections: bool,
-    /// When its command has waited long enough for a key: milliseconds.
+    /// When its command's wait for a key times out, in milliseconds.
     pub waits_until_ms: Option<u64>,
     /// Its entry in its thread's queue of held connections, while it is there.
     pub held_at: Option<(Pause, u64)>,
-    /// What it has added to its thread's sum of client memory.
+    /// Its part of its thread's sum of client memory.
     counted_bytes: usize,
     /// The time of its last turn.
     now_ms: u64,
-    /// When its last command was done: nanoseconds.
+    /// When its last command ended, in nanoseconds.
     pub done_ns: u64,
-    /// When its time slice ends: nanoseconds; 0 before the first command of a turn.
+    /// When its time slice ends, in nanoseconds; 0 before the first command of a turn.
     slice_end_ns: u64,
-    /// Whether its time slice is over.
+    /// Whether its time slice has ended.
     slice_is_over: bool,
 }
 
@@ -139,9 +139,9 @@ fn unexecuted(batch: &Batch, input: &[u8], consumed: usize) -> Vec<u8> {
 pub(crate) enum After {
     /// Nothing more to do until the socket is ready.
     Wait,
-    /// There is more to do; others first.
+    /// There is more to do; other connections come first.
     Again,
-    /// As `Wait`, and the client is not listened to until it has read.
+    /// As `Wait`, and the client is not read from until it has read.
     Paused,
     /// As `Wait`, and the client's next command waits for the end of a pause.
     Held,
@@ -151,11 +151,11 @@ pub(crate) enum After {
     NoSpace,
     /// As `Wait`, and the client's next command waits for other threads' sections.
     Soon,
-    /// It is over.
+    /// The connection must be closed.
     Close,
 }
 
-/// Why a connection cannot go on.
+/// Why a connection cannot continue.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
     #[error("its socket failed: {0}")]
@@ -207,9 +207,9 @@ impl Connection {
         }
     }
 
-    /// Sends what is unsent, reads, executes and sends again, as far as it goes without waiting. A
-    /// short reply that is left is put with the thread's, for [`answer`](Self::answer). `now_ms` is
-    /// the time as it was a moment ago.
+    /// Sends unsent output, reads, executes and sends again, as far as possible without waiting. A
+    /// short reply that remains is sent with those of the thread, by [`answer`](Self::answer).
+    /// `now_ms` is a recent time.
     pub fn turn(
         &mut self,
         shared: &Shared,
@@ -238,7 +238,7 @@ impl Connection {
         after
     }
 
-    /// Ends a connection that cannot go on. What it has been answered is sent if it can be.
+    /// Ends a connection that cannot continue. Its replies are sent if possible.
     fn give_up(&mut self, broken: &Broken, shared: &Shared, counters: &Counters) -> After {
         let client = self.client.entry.id;
         tracing::debug!(client, "closing a connection: {broken}");
@@ -267,14 +267,14 @@ impl Connection {
             if let Some(wait) = &self.client.wait
                 && wait.is_asleep
             {
-                // Its client is gone, or expects no reply.
+                // The client is gone, or expects no reply.
                 return Ok(if self.ended {
                     After::Close
                 } else {
                     After::Asleep
                 });
             }
-            // Its client cannot tell any more what has become of a command.
+            // The client can no longer learn the result of a command.
             if self.gone && self.waits() {
                 return Ok(After::Close);
             }
@@ -297,13 +297,14 @@ impl Connection {
                 return Ok(After::Held);
             }
             self.client.held = None;
-            // A client whose command has waited holds up all that wait behind it, whether it reads
-            // or not.
+            // A client whose command has waited is served whether it reads or not, because other
+            // clients wait behind it.
             if self.client.wait.is_none() {
                 if self.is_paused() {
                     return Ok(After::Paused);
                 }
-                // The gate's opening has it served again, so that it is no client's to end this.
+                // Not `Paused`: the connection is served again when the gate opens, and nothing
+                // that the client does can end this.
                 if self.output.len() > self.pause() {
                     return Ok(After::Wait);
                 }
@@ -322,7 +323,7 @@ impl Connection {
             }
             let bounds = self.output_bounds(shared);
             let unsent = self.output.len();
-            // Before the commands are admitted: from a failure on writes are refused.
+            // Before the commands are admitted: after a failure, writes are refused.
             let held = shared.gate().is_some_and(ReplyGate::holds);
             self.execute(shared, counters, batch, bounds);
             for thread in self.client.wakes.drain(..) {
@@ -332,8 +333,8 @@ impl Connection {
                 }
             }
             self.park(shared, unsent, held);
-            // Before the replies are sent: a client that has read one may ask another thread at
-            // once.
+            // Before the replies are sent: a client that has read one may at once send a request to
+            // another thread.
             self.client.publish();
             if self.output.bytes.len() > bounds.most {
                 tracing::warn!(
@@ -349,7 +350,8 @@ impl Connection {
     }
 
     /// Makes the replies after the first `unsent` bytes of the output wait until every change that
-    /// they may show is durable. They are `held` if the gate held replies before they were begun.
+    /// they may show is durable. `held` tells whether the gate held replies before these were
+    /// begun.
     #[inline]
     fn park(&mut self, shared: &Shared, unsent: usize, held: bool) {
         if self.output.len() > unsent
@@ -360,8 +362,8 @@ impl Connection {
         }
     }
 
-    /// Reads once. Returns whether anything came; at the end of the stream the client is closed,
-    /// its replies first.
+    /// Reads once. Returns whether any bytes arrived. At the end of the stream the client is closed
+    /// after its replies were sent.
     fn receive(&mut self, shared: &Shared, counters: &Counters) -> Result<bool, Broken> {
         let (read, limit) = match self.client.authenticated {
             true => (READ, shared.settings.count(Key::QueryBuffer)),
@@ -375,8 +377,8 @@ impl Connection {
             );
             return Err(Broken::QueryBuffer);
         }
-        // Memory for what the command is known to need, but never for more than has come already: a
-        // client that merely announces a large argument gets no memory for it.
+        // Memory for what the command is known to need, but never more than the bytes that have
+        // already arrived: a client that merely announces a large argument gets no memory for it.
         let wanted = self.parser.wanted(*filled).clamp(read, (*filled).max(read));
         if bytes.len() < *filled + read {
             bytes.reserve_exact(*filled + wanted - bytes.len());
@@ -400,8 +402,8 @@ impl Connection {
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // Bytes of TLS without a plain one may have come together with the end, which is
-                // reported once.
+                // Bytes of TLS that contain no plain bytes may have arrived together with the end,
+                // which is reported only once.
                 self.readable = self.stream.may_have_more(false) || self.ended;
                 self.writable &= !self.stream.has_unsent();
                 Ok(false)
@@ -434,7 +436,8 @@ impl Connection {
         }
     }
 
-    /// Executes what is complete in the input, until the output is full or the time slice is over.
+    /// Executes complete commands of the input, until the output is full or the time slice has
+    /// ended.
     fn execute(
         &mut self,
         shared: &Shared,
@@ -520,12 +523,12 @@ impl Connection {
         self.client.entry.buffers.query.set(self.input.filled);
     }
 
-    /// Whether its peer has not proved yet that it speaks TLS, as it is to.
+    /// Whether its peer must speak TLS and has not completed the handshake yet.
     pub fn is_shaking_hands(&self) -> bool {
         self.stream.is_shaking_hands()
     }
 
-    /// Says that its client does not speak TLS as it is to, if that was not said a moment ago.
+    /// Logs that its peer does not speak TLS as required, unless that was logged a moment ago.
     pub fn warn_of_tls(&self, shared: &Shared, reason: &dyn Display) {
         if let Some(connections) = shared.tls_failures.count(shared.now_ms()) {
             let peer = &self.client.entry.peer;
@@ -533,7 +536,7 @@ impl Connection {
         }
     }
 
-    /// How long its next command may wait, or go on, once its peer has closed its side:
+    /// How long its next command may wait or continue once its peer has closed its side, in
     /// milliseconds. `None`: it does not wait.
     pub fn half_closed_ms(&self) -> Option<u64> {
         let bound_ms = match self.client.unfinished {
@@ -543,7 +546,7 @@ impl Connection {
         (self.ended && self.waits()).then_some(bound_ms)
     }
 
-    /// Whether its next command waits for others, or is not finished.
+    /// Whether its next command waits, or is not finished.
     fn waits(&self) -> bool {
         let client = &self.client;
         client.held.is_some()
@@ -555,7 +558,7 @@ impl Connection {
             || client.unfinished.is_some()
     }
 
-    /// Whether its command has waited for a key in vain, and no pause is to hold the reply.
+    /// Whether its command's wait for a key has timed out, and no pause holds the reply.
     fn has_waited_in_vain(&self, shared: &Shared) -> bool {
         (self.client.wait.as_ref())
             .is_some_and(|wait| wait.is_over || shared.waits.ended(self.client.entry.id).is_some())
@@ -569,13 +572,13 @@ impl Connection {
         })
     }
 
-    /// Whether it is not listened to until its client has read. What waits at the gate does not
-    /// count: the client cannot read it.
+    /// Whether it is not read from until its client has read. Output that waits at the gate does
+    /// not count, because the client cannot read it.
     pub fn is_paused(&self) -> bool {
         self.parked.free(self.output.len()) > self.pause()
     }
 
-    /// Unsent bytes beyond which it is not listened to.
+    /// The number of unsent bytes beyond which it is not read from.
     fn pause(&self) -> usize {
         match self.client.authenticated {
             true => self.pause,
@@ -600,7 +603,7 @@ impl Connection {
         if now_ms.saturating_sub(since_ms) < STALL_MS || !waits {
             return false;
         }
-        // Twice as much each time: the way to the limit is short.
+        // Doubled each time, so that the limit is reached after few steps.
         self.pause = 2 * self.output.len();
         true
     }
@@ -610,7 +613,7 @@ impl Connection {
         self.client.is_pushed_to && !self.client.entry.pushes.is_empty()
     }
 
-    /// Stops listening: sends what is unsent, messages among it, then closes.
+    /// Stops reading, sends unsent output, including messages, and then closes.
     pub fn finish(&mut self) {
         self.finishing = !std::mem::replace(&mut self.client.closing, true);
     }

@@ -1,41 +1,41 @@
-//! Which part of a connection's output waits at the [gate](crate::gate), and for what.
+//! Which parts of a connection's output wait at the [gate](crate::gate), and for which positions.
 
 use std::collections::VecDeque;
 
 use crate::gate::{Admission, ReplyGate};
 
-/// Beyond so many marks a reply shares that of the reply before it, which then waits as long as the
-/// later one: a client that pipelines without end takes no memory for marks.
+/// With more marks than this, a reply shares the mark of the reply before it, which then waits for
+/// the later position: a client that sends an endless pipeline takes no memory for marks.
 const MARKS: usize = 64;
 
-/// Marks for which an idle connection keeps memory.
+/// The number of marks for which an idle connection keeps memory.
 const KEPT: usize = 4;
 
-/// From where on the output waits for a position.
+/// A place in the output from which on it waits for a position.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
-    /// Bytes of the connection's output before it.
+    /// The number of bytes of the connection's output before it.
     from: u64,
     position: u64,
 }
 
-/// The parts of a connection's output that may not leave yet.
+/// The parts of a connection's output that must not be sent yet.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
-    /// Bytes that have left, since the connection began.
+    /// The number of bytes sent since the connection began.
     left: u64,
-    /// In ascending order, of bytes and of positions.
+    /// In ascending order, both of bytes and of positions.
     marks: VecDeque<Mark>,
 }
 
 impl Parked {
-    /// The position that the first reply that waits waits for.
+    /// The position that the first waiting reply waits for.
     #[inline]
     pub fn awaited(&self) -> Option<u64> {
         self.marks.front().map(|mark| mark.position)
     }
 
-    /// Makes the output after `unsent` more bytes, which have not left yet, wait for `position`.
+    /// Makes the output after `unsent` more bytes wait for `position`.
     pub fn wait(&mut self, unsent: usize, position: u64) {
         let from = self.left + unsent as u64;
         let is_full = self.marks.len() >= MARKS;
@@ -47,7 +47,7 @@ impl Parked {
         }
     }
 
-    /// Looks which replies the gate admits.
+    /// Checks which replies the gate admits.
     pub fn look(&mut self, gate: &dyn ReplyGate) -> Admission {
         let admission = gate.admission();
         while self
@@ -63,8 +63,7 @@ impl Parked {
         admission
     }
 
-    /// How many of the `unsent` bytes that have not left may leave, as it was at the last
-    /// [look](Self::look).
+    /// How many of the `unsent` bytes may be sent, according to the last [look](Self::look).
     #[inline]
     pub fn free(&self, unsent: usize) -> usize {
         match self.marks.front() {
@@ -76,7 +75,7 @@ impl Parked {
         }
     }
 
-    /// Notes that so many bytes have left.
+    /// Records that this many bytes were sent.
     #[inline]
     pub fn leave(&mut self, bytes: usize) {
         self.left += bytes as u64;

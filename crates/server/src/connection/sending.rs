@@ -1,4 +1,4 @@
-//! Sending replies: as much as the socket takes at once; the rest is kept until the socket is
+//! Sending replies: as much as the socket accepts at once; the rest is kept until the socket is
 //! writable.
 
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use crate::gate::{Admission, ReplyGate};
 use crate::shared::Shared;
 
 impl Connection {
-    /// Sends a reply of the last turn, and keeps what the socket does not take.
+    /// Sends a reply of the last turn, and keeps what the socket does not accept.
     pub fn answer(&mut self, shared: &Shared, reply: &[u8], counters: &Counters) -> After {
         let sent = match self.write(reply, shared, counters) {
             Ok(sent) => sent,
@@ -27,8 +27,8 @@ impl Connection {
         After::Wait
     }
 
-    /// Sends what was pushed to the client, as far as the socket takes it. What is left stays where
-    /// it is shared with others.
+    /// Sends messages to the client, as far as the socket accepts them. The others stay in the
+    /// queue, where their bytes are shared with other recipients.
     pub(super) fn send_pushes(
         &mut self,
         shared: &Shared,
@@ -39,7 +39,7 @@ impl Connection {
         }
         let entry = Arc::clone(&self.client.entry);
         let limit = shared.settings.output_limit(self.client.class()).hard;
-        // One that is beyond the limit by itself is not even copied.
+        // A message that exceeds the limit by itself is not even copied.
         while !entry.pushes.is_empty()
             && self.output.len() < SEND
             && entry.pushes.next_bytes() < limit
@@ -69,12 +69,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Bytes that the client has not been sent.
+    /// The number of bytes that were not sent yet.
     fn unsent(&self) -> usize {
         self.output.len() + self.client.entry.pushes.bytes()
     }
 
-    /// For how long its unsent output may stay as it is: milliseconds; `None` for ever.
+    /// How long its unsent output may stay as large as it is, in milliseconds; `None`: without a
+    /// limit.
     pub fn soft_limit_ms(&self, shared: &Shared) -> Option<u64> {
         let unsent = self.unsent();
         if unsent == 0 {
@@ -84,7 +85,7 @@ impl Connection {
         (unsent >= limit.soft).then_some(limit.soft_ms)
     }
 
-    /// Sends what the socket takes and the gate lets out.
+    /// Sends what the socket accepts and the gate admits.
     pub(super) fn send(&mut self, shared: &Shared, counters: &Counters) -> Result<(), Broken> {
         let unsent = std::mem::take(&mut self.output.bytes);
         let written = self.write(&unsent[self.output.sent..], shared, counters);
@@ -102,8 +103,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes as much of `bytes` as the gate lets out and the socket takes; returns how much. No
-    /// byte of a reply leaves in another way.
+    /// Writes as much of `bytes` as the gate admits and the socket accepts; returns how much. All
+    /// bytes of replies are sent by this function.
     fn write(
         &mut self,
         bytes: &[u8],
@@ -139,7 +140,7 @@ impl Connection {
         Ok(sent)
     }
 
-    /// How many of `unsent` bytes may leave.
+    /// How many of `unsent` bytes may be sent.
     #[inline]
     fn admitted(&mut self, unsent: usize, shared: &Shared) -> Result<usize, Broken> {
         if self.parked.awaited().is_some()

@@ -18,8 +18,8 @@ pub(super) struct HeldConnections {
 }
 
 impl HeldConnections {
-    /// Adds the connection `key`, which a pause as strict as `holds` holds, and whose command has
-    /// waited for a key or not. Returns what [`remove`](Self::remove) takes.
+    /// Adds the connection `key`, which a pause at least as strict as `holds` holds. `has_waited`:
+    /// whether its command has waited for a key. Returns the argument for [`remove`](Self::remove).
     pub fn add(&mut self, key: usize, holds: Pause, has_waited: bool) -> (Pause, u64) {
         let number = self.next;
         self.next += 1;
@@ -47,7 +47,7 @@ impl HeldConnections {
         released.into_values().collect()
     }
 
-    /// How many wait for nothing else.
+    /// The number of those that wait only for the end of the pause.
     pub fn waiting_for_nothing_else(&self) -> usize {
         self.by_any.len() + self.by_all.len() - self.waiting.len()
     }

@@ -59,9 +59,9 @@ const LISTENERS: usize = usize::MAX - 1;
 struct Turn {
     /// Its index in the slab.
     key: usize,
-    /// Its client's number. The index may have been reused for another connection since, which must
-    /// not get this turn: a connection that is served twice in a round would send its replies in
-    /// the wrong order.
+    /// Its client's number. The index may have been reused for another connection since, and that
+    /// connection must not get this turn: a connection that is served twice in a round would send
+    /// its replies in the wrong order.
     client: u64,
 }
 
@@ -308,9 +308,9 @@ impl EventLoop {
         for Fed { key, client } in shared.pubsub.fed(self.index) {
             let connection = self.connections.get_mut(key);
             if let Some(connection) = connection.filter(|one| one.client.entry.id == client) {
-                // It may get what another client tracks.
+                // It may receive invalidations of keys that another client tracks.
                 connection.client.is_pushed_to = true;
-                // Many may get one message: others are served between them.
+                // Many may receive one message: other connections are served between them.
                 self.resume_later(key);
             }
         }
@@ -330,7 +330,7 @@ impl EventLoop {
             (ClientSocket::Tcp(socket), Some(identity)) => {
                 ClientSocket::Tls(Box::new(TlsStream::new(socket, identity.config)))
             }
-            // If a port is for TLS, there is an identity. Nobody is served without encryption
+            // If a port is for TLS, there is an identity. No client is served without encryption
             // there.
             _ if is_tls => {
                 // SYNC: as in `admit`.
@@ -383,7 +383,7 @@ impl EventLoop {
             self.serve_woken();
         }
         self.ready = ready;
-        // Before any of them is served again, because its next replies may be sent at once.
+        // Before any connection is served again, because its next replies may be sent at once.
         self.answer();
         let mut now_ns = begun_ns;
         for _ in 0..self.unfinished.len() {

@@ -65,7 +65,7 @@ impl EventLoop {
         }
     }
 
-    /// Serves the connections that wait for space in the change feed, if there is some, or if they
+    /// Serves the connections that wait for space in the change feed, if there is space, or if they
     /// have waited so long that they may be refused.
     pub(super) fn release_starved(&mut self) {
         if self.starved.is_empty() {

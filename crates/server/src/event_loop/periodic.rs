@@ -120,8 +120,7 @@ impl EventLoop {
         }
     }
 
-    /// Notes when a connection is to be closed whose unsent output exceeds the soft limit of its
-    /// class.
+    /// Records when to close a connection whose unsent output exceeds the soft limit of its class.
     pub(super) fn note_slow_reader(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -173,8 +172,8 @@ impl EventLoop {
         self.show_held();
     }
 
-    /// Records that a connection is held no longer although the pause goes on: its command's wait
-    /// for a key is over.
+    /// Records that a connection is no longer held although the pause continues: its command's wait
+    /// for a key has ended.
     pub(super) fn note_unheld(&mut self, key: usize) {
         if let Some(connection) = self.connections.get_mut(key)
             && connection.client.held.is_none()

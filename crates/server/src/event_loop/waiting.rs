@@ -16,7 +16,7 @@ impl EventLoop {
     #[cold]
     fn serve_all_woken(&mut self) {
         loop {
-            // One that is served twice in a round must not overtake its earlier replies.
+            // A connection that is served twice in a round must not overtake its earlier replies.
             self.answer();
             let woken = self.side().take_woken();
             if woken.is_empty() {

@@ -36,8 +36,8 @@ impl Executor<'_> {
         done
     }
 
-    /// Writes the values of `keys`, a reply each, until `out` is full or one cannot be read, whose
-    /// reply is the reason. Returns how many.
+    /// Writes the values of `keys`, one reply each, until `out` is full or a value cannot be read;
+    /// then the reply is the error. Returns the number of replies.
     fn get_many(&mut self, keys: &[&[u8]]) -> usize {
         let database = self.server.store.database(self.client.database);
         let mut reply = Reply::new(self.out, self.client.protocol);
@@ -86,7 +86,7 @@ impl Executor<'_> {
         done
     }
 
-    /// Counts `calls` calls, of which this is the first; there were this many errors before.
+    /// Counts `calls` calls, this one included; `errors` was the number of errors before.
     fn noted(
         &mut self,
         first: Option<(&'static Command, Arguments<'_>)>,
@@ -100,8 +100,9 @@ impl Executor<'_> {
         }
     }
 
-    /// Stores `pairs` in order, with a reply for each, up to the first that cannot be stored, whose
-    /// reply is the reason: it may have been waited for, and so may the next. Returns how many.
+    /// Stores `pairs` in order, with a reply for each, up to the first that cannot be stored; then
+    /// the reply is the error. It ends there because storing may have waited, and may wait again
+    /// for the next pair. Returns how many.
     fn put_many(&mut self, pairs: &[(&[u8], &[u8])]) -> usize {
         let (stored, failure) = match self.server.store.database(self.client.database) {
             Ok(database) => match database.put_many(pairs) {
@@ -122,10 +123,10 @@ impl Executor<'_> {
         }
     }
 
-    /// Executes the changes of one large value from `from` on, up to the first command that is
-    /// another or has another key, in one transaction: what leads to the elements is then read and
-    /// stored once. Returns how many; 0: the value is not large, or the store has failed and
-    /// nothing was changed, so that they are to be executed one by one.
+    /// Executes consecutive changes of one large value from `from` on, up to the first command of
+    /// another kind or with another key, in one transaction: the value's inner structure is read
+    /// and stored only once. Returns the number of commands. 0: the value is not large, or the
+    /// store has failed and nothing was changed; then the commands must be executed one by one.
     pub(super) fn changes_of_elements(
         &mut self,
         batch: &Batch,
@@ -144,7 +145,7 @@ impl Executor<'_> {
             && args.at(1) == key
         {
             commands.push((command, args));
-            // Whom it wakes comes before what follows.
+            // Clients that these commands wake come before later commands.
             if command.may_make_ready() && self.server.waits.is_anybody_waiting() {
                 break;
             }

@@ -1,18 +1,18 @@
 //! Places as numbers of 52 bits, and the areas that cover a shape: **the arithmetic of Redis, bit
 //! for bit**, so that scores, distances and orders are its own.
 //!
-//! The bits of longitude and latitude alternate, so that places near each other mostly have numbers
-//! near each other: those in a *cell* of 2 * `step` bits have the same first bits.
+//! The bits of longitude and latitude alternate, so that close places mostly have close numbers:
+//! all places in a *cell* of 2 * `step` bits begin with the same bits.
 
 use std::f64::consts::PI;
 use std::ops::Bound;
 
 use mneme_collections::SortedRange;
 
-/// Bits of a coordinate in a score.
+/// The number of bits of a coordinate in a score.
 const STEPS: u32 = 26;
 const LONGITUDES: (f64, f64) = (-180.0, 180.0);
-/// Those of the Mercator projection.
+/// The limits of the Mercator projection.
 const LATITUDES: (f64, f64) = (-85.051_128_78, 85.051_128_78);
 const EARTH_RADIUS: f64 = 6_372_797.560_856;
 const MERCATOR_MAX: f64 = 20_037_726.37;
@@ -26,7 +26,7 @@ pub(super) struct GeoPlace {
 }
 
 impl GeoPlace {
-    /// The place, if the world has it.
+    /// The place; `None` if the coordinates are out of range.
     pub fn new(longitude: f64, latitude: f64) -> Option<GeoPlace> {
         let is_within = |(low, high): (f64, f64), at: f64| (low..=high).contains(&at);
         let place = GeoPlace {
@@ -36,7 +36,7 @@ impl GeoPlace {
         (is_within(LONGITUDES, longitude) && is_within(LATITUDES, latitude)).then_some(place)
     }
 
-    /// The middle of the cell that a score is.
+    /// The centre of the cell that a score denotes.
     pub fn of_score(score: f64) -> Option<GeoPlace> {
         let cell = Cell {
             bits: bits_of(score),
@@ -75,7 +75,7 @@ impl GeoPlace {
         text
     }
 
-    /// Meters to another place.
+    /// The distance to another place in meters.
     pub fn distance(self, to: GeoPlace) -> f64 {
         let half = ((radians(to.longitude) - radians(self.longitude)) / 2.0).sin();
         if half == 0.0 {
@@ -100,7 +100,7 @@ fn distance_of_latitudes(one: f64, other: f64) -> f64 {
     EARTH_RADIUS * (radians(other) - radians(one)).abs()
 }
 
-/// A score as a number, as a cast does where Redis runs: scores need not be those of places.
+/// A score as a number, converted like a cast in C: scores need not be those of places.
 fn bits_of(score: f64) -> u64 {
     const HALF: f64 = 9_223_372_036_854_775_808.0;
     if score < HALF {
@@ -112,15 +112,15 @@ fn bits_of(score: f64) -> u64 {
     }
 }
 
-/// A part of the world.
+/// An area of the world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Cell {
     bits: u64,
-    /// Bits of each coordinate.
+    /// The number of bits of each coordinate.
     step: u32,
 }
 
-/// The ends of the longitudes and of the latitudes of a cell.
+/// The ranges of longitude and latitude of a cell.
 type Area = ((f64, f64), (f64, f64));
 
 impl Cell {
@@ -145,7 +145,7 @@ impl Cell {
         (of(self.bits >> 1, LONGITUDES), of(self.bits, LATITUDES))
     }
 
-    /// The cell so many cells to the east and to the north, around the world.
+    /// The cell this many cells to the east and to the north, around the world.
     fn moved(self, east: i64, north: i64) -> Cell {
         const OF_LATITUDE: u64 = 0x5555_5555_5555_5555;
         let within = u64::MAX >> (64 - 2 * self.step);
@@ -168,7 +168,7 @@ impl Cell {
     }
 }
 
-/// Puts a 0 before each bit.
+/// Inserts a 0 before each bit.
 fn spread(bits: u32) -> u64 {
     let mut spread = u64::from(bits);
     for (shift, mask) in [
@@ -183,7 +183,7 @@ fn spread(bits: u32) -> u64 {
     spread
 }
 
-/// The bits that have been [spread].
+/// Reverses [spread].
 fn gathered(bits: u64) -> u32 {
     let mut gathered = bits & 0x5555_5555_5555_5555;
     for (shift, mask) in [
@@ -198,7 +198,7 @@ fn gathered(bits: u64) -> u32 {
     gathered as u32
 }
 
-/// What lies around a place, in meters.
+/// A shape around a place; lengths are in meters.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum SearchArea {
     Circle { radius: f64 },
@@ -229,8 +229,7 @@ impl SearchArea {
         }
     }
 
-    /// The scores of the places that may lie in the shape, in the order in which Redis looks for
-    /// them.
+    /// The scores of places that may lie in the shape, in the order in which Redis searches them.
     pub fn scores(self, centre: GeoPlace) -> Vec<SortedRange<'static>> {
         let (radius, width, height) = match self {
             SearchArea::Circle { radius } => (radius, radius, radius),
@@ -286,19 +285,19 @@ impl SearchArea {
         let (mut last, mut scores) = (None, Vec::new());
         for (at, (east, north)) in cells.into_iter().enumerate() {
             let neighbour = cell.moved(east, north);
-            // In a large shape the same cell may lie on several sides.
+            // In a large shape several neighbours may be one cell.
             if is_useless((east, north)) || last == Some(neighbour) {
                 continue;
             }
             scores.push(neighbour.scores());
-            // As in Redis, the first one is forgotten.
+            // As in Redis, the first neighbour is not remembered.
             last = (at > 0).then_some(neighbour);
         }
         scores
     }
 }
 
-/// Bits of a coordinate of a cell that is about as large as the shape.
+/// The number of bits of a coordinate for a cell that is about as large as the shape.
 fn steps(mut radius: f64, latitude: f64) -> u32 {
     if radius == 0.0 {
         return STEPS;
@@ -320,7 +319,7 @@ mod tests {
 
     #[test]
     fn places_have_the_scores_and_texts_of_redis() {
-        // As GEOADD, ZSCORE and GEOHASH of Redis 7.0 show them.
+        // As in GEOADD, ZSCORE and GEOHASH of Redis 7.0.
         let palermo = GeoPlace::new(13.361389, 38.115556).unwrap();
         let catania = GeoPlace::new(15.087269, 37.502669).unwrap();
         assert_eq!(palermo.score(), 3_479_099_956_230_698.0);

@@ -1,4 +1,4 @@
-//! `GEOPOS`, `GEOHASH key [member ...]`, `GEODIST key member member [unit]`: where members are.
+//! `GEOPOS`, `GEOHASH key [member ...]`, `GEODIST key member member [unit]`: the places of members.
 
 use super::arguments::{UNIT, coordinates, distance, unit};
 use super::geohash::GeoPlace;

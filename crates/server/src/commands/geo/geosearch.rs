@@ -1,5 +1,5 @@
-//! `GEOSEARCH`, `GEOSEARCHSTORE` and the commands that they have replaced, `GEORADIUS`,
-//! `GEORADIUSBYMEMBER` and their forms for replicas: the members near a place.
+//! `GEOSEARCH`, `GEOSEARCHSTORE` and their predecessors, `GEORADIUS`, `GEORADIUSBYMEMBER` and the
+//! read-only forms of these: the members near a place.
 
 use super::arguments::{UNIT, coordinates, distance, place, unit};
 use super::geohash::{GeoPlace, SearchArea};
@@ -7,7 +7,7 @@ use crate::command::*;
 use crate::resp::{Arguments, parse_f64, parse_i64};
 use mneme_collections::{SortedSetEdit, SortedSetView};
 
-/// The key under which what was found is stored.
+/// The key under which the result is stored.
 const STORED: &[KeyFlag] = &[KeyFlag::Overwrite, KeyFlag::Update];
 
 pub(super) static GEOSEARCH: Command = Command {
@@ -104,14 +104,14 @@ pub(super) static GEORADIUSBYMEMBER_RO: Command = Command {
     ..READS
 };
 
-/// What the commands that may store what they find have in common.
+/// The common fields of the commands that may store their result.
 const MAY_STORE: Command = Command {
     complexity: COMPLEXITY,
     flags: &[Flag::Write, Flag::DenyOom, Flag::MovableKeys],
     ..Command::GEO
 };
 
-/// What their forms for replicas have in common.
+/// The common fields of their read-only forms.
 const READS: Command = Command {
     since: "3.2.10",
     complexity: COMPLEXITY,
@@ -147,7 +147,7 @@ const AROUND_MEMBER: [Argument; 11] = [
     STORE,
     STOREDIST,
 ];
-/// How many arguments, at the end, say where what is found is stored.
+/// The number of arguments, at the end, that name the key for the result.
 const STORES: usize = 2;
 const STORE: Argument = Argument::key_of("key", 1).after("STORE").optional();
 const STOREDIST: Argument = Argument::key_of("key", 2).after("STOREDIST").optional();
@@ -200,7 +200,7 @@ const COUNT: Argument = Argument::block(
     ],
 )
 .optional();
-/// As [`COUNT`], of commands that are older than `ANY`.
+/// As [`COUNT`], for commands that are older than `ANY`.
 const COUNT_SINCE_ANY: Argument = Argument::block(
     "count",
     &[
@@ -225,7 +225,7 @@ enum Takes {
 }
 
 impl Takes {
-    /// The argument that is the key of the members.
+    /// The number of the argument that is the key of the members.
     fn key(self) -> usize {
         if self == Takes::SearchAndStore { 2 } else { 1 }
     }
@@ -235,22 +235,22 @@ impl Takes {
     }
 }
 
-/// What a call looks for.
+/// What a call searches for.
 struct Query<'a> {
     centre: Option<GeoPlace>,
     shape: SearchArea,
-    /// Meters of the unit.
+    /// The length of the unit in meters.
     unit: f64,
-    /// Whether the nearest come first; `None`: in no order.
+    /// Whether the nearest come first; `None`: in any order.
     ascending: Option<bool>,
-    /// 0: all.
+    /// The maximum number of results; 0: all.
     count: u64,
-    /// Whether any will do, not the nearest.
+    /// Whether any members will do, instead of the nearest.
     any: bool,
     with_distance: bool,
     with_hash: bool,
     with_coordinates: bool,
-    /// Where to store the members, and whether with their distances.
+    /// The key under which to store the members, and whether to store their distances.
     store: Option<(&'a [u8], bool)>,
 }
 
@@ -262,7 +262,7 @@ struct Point {
     distance: f64,
 }
 
-/// A distance of a shape, of this name.
+/// A length of a shape; `name` is used in the error.
 fn length(text: &[u8], name: &'static str) -> Result<f64, Failure> {
     parse_f64(text).ok_or_else(|| Failure::other(format!("ERR need numeric {name}")))
 }
@@ -288,7 +288,7 @@ fn rectangle(width: &[u8], height: &[u8], of_unit: &[u8]) -> Result<(SearchArea,
 }
 
 impl<'a> Query<'a> {
-    /// Parses the arguments of a call; `set`: the members, if there are any.
+    /// Parses the arguments of a call. `set` holds the members, if the key exists.
     fn of(
         args: Arguments<'a>,
         form: Takes,
@@ -410,7 +410,7 @@ impl<'a> Query<'a> {
                 "ERR the ANY argument requires COUNT argument",
             ));
         }
-        // The nearest are meant.
+        // A limit means the nearest members.
         if query.count > 0 && !query.any {
             query.ascending.get_or_insert(true);
         }

@@ -1,4 +1,4 @@
-//! Places: members of sorted sets whose scores are positions in the world.
+//! Geo commands: members of sorted sets whose scores are places in the world.
 
 mod arguments;
 mod geoadd;

@@ -1,4 +1,4 @@
-//! `HDEL key field [field ...]`: removes fields; the last one takes the key with it.
+//! `HDEL key field [field ...]`: removes fields; removing the last one removes the key.
 
 use crate::command::*;
 

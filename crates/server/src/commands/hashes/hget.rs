@@ -1,4 +1,4 @@
-//! `HGET`, `HMGET`, `HEXISTS`, `HSTRLEN`, `HLEN`: what a hash holds.
+//! `HGET`, `HMGET`, `HEXISTS`, `HSTRLEN`, `HLEN`: read a hash.
 
 use crate::command::*;
 use mneme_collections::listpack::Element;
@@ -101,7 +101,7 @@ pub(super) static HLEN: Command = Command {
     ..LOOK
 };
 
-/// What the commands have in common that return no value.
+/// The common fields of the commands that return no value.
 const LOOK: Command = Command {
     flags: &[Flag::Readonly, Flag::Fast],
     keys: &[KeySpec::first(&[KeyFlag::ReadOnly])],
@@ -110,7 +110,7 @@ const LOOK: Command = Command {
 
 pub(super) const FIELD: Argument = Argument::new("field", Kind::String);
 
-/// Replies with a value of a hash, or null where there is none.
+/// Replies with a value of a hash, or null if there is none.
 pub(super) fn element(reply: &mut crate::resp::Reply<'_>, value: Option<Element<'_>>) {
     match value {
         Some(value) => value.with_bytes(|bytes| reply.bulk(bytes)),

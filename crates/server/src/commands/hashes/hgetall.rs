@@ -1,4 +1,4 @@
-//! `HGETALL`, `HKEYS`, `HVALS key`: all of a hash.
+//! `HGETALL`, `HKEYS`, `HVALS key`: return a whole hash.
 
 use std::cell::RefCell;
 
@@ -51,7 +51,7 @@ fn all(call: &mut Call<'_>, part: Part) -> Outcome {
     let reply = RefCell::new(reply);
     let head = |len: usize| {
         let mut reply = reply.borrow_mut();
-        // It may have gone while it was read.
+        // The value may have been removed while it was read.
         reply.truncate(begin);
         match part {
             Part::Pairs => reply.map(len),
@@ -68,7 +68,7 @@ fn all(call: &mut Call<'_>, part: Part) -> Outcome {
             if part != Part::Fields {
                 element(&mut reply, Some(pair.value));
             }
-            // The rest will not be sent.
+            // The reply is too long: the rest would not be sent.
             if reply.is_over() {
                 return Ok(false);
             }

@@ -1,5 +1,5 @@
-//! `HRANDFIELD key [count [WITHVALUES]]`: fields drawn by lot, each once, or with a negative count
-//! any number of times.
+//! `HRANDFIELD key [count [WITHVALUES]]`: random fields, each at most once, or with a negative
+//! count possibly several times.
 
 use super::hget::element;
 use crate::command::*;
@@ -74,14 +74,14 @@ fn several(call: &mut Call<'_>) -> Outcome {
             false => number,
         });
         for i in 0..number {
-            // The rest will not be sent.
+            // The reply is too long: the rest would not be sent.
             if reply.is_over() || pairs.is_empty() {
                 break;
             }
             let drawn = if count < 0 {
                 pairs[lot.below(pairs.len())]
             } else {
-                // Where all are wanted they come in their order, as from Redis.
+                // If all are wanted, they come in their order, as from Redis.
                 if number < pairs.len() {
                     let other = i + lot.below(pairs.len() - i);
                     pairs.swap(i, other);

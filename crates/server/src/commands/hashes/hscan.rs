@@ -1,5 +1,5 @@
-//! `HSCAN key cursor [MATCH pattern] [COUNT n]`: the fields of a hash, a few at a time. One that
-//! Redis would keep as a listpack is returned at once, as by Redis.
+//! `HSCAN key cursor [MATCH pattern] [COUNT n]`: the fields of a hash, a few at a time. If Redis
+//! would keep the value as a listpack, all of it is returned at once, as by Redis.
 
 use super::hget::element;
 use crate::command::*;
@@ -27,7 +27,7 @@ where
     T: for<'r> CollectionType<Packed<'r> = Packed<'r, ENTRIES>, Large<'r> = Leaves<'r, ENTRIES>>,
 {
     let from = cursor(call.args.at(2)).ok_or(Failure::other("ERR invalid cursor"))?;
-    // As in Redis the options of a key that is not there do not matter.
+    // As in Redis, options are not checked if the key does not exist.
     let options = ScanOptions::of(call, 3, false);
     let (key, reply) = (call.args.at(1), &mut call.reply);
     let count = options.as_ref().map_or(0, |options| options.count);

@@ -83,7 +83,7 @@ const BOTH: Command = Command {
     ..Command::HASH
 };
 
-/// Sets the fields that the arguments name. How many of them are new.
+/// Sets the fields in the arguments. Returns how many of them are new.
 fn set(call: &mut Call<'_>, name: &'static str) -> Result<usize, Failure> {
     let pairs = call.args.from(2);
     if !pairs.len().is_multiple_of(2) {

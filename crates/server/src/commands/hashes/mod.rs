@@ -1,7 +1,7 @@
 //! Hashes: fields with values under one key.
 //!
-//! A hash is one record. A command reads all of it, and one that changes it stores it anew: the
-//! cost of every command grows with the whole hash.
+//! A small hash is one record: a command reads all of it, and a change rewrites it. A large one has
+//! its fields in leaves.
 
 mod hdel;
 mod hget;

@@ -66,7 +66,7 @@ fn llen(call: &mut Call<'_>) -> Outcome {
 }
 
 fn lindex(call: &mut Call<'_>) -> Outcome {
-    // As in Redis, which looks the key up first.
+    // As in Redis, the key is looked up first.
     let index = call.integer(2);
     let (key, reply) = (call.args.at(1), &mut call.reply);
     let of_large = |mut list: LargeList<'_>| {
@@ -106,11 +106,11 @@ fn lrange(call: &mut Call<'_>) -> Outcome {
     let reply = RefCell::new(reply);
     let head = |len: usize| {
         let mut reply = reply.borrow_mut();
-        // It may have gone while it was read.
+        // The value may have been removed while it was read.
         reply.truncate(begin);
         reply.array(len);
     };
-    // Whether it goes on: the rest will not be sent.
+    // Whether to continue; if the reply is too long, the rest would not be sent.
     let write = |item: &Element<'_>| {
         let mut reply = reply.borrow_mut();
         item.with_bytes(|item| reply.bulk(item));
@@ -143,7 +143,7 @@ fn lrange(call: &mut Call<'_>) -> Outcome {
     )
 }
 
-/// The indices of a range, of a list of `len` items.
+/// The indices of a range in a list of `len` items.
 pub(super) fn range_within(ends: Ends, len: usize) -> std::ops::Range<usize> {
     let is_before = |end: i64| end < 0 && end.unsigned_abs() > len as u64;
     match ends.within(len) {

@@ -1,4 +1,4 @@
-//! `LSET`, `LINSERT`, `LREM`, `LTRIM`: change what is within a list.
+//! `LSET`, `LINSERT`, `LREM`, `LTRIM`: change items within a list.
 
 use super::lindex::range_within;
 use super::list::{ELEMENT, KEY, update};
@@ -76,7 +76,7 @@ fn lset(call: &mut Call<'_>) -> Outcome {
         if list.is_empty()? {
             return Err(Failure::other("ERR no such key"));
         }
-        // As in Redis, which looks the key up first.
+        // As in Redis, the key is looked up first.
         let index = index.as_ref().map_err(|_| Failure::NotAnInteger)?;
         match index_within(*index, list.len()?) {
             Some(index) => list.set(index, item)?,

@@ -1,4 +1,4 @@
-//! What commands on lists have in common.
+//! The common fields of commands on lists.
 
 use crate::command::*;
 use crate::keyspace::Keyspace;
@@ -8,7 +8,7 @@ use mneme_log::Updated;
 pub(super) const KEY: Argument = Argument::key("key");
 pub(super) const ELEMENT: Argument = Argument::new("element", Kind::String);
 
-/// The ends of a list as words.
+/// The ends of a list, as words.
 pub(super) const LEFT_OR_RIGHT: &[Argument] = &[
     Argument::word("left", "LEFT"),
     Argument::word("right", "RIGHT"),
@@ -23,8 +23,7 @@ pub(super) fn end(call: &Call<'_>, index: usize) -> Result<End, Failure> {
     }
 }
 
-/// Lets `change` change the list under `key`, as
-/// [`Keyspace::update_collection`] does.
+/// Calls `change` to change the list under `key`, as [`Keyspace::update_collection`] does.
 pub(super) fn update<R>(
     keyspace: &mut Keyspace<'_>,
     key: &[u8],

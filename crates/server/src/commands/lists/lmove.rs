@@ -1,5 +1,5 @@
-//! `LMOVE`, `RPOPLPUSH`: move an item from an end of a list to an end of another one, or of the
-//! same. `BLMOVE`, `BRPOPLPUSH` wait until the list has one.
+//! `LMOVE`, `RPOPLPUSH`: move an item from an end of a list to an end of another list, or of the
+//! same one. `BLMOVE` and `BRPOPLPUSH` wait until the list has an item.
 
 use super::blpop::TIMEOUT;
 use super::list::{LEFT_OR_RIGHT, end, update};
@@ -81,7 +81,7 @@ const DESTINATION: Argument = Argument::key_of("destination", 1);
 const FROM: Argument = Argument::one_of("wherefrom", LEFT_OR_RIGHT);
 const TO: Argument = Argument::one_of("whereto", LEFT_OR_RIGHT);
 
-/// As [`pass`], and waits for an item if there is none, as long as argument `timeout` says.
+/// As [`pass`], but waits for an item if there is none, for at most the time in argument `timeout`.
 fn wait(call: &mut Call<'_>, ends: (End, End), timeout: usize) -> Outcome {
     let timeout_ms = call.timeout_ms(timeout)?;
     let source = call.args.at(1);
@@ -90,7 +90,7 @@ fn wait(call: &mut Call<'_>, ends: (End, End), timeout: usize) -> Outcome {
         false => pass(call, ends),
     };
     let has_passed = match has_passed {
-        // A client that waits for a list does not mind what else becomes of the key.
+        // A client that has waited ignores values of other types.
         Err(Failure::WrongType) if call.has_waited() && !is_list(call)? => false,
         has_passed => has_passed?,
     };
@@ -111,7 +111,7 @@ fn is_list(call: &mut Call<'_>) -> Result<bool, Failure> {
 }
 
 /// Moves an item from an end of the source to an end of the destination, and replies with it.
-/// Whether the source has one.
+/// Returns whether the source had one.
 fn pass(call: &mut Call<'_>, (from, to): (End, End)) -> Result<bool, Failure> {
     let (source, destination) = (call.args.at(1), call.args.at(2));
     let item = match source == destination {
@@ -166,7 +166,7 @@ fn hand_over(
     let Some(item) = item else {
         return Ok(None);
     };
-    // Before anything is changed: it may be of another type.
+    // Before anything is changed, because the destination may have another type.
     update(keyspace, destination, |list| {
         list.push(to, &item)?;
         Ok(((), true))

@@ -1,5 +1,5 @@
 //! `LMPOP numkeys key [key ...] <LEFT | RIGHT> [COUNT count]`: removes items from an end of the
-//! first list that has some.
+//! first list that is not empty.
 
 use super::list::{LEFT_OR_RIGHT, end};
 use super::lpop::take;
@@ -29,15 +29,15 @@ pub(super) const COUNT: Argument = Argument::new("count", Kind::Integer)
     .after("COUNT")
     .optional();
 
-/// Which items are to be popped.
+/// The items to be popped.
 pub(super) struct Popped<'a> {
     pub keys: Vec<&'a [u8]>,
     pub end: End,
-    /// `None`: one, which is not in an array.
+    /// The maximum number; `None`: one, which is not replied as an array.
     pub count: Option<usize>,
 }
 
-/// Reads the arguments from the number of keys on, which is argument `at`.
+/// Parses the arguments from `at` on, which is the number of keys.
 pub(super) fn parse<'a>(call: &Call<'a>, at: usize) -> Result<Popped<'a>, Failure> {
     let positive = |index: usize, error: &'static str| {
         let number = parse_i64(call.args.at(index));
@@ -72,15 +72,15 @@ pub(super) fn parse<'a>(call: &Call<'a>, at: usize) -> Result<Popped<'a>, Failur
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let popped = parse(call, 1)?;
-    // As in Redis, a command that does not wait takes what is there.
+    // As in Redis, a command that does not wait takes items even if other clients wait for them.
     if !pop(call, &popped, &popped.keys)? {
         call.reply.null_array();
     }
     Ok(())
 }
 
-/// Pops from the first list that has items, of `keys`, and replies with its key and what was
-/// popped. Whether there was one.
+/// Pops from the first of `keys` whose list is not empty, and replies with the key and the items.
+/// Returns whether there was one.
 pub(super) fn pop(
     call: &mut Call<'_>,
     popped: &Popped<'_>,
@@ -93,7 +93,7 @@ pub(super) fn pop(
         for (_, key) in &keys {
             match take(keyspace, key, popped.end, count) {
                 Ok(None) => {}
-                // A client that waits for a list does not mind what else becomes of the key.
+                // A client that has waited ignores values of other types.
                 Err(Failure::WrongType) if has_waited => {}
                 items => return Ok(Some((*key, items?.unwrap_or_default()))),
             }

@@ -68,8 +68,8 @@ fn count(argument: &[u8]) -> Result<usize, Failure> {
     ))
 }
 
-/// Removes up to `count` items from an end, and returns them in the order in which they go. `None`:
-/// there is no list.
+/// Removes up to `count` items from an end, and returns them in the order of removal. `None`: there
+/// is no list.
 pub(super) fn take(
     keyspace: &mut Keyspace<'_>,
     key: &[u8],
@@ -91,7 +91,7 @@ pub(super) fn take(
     Ok(items)
 }
 
-/// Notes that items were popped, and what became of the list.
+/// Reports that items were popped, and what became of the list.
 pub(super) fn popped(keyspace: &Keyspace<'_>, key: &[u8], end: End, updated: Updated) {
     let name = match end {
         End::Front => "lpop",

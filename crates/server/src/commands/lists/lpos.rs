@@ -1,4 +1,4 @@
-//! `LPOS key element [RANK rank] [COUNT num-matches] [MAXLEN len]`: where an item is.
+//! `LPOS key element [RANK rank] [COUNT num-matches] [MAXLEN len]`: the index of an item.
 
 use super::list::{ELEMENT, KEY};
 use crate::command::*;
@@ -29,14 +29,14 @@ pub(super) static LPOS: Command = Command {
     ..Command::LIST
 };
 
-/// What is looked for.
+/// What to search for.
 struct Sought {
     from: End,
-    /// Matches to pass over.
+    /// The number of matches to skip.
     passed: usize,
-    /// Matches to report; `None`: one, which is not in an array. 0: all.
+    /// The number of matches to report; 0: all; `None`: one, which is not replied as an array.
     count: Option<usize>,
-    /// Items to compare; 0: all.
+    /// The maximum number of items to compare; 0: all.
     most: usize,
 }
 
@@ -65,7 +65,7 @@ fn parse(call: &Call<'_>) -> Result<Sought, Failure> {
                 ));
             }
             sought.from = if rank < 0 { End::Back } else { End::Front };
-            // As in Redis, the least number passes over nothing.
+            // As in Redis, the lowest number skips nothing.
             sought.passed = rank.checked_abs().map_or(0, |rank| rank as usize - 1);
         } else if call.is(option, "COUNT") {
             sought.count = Some(natural(option + 1, "ERR COUNT can't be negative")?);

@@ -46,7 +46,7 @@ const PUSH: Command = Command {
     ..Command::LIST
 };
 
-/// What becomes of a list that is not there.
+/// What to do if the list does not exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Absent {
     Made,

@@ -1,4 +1,4 @@
-//! Lists: items in an order, which are pushed and popped at both ends.
+//! Lists: ordered items, which are pushed and popped at both ends.
 
 mod blpop;
 mod lindex;

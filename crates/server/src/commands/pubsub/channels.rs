@@ -1,4 +1,4 @@
-//! `PUBSUB`: which channels there are, and how many have subscribed to them.
+//! `PUBSUB`: the channels that have subscribers, and the numbers of subscribers.
 
 use super::PLAIN;
 use crate::client::Topic;
@@ -22,7 +22,7 @@ pub(super) static PUBSUB: Command = Command {
     ..help::CONTAINER
 };
 
-/// What the subcommands have in common.
+/// The common fields of the subcommands.
 const ANY: Command = Command {
     since: "2.8.0",
     arity: -2,

@@ -20,7 +20,7 @@ pub(super) const ALL: &[&Command] = &[
     &unsubscribe::UNSUBSCRIBE,
 ];
 
-/// What they have in common. A transaction with one of them is carried out once.
+/// The common fields. A transaction with one of these commands is executed only once.
 const PLAIN: Command = Command {
     since: "2.0.0",
     group: Group::PubSub,

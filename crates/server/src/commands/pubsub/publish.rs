@@ -5,7 +5,7 @@ use crate::client::Topic;
 use crate::command::*;
 use crate::report_events::report_events;
 
-/// What both have in common.
+/// The common fields of both.
 const BOTH: Command = Command {
     arity: 3,
     flags: &[Flag::PubSub, Flag::Loading, Flag::Stale, Flag::Fast],
@@ -41,12 +41,12 @@ pub(super) static SPUBLISH: Command = Command {
 };
 
 fn publish(call: &mut Call<'_>, topic: Topic) -> Outcome {
-    // A transaction with this command runs once, so that what was done before it stands.
+    // A transaction with this command runs only once, so earlier changes in it are final.
     if call.client.event_flags != 0 {
         report_events(call.server, call.client);
     }
     let receivers = call.publish(topic, call.args.at(1), call.args.at(2));
-    // One that has subscribed to the channel itself gets the message first.
+    // If the client has subscribed to the channel itself, the message precedes the reply.
     call.drain_pushes();
     call.reply.integer(receivers as i64);
     Ok(())

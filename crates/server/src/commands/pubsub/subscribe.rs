@@ -1,7 +1,7 @@
-//! `SUBSCRIBE`, `PSUBSCRIBE`, `SSUBSCRIBE`: has messages sent to the client.
+//! `SUBSCRIBE`, `PSUBSCRIBE`, `SSUBSCRIBE`: subscribe the client to channels.
 //!
-//! The reply to each subscription comes before its first message: it is in the output before
-//! anything is added to that.
+//! The reply to each subscription comes before its first message: it is in the output before any
+//! message is added.
 
 use super::{PLAIN, SHARD_CHANNELS};
 use crate::client::Topic;
@@ -42,7 +42,7 @@ pub(super) static SSUBSCRIBE: Command = Command {
     arguments: &[Argument::new("shardchannel", Kind::String).multiple()],
     suits_subscribers: true,
     run: |call| match call.is_within_exec() {
-        // As in Redis, which allows the others for old clients' sake.
+        // As in Redis, which allows the other commands for old clients.
         true => Err(Failure::other(
             "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client",
         )),

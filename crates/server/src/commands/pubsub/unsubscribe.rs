@@ -1,6 +1,6 @@
-//! `UNSUBSCRIBE`, `PUNSUBSCRIBE`, `SUNSUBSCRIBE`: has no more messages sent to the client.
+//! `UNSUBSCRIBE`, `PUNSUBSCRIBE`, `SUNSUBSCRIBE`: end subscriptions of the client.
 //!
-//! What was published before comes before the reply, and nothing of the channel behind it.
+//! Earlier messages precede the reply, and no message of the channel follows it.
 
 use super::{PLAIN, SHARD_CHANNELS};
 use crate::client::Topic;
@@ -43,7 +43,7 @@ pub(super) static SUNSUBSCRIBE: Command = Command {
 };
 
 fn unsubscribe(call: &mut Call<'_>, topic: Topic, word: &[u8]) -> Outcome {
-    // What it can read no longer once it has subscribed to nothing.
+    // These are messages that it can no longer read once it has no subscription.
     call.drain_pushes();
     if call.args.len() > 1 {
         for name in call.args.from(1).iter() {

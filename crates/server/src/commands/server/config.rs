@@ -57,7 +57,7 @@ static SET: Command = Command {
         ],
     )
     .multiple()],
-    // A password is one of the default user's rules.
+    // Setting the password changes the default user's rules.
     exclusive_if: Some(|args| {
         args.iter()
             .any(|word| word.eq_ignore_ascii_case(b"requirepass"))
@@ -125,12 +125,12 @@ fn set(call: &mut Call<'_>) -> Outcome {
         ),
         refused => Failure::other(format!("ERR {refused}")),
     })?;
-    // What was done before it within a transaction, which runs once, is reported as it was then.
+    // Earlier changes within a transaction, which runs once, are reported by the earlier setting.
     if call.client.event_flags != 0 {
         report_events(call.server, call.client);
     }
     call.server.follow_key_events();
-    // What it has sent already behind this goes by it, too.
+    // This also applies to commands that the client has already sent.
     call.client.event_flags = call.server.event_flags();
     call.reply.ok();
     Ok(())

@@ -27,12 +27,12 @@ fn run(call: &mut Call<'_>) -> Outcome {
     if call.is(1, "SLEEP") && len == 3 {
         sleep(call)
     } else if call.is(1, "SET-ACTIVE-EXPIRE") && len == 3 {
-        // An expired key is gone for all clients at once. The store decides when its memory is
+        // An expired key is invisible to all clients at once. The store decides when its memory is
         // freed.
         call.reply.ok();
         Ok(())
     } else if call.is(1, "QUICKLIST-PACKED-THRESHOLD") && len == 3 {
-        // Every item of a list is packed.
+        // Every item of a list is stored in packed form.
         call.reply.ok();
         Ok(())
     } else if call.is(1, "POPULATE") && (3..=5).contains(&len) {
@@ -40,7 +40,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     } else if call.is(1, "PROTOCOL") && len == 3 {
         protocol(call)
     } else if call.is(1, "LOG") && len == 3 {
-        // As text, which the log escapes, so that a client's bytes cannot form lines of it.
+        // As text, which the log escapes, so that a client's bytes cannot add lines to it.
         let text = &*String::from_utf8_lossy(call.args.at(2));
         tracing::warn!(text, "DEBUG LOG");
         call.reply.ok();
@@ -61,7 +61,7 @@ fn reloads(args: &Arguments<'_>) -> bool {
 }
 
 /// Loads the directory's data beside the store that is served, and compares the two. The served
-/// store is kept, because its content was acknowledged and a failed load must not lose it.
+/// store stays in use, because its content was acknowledged and a failed load must not lose it.
 fn reload(call: &mut Call<'_>) -> Outcome {
     let mut saves = call.is(1, "RELOAD");
     for option in 2..call.args.len() {
@@ -122,7 +122,7 @@ fn help(call: &mut Call<'_>) -> Outcome {
 const LONGEST: f64 = 3600.0;
 
 fn sleep(call: &mut Call<'_>) -> Outcome {
-    // As in Redis, text that is no number counts as 0.
+    // As in Redis, text that is not a number counts as 0.
     let text = String::from_utf8_lossy(call.args.at(2));
     let seconds: f64 = text.parse().unwrap_or(0.0);
     if seconds > 0.0 {

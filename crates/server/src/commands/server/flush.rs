@@ -8,7 +8,7 @@ use mneme_log::{DATABASES, Database};
 pub(super) static FLUSHALL: Command = Command {
     name: "flushall",
     summary: "Removes all keys from all databases",
-    // All databases at one instant.
+    // All databases are cleared at one instant.
     reach: Reach::Exclusive,
     run: all,
     ..BOTH

@@ -120,7 +120,7 @@ pub(super) fn page_warning(stats: &Stats) -> String {
     warning.replace(['\r', '\n'], " ")
 }
 
-/// The number of bytes in use: all except the free frames.
+/// The number of bytes in use: everything except free frames.
 pub(super) fn used(stats: &Stats) -> u64 {
     stats.capacity.saturating_sub(stats.free_bytes)
 }

@@ -1,5 +1,5 @@
-//! `MONITOR`: has every command that the server carries out sent to the client, secrets and the
-//! commands of administrators left out. See [`crate::monitor`].
+//! `MONITOR`: sends the client every command that the server executes, without secrets and commands
+//! of administrators. See [`crate::monitor`].
 
 use crate::command::*;
 
@@ -20,7 +20,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
             "ERR MONITOR isn't allowed for DENY BLOCKING client",
         ));
     }
-    // As in Redis, there is no reply to the second.
+    // As in Redis, a second `MONITOR` gets no reply.
     if !call.client.is_monitor {
         call.client.begin_monitoring(&call.server.pubsub);
         call.reply.ok();

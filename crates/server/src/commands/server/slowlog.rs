@@ -1,7 +1,7 @@
 //! `SLOWLOG`: the commands that took longer than `slowlog-log-slower-than`.
 //!
 //! Consecutive GETs or SETs of a pipeline are executed as one, and share their time: such an entry
-//! shows the first of them, and its last argument says how many more there were.
+//! shows the first of them, and its last argument gives the number of others.
 
 use crate::command::*;
 use crate::commands::help;

@@ -1,5 +1,5 @@
-//! `SINTER`, `SUNION`, `SDIFF key [key ...]` and `SINTERCARD`: what several sets have in common,
-//! together, or the first of them alone.
+//! `SINTER`, `SUNION`, `SDIFF key [key ...]` and `SINTERCARD`: the intersection of several sets,
+//! their union, or the first without the others.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -113,9 +113,9 @@ fn card(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Combines the sets under `keys`, within a transaction; at least up to `wanted` members. Counts a
-/// hit or a miss for each key. Returns the image of a set, which counts as an intset of at most
-/// `max_intset` members if it would in Redis.
+/// Combines the sets under `keys`, within a transaction. At least `wanted` members are computed, if
+/// there are that many. Counts a hit or a miss for each key. Returns the image of a set; it counts
+/// as an intset, of at most `max_intset` members, if it would in Redis.
 pub(super) fn combine(
     keyspace: &mut Keyspace<'_>,
     operation: SetOperation,
@@ -135,10 +135,10 @@ pub(super) fn combine(
     Ok(members.into_set(if is_table { 0 } else { max_intset })?)
 }
 
-/// Members of the smallest set that are looked for in the others together.
+/// The number of members of the smallest set that are searched for in the others at once.
 const TOGETHER: usize = 1 << 12;
 
-/// The members that all have, at least up to `wanted`.
+/// The members that all sets have, or at least `wanted` of them.
 fn intersection(
     keyspace: &mut Keyspace<'_>,
     mut sources: Vec<Source<'_>>,
@@ -168,7 +168,7 @@ fn intersection(
     Ok(common)
 }
 
-/// The members that any has.
+/// The members that any set has.
 fn union(keyspace: &mut Keyspace<'_>, sources: &[Source<'_>]) -> Result<PackedBuilder<1>, Failure> {
     let images = images(keyspace, sources)?;
     let (mut all, mut seen) = (PackedBuilder::default(), HashSet::new());
@@ -191,9 +191,9 @@ fn images<'s>(
     images.collect()
 }
 
-/// The members of the first that no other has, and whether Redis would have made a table on its
-/// way: it either looks for each member in the others, or removes their members from a copy of the
-/// first, whichever is less work.
+/// The members of the first set that no other has, and whether Redis would have made a table in the
+/// process: it either searches for each member in the others, or removes their members from a copy
+/// of the first, whichever is less work.
 fn difference(
     keyspace: &mut Keyspace<'_>,
     sources: &[Source<'_>],
@@ -234,9 +234,9 @@ fn difference(
 /// A set that is combined with others.
 struct Source<'k> {
     key: &'k [u8],
-    /// Its members.
+    /// The number of its members.
     len: usize,
-    /// `None`: it is large.
+    /// Its image; `None`: the set is large.
     image: Option<Vec<u8>>,
 }
 
@@ -253,7 +253,7 @@ impl<'k> Source<'k> {
         })
     }
 
-    /// The image of all of it.
+    /// The image of the whole set.
     fn image(&self, keyspace: &mut Keyspace<'_>) -> Result<Cow<'_, [u8]>, Failure> {
         match &self.image {
             Some(image) => Ok(image.into()),
@@ -261,7 +261,7 @@ impl<'k> Source<'k> {
         }
     }
 
-    /// Keeps those of `members` that it contains, or does not.
+    /// Keeps those of `members` that it contains, or those that it does not.
     fn retain(
         &self,
         keyspace: &mut Keyspace<'_>,

@@ -1,6 +1,6 @@
-//! Sets: members under one key, each once.
+//! Sets: distinct members under one key.
 //!
-//! A small set is one record, which every command looks through. A large one has its members in
+//! A small set is one record, all of which every command reads. A large one has its members in
 //! leaves.
 
 mod combine;

@@ -1,4 +1,4 @@
-//! `SISMEMBER`, `SMISMEMBER`, `SCARD`: what is in a set, and how much.
+//! `SISMEMBER`, `SMISMEMBER`, `SCARD`: read a set.
 
 use crate::command::*;
 use mneme_collections::{Form, LargeSet, PackedBuilder, PackedSet, SetType};

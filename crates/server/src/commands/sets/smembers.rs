@@ -1,4 +1,4 @@
-//! `SMEMBERS key`: all of a set.
+//! `SMEMBERS key`: returns a whole set.
 
 use std::cell::RefCell;
 
@@ -29,7 +29,7 @@ pub(super) fn all(call: &mut Call<'_>, key: &[u8]) -> Outcome {
     let reply = RefCell::new(reply);
     let head = |len: usize| {
         let mut reply = reply.borrow_mut();
-        // It may have gone while it was read.
+        // The value may have been removed while it was read.
         reply.truncate(begin);
         reply.set(len);
     };
@@ -57,8 +57,8 @@ pub(super) fn members(reply: &mut Reply<'_>, set: &PackedSet<'_>) -> Outcome {
     Ok(())
 }
 
-/// Writes the members of a set, or of a part of one. Whether it goes on: the rest will not be sent
-/// otherwise.
+/// Writes the members of a set, or of a part of one. Returns whether to continue; otherwise the
+/// reply is too long, and the rest would not be sent.
 fn elements(reply: &mut Reply<'_>, set: &PackedSet<'_>) -> Result<bool, Damage> {
     for member in set.members() {
         if reply.is_over() {

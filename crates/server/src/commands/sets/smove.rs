@@ -1,4 +1,4 @@
-//! `SMOVE source destination member`: takes a member from one set to another.
+//! `SMOVE source destination member`: moves a member from one set to another.
 
 use super::sismember::MEMBER;
 use crate::command::*;
@@ -46,8 +46,8 @@ fn run(call: &mut Call<'_>) -> Outcome {
         if !found {
             return Ok(false);
         }
-        // First, because only this can fail: a transaction goes on after an error, and would
-        // keep the removal.
+        // First, because only this can fail: a transaction continues after an error, and would keep
+        // the removal.
         let noted = keyspace.noted_events();
         let (added, _) = keyspace.update_collection::<SetType, _>(target, (), |set| {
             let added = set.add(member)?;
@@ -60,7 +60,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
             let removed = set.remove(member)?;
             Ok((removed, removed))
         })?;
-        // As in Redis, which removes it first.
+        // As in Redis, which removes the member first.
         if updated == Updated::Removed {
             keyspace.notify_at(noted, EventClass::Generic, "del", source);
         }

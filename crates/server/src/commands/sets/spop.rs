@@ -1,4 +1,4 @@
-//! `SPOP key [count]`: takes members out that are drawn by lot.
+//! `SPOP key [count]`: removes and returns random members.
 
 use crate::command::*;
 use mneme_collections::{Lot, SetType};
@@ -60,7 +60,8 @@ fn several(call: &mut Call<'_>) -> Outcome {
     let (popped, updated) = call.keyspace.atomically_on(&keys, |keyspace| {
         let (popped, updated) = keyspace.update_collection::<SetType, _>(key, (), |set| {
             let len = set.len()?;
-            // The key is removed below, which costs the same however many members there are.
+            // All members are wanted: the key is removed below, which takes no longer for a large
+            // set.
             let popped = match count < len {
                 true => set.pop_many(count, &mut lot)?,
                 false => set.members()?,

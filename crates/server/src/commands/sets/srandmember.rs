@@ -1,5 +1,5 @@
-//! `SRANDMEMBER key [count]`: members drawn by lot, each once, or with a negative count any number
-//! of times.
+//! `SRANDMEMBER key [count]`: random members, each at most once, or with a negative count possibly
+//! several times.
 
 use std::collections::HashSet;
 
@@ -47,11 +47,11 @@ fn run(call: &mut Call<'_>) -> Outcome {
         })
 }
 
-/// Where what is drawn comes from.
+/// The source of random members.
 enum Drawn {
-    /// Drawn already.
+    /// Members that were already chosen.
     Chosen(Vec<Vec<u8>>),
-    /// The image of all members: they are drawn from these.
+    /// The image of all members, from which they will be chosen.
     All(Vec<u8>),
 }
 
@@ -83,13 +83,13 @@ fn several(call: &mut Call<'_>) -> Outcome {
             reply.array(number);
             let mut lot = Lot::new();
             for i in 0..number {
-                // The rest will not be sent.
+                // The reply is too long: the rest would not be sent.
                 if reply.is_over() {
                     break;
                 }
                 let drawn = match is_distinct {
                     false => lot.below(all.len()),
-                    // Where all are wanted they come in their order, as from Redis.
+                    // If all are wanted, they come in their order, as from Redis.
                     true if number < all.len() => {
                         let other = i + lot.below(all.len() - i);
                         all.swap(i, other);
@@ -103,13 +103,14 @@ fn several(call: &mut Call<'_>) -> Outcome {
         })
 }
 
-/// Draws one after the other where few of the members are wanted.
+/// Chooses members one by one if few of them are wanted.
 fn draw(mut set: LargeSet<'_>, wanted: usize, is_distinct: bool) -> Result<Drawn, CollectionError> {
     if wanted > set.count() as usize / 3 {
         return Ok(Drawn::All(set.view(None)?));
     }
     let (mut lot, mut chosen, mut seen) = (Lot::new(), Vec::new(), HashSet::new());
-    // Three in two are to be expected. A set that is damaged may have fewer members than it says.
+    // One and a half draws per member are expected. A damaged set may have fewer members than it
+    // counts.
     for _ in 0..wanted.saturating_mul(4).saturating_add(100) {
         if chosen.len() == wanted {
             return Ok(Drawn::Chosen(chosen));

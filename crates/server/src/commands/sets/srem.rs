@@ -1,4 +1,4 @@
-//! `SREM key member [member ...]`: removes members; the last one takes the key with it.
+//! `SREM key member [member ...]`: removes members; removing the last one removes the key.
 
 use super::sismember::MEMBER;
 use crate::command::*;

@@ -1,5 +1,5 @@
-//! `SSCAN key cursor [MATCH pattern] [COUNT n]`: the members of a set, a few at a time. One that
-//! Redis would keep as an intset is returned at once, as by Redis.
+//! `SSCAN key cursor [MATCH pattern] [COUNT n]`: the members of a set, a few at a time. If Redis
+//! would keep the value as an intset, all of it is returned at once, as by Redis.
 
 use crate::command::*;
 use crate::commands::generic::SCAN_ELEMENTS;

@@ -1,4 +1,4 @@
-//! Ranges and scores among the arguments, and replies of members with scores.
+//! Ranges and scores among the arguments, and replies with members and scores.
 
 use std::ops::Bound;
 
@@ -6,10 +6,10 @@ use crate::command::*;
 use crate::resp::{Protocol, Reply, parse_bound, parse_f64, parse_i64};
 use mneme_collections::SortedRange;
 
-/// Whether the members come with their scores.
+/// Whether the reply includes the scores.
 pub(super) const WITHSCORES: Argument = Argument::word("withscores", "WITHSCORES").optional();
 
-/// What a range is of.
+/// What the ends of a range are compared with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RangeOrder {
     Rank,
@@ -37,7 +37,8 @@ pub(crate) fn range<'a>(
             let ends = member_bound(low).zip(member_bound(high));
             let wrong = "ERR min or max not valid string range item";
             match ends.ok_or(Failure::other(wrong))? {
-                // The end of all as the beginning, or the other way round: there is nothing.
+                // The range begins at the end of everything or ends at its beginning, so it is
+                // empty.
                 (End::Last, _) | (_, End::First) => Ok(SortedRange::Ranks(1, 0)),
                 (low, high) => Ok(SortedRange::Members(low.bound(), high.bound())),
             }
@@ -82,7 +83,7 @@ pub(crate) fn double(text: &[u8]) -> Result<f64, Failure> {
     parse_f64(text).ok_or(Failure::NotAFloat)
 }
 
-/// Writes the header of an array of so many members, with their scores or without.
+/// Writes the header of an array of `len` members, with or without their scores.
 pub(crate) fn header(reply: &mut Reply<'_>, protocol: Protocol, len: usize, with_scores: bool) {
     match with_scores && protocol == Protocol::Resp2 {
         true => reply.array(2 * len),

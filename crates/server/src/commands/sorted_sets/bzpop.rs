@@ -1,5 +1,5 @@
 //! `BZPOPMIN`, `BZPOPMAX key [key ...] timeout`, `BZMPOP timeout numkeys key [key ...] MIN|MAX
-//! [COUNT count]`: as `ZPOPMIN`, `ZPOPMAX` and `ZMPOP`, but they wait until a sorted set is there.
+//! [COUNT count]`: as `ZPOPMIN`, `ZPOPMAX` and `ZMPOP`, but they wait until a sorted set exists.
 
 use super::zpop::{COUNT, KEYS, NUMBER, POPPED, Several, WHERE, popped_of};
 use crate::command::*;
@@ -74,7 +74,7 @@ fn pop_of_several(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Pops from the first sorted set that is there and that no other client has waited for longer.
+/// Pops from the first sorted set that exists and for which no other client has waited longer.
 fn pop_now<'a>(
     call: &mut Call<'_>,
     several: &Several<'a>,

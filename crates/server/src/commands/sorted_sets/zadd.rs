@@ -1,5 +1,5 @@
 //! `ZADD key [NX|XX] [GT|LT] [CH] [INCR] score member [score member ...]`, `ZINCRBY key increment
-//! member`: give members their scores.
+//! member`: set members' scores.
 
 use super::arguments::double;
 use crate::command::*;
@@ -66,7 +66,7 @@ pub(super) static ZINCRBY: Command = Command {
     ..Command::SORTED_SET
 };
 
-/// Which members are given a score.
+/// The conditions for setting a member's score.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Conditions {
     pub is_new: bool,
@@ -76,23 +76,23 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// Whether a member that has this score gets the other.
+    /// Whether a member with score `old` may get score `new`.
     fn hold(self, old: f64, new: f64) -> bool {
         let is_wrong = (self.is_greater && new <= old) || (self.is_less && new >= old);
         !self.is_new && !is_wrong
     }
 }
 
-/// What has become of the members.
+/// The result for the members.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Done {
     pub added: usize,
     pub moved: usize,
-    /// The last score that a member has by this; `None`: none was given.
+    /// The last score that was set; `None`: none was set.
     score: Option<f64>,
 }
 
-/// Gives the members that follow from argument `first` on their scores.
+/// Sets the scores of the members in the arguments from `first` on.
 fn add(call: &mut Call<'_>, first: usize, adds_up: bool) -> Outcome {
     let (mut at, mut conditions) = (first, Conditions::default());
     let (mut counts_moved, mut adds_up) = (false, adds_up);
@@ -159,7 +159,7 @@ fn add(call: &mut Call<'_>, first: usize, adds_up: bool) -> Outcome {
     Ok(())
 }
 
-/// Gives members of the sorted set under argument 1 their scores, or adds to those that they have.
+/// Sets the scores of members of the sorted set under argument 1, or adds to their scores.
 pub(crate) fn give(
     call: &mut Call<'_>,
     pairs: &[(f64, &[u8])],

@@ -60,8 +60,8 @@ pub(super) const COUNT: Argument = Argument::new("count", Kind::Integer)
     .after("COUNT")
     .optional();
 
-/// Removes up to `count` members from an end of the sorted set under `key` and returns them from
-/// there on. `None`: there is none.
+/// Removes and returns up to `count` members, beginning at an end of the sorted set under `key`.
+/// `None`: there is no such set.
 pub(crate) fn pop(
     keyspace: &mut Keyspace<'_>,
     key: &[u8],
@@ -95,7 +95,7 @@ fn pop_one(call: &mut Call<'_>, is_max: bool) -> Outcome {
         count.unwrap_or(1),
         is_max,
     )?;
-    // One that was not asked for by a number is no array of its own.
+    // A single member that was requested without a count is not in an array of its own.
     let protocol = match count {
         Some(_) => call.client.protocol,
         None => Protocol::Resp2,
@@ -117,7 +117,7 @@ fn pop_of_several(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What `ZMPOP` is to remove.
+/// What `ZMPOP` removes.
 pub(crate) struct Several<'a> {
     pub keys: Vec<&'a [u8]>,
     pub is_max: bool,
@@ -125,7 +125,7 @@ pub(crate) struct Several<'a> {
 }
 
 impl<'a> Several<'a> {
-    /// Parses the arguments from the number of keys on, which is number `at`.
+    /// Parses the arguments from `at` on, which is the number of keys.
     pub fn of(call: &Call<'a>, at: usize) -> Result<Several<'a>, Failure> {
         let wrong = Failure::other("ERR numkeys should be greater than 0");
         let number = parse_i64(call.args.at(at)).filter(|number| *number > 0);
@@ -148,7 +148,7 @@ impl<'a> Several<'a> {
                     count => count,
                 }
             }
-            // A wrong count comes before what follows it.
+            // An invalid count is reported before other errors.
             4.. if call.is(end + 1, "COUNT") => {
                 let wrong = "ERR count should be greater than 0";
                 match positive(call.args.at(end + 2), wrong)? {
@@ -165,7 +165,7 @@ impl<'a> Several<'a> {
         })
     }
 
-    /// Pops from the first of `keys` that is there: the key, and what was popped.
+    /// Pops from the first of `keys` that exists: the key, and the removed members.
     pub fn pop(
         &self,
         call: &mut Call<'_>,
@@ -177,8 +177,7 @@ impl<'a> Several<'a> {
             for key in keys {
                 match pop(keyspace, key, self.count, self.is_max) {
                     Ok(None) => {}
-                    // A client that waits for a sorted set does not mind what else becomes of
-                    // the key.
+                    // A client that has waited ignores values of other types.
                     Err(Failure::WrongType) if has_waited => {}
                     members => return Ok(members?.map(|members| (*key, members))),
                 }
@@ -188,7 +187,7 @@ impl<'a> Several<'a> {
     }
 }
 
-/// The reply with a key and the members that were removed there.
+/// The reply with a key and the members removed from it.
 pub(crate) fn popped_of(reply: &mut Reply<'_>, key: &[u8], members: &ScoredMembers) {
     reply.array(2);
     reply.bulk(key);

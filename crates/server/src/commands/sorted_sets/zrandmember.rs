@@ -1,5 +1,5 @@
-//! `ZRANDMEMBER key [count [WITHSCORES]]`: members drawn by lot, each once, or with a negative
-//! count any number of times.
+//! `ZRANDMEMBER key [count [WITHSCORES]]`: random members, each at most once, or with a negative
+//! count possibly several times.
 
 use std::collections::HashSet;
 
@@ -31,7 +31,7 @@ pub(super) static ZRANDMEMBER: Command = Command {
     ..Command::SORTED_SET
 };
 
-/// Members up to which all of them are read where some are drawn.
+/// Up to this number of members, all are read in order to choose some.
 const FEW: u64 = 1024;
 
 fn run(call: &mut Call<'_>) -> Outcome {
@@ -63,14 +63,14 @@ fn several(call: &mut Call<'_>) -> Outcome {
             true => Some(set.members(0..len, false)?),
             false => None,
         };
-        // Each once: by a shuffle where all are at hand, else those that were drawn are known.
+        // Each at most once: by a shuffle if all were read; otherwise chosen ones are remembered.
         let mut places: Vec<u64> = match (&all, count > 0) {
             (Some(_), true) => (0..len).collect(),
             _ => Vec::new(),
         };
         let mut drawn = HashSet::new();
         for i in 0..number {
-            // The rest will not be sent.
+            // The reply is too long: the rest would not be sent.
             if reply.is_over() || len == 0 {
                 break;
             }
@@ -104,7 +104,7 @@ fn several(call: &mut Call<'_>) -> Outcome {
         Ok(())
     })?;
     if found.is_none() {
-        // It may have gone while it was read.
+        // The value may have been removed while it was read.
         reply.truncate(begin);
         reply.array(0);
     }

@@ -1,5 +1,5 @@
-//! `ZRANGE key start stop [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]` and the commands
-//! that it has replaced, and `ZRANGESTORE`: the members in a range.
+//! `ZRANGE key start stop [BYSCORE|BYLEX] [REV] [LIMIT offset count] [WITHSCORES]` and its
+//! predecessors, and `ZRANGESTORE`: the members in a range.
 
 use std::ops::Range;
 
@@ -122,7 +122,7 @@ pub(super) static ZREVRANGE: Command = Command {
     ..READ
 };
 
-/// What the commands that return members have in common.
+/// The common fields of the commands that return members.
 const READ: Command = Command {
     complexity: "O(log N + M) where N is the number of members and M of those that are returned; a small set is looked through",
     arity: -4,
@@ -147,18 +147,18 @@ const LIMIT: Argument = Argument::block(
 )
 .after("LIMIT");
 
-/// The members that a call wants.
+/// The members that a call selects.
 struct Query<'a> {
     range: SortedRange<'a>,
     is_reverse: bool,
     with_scores: bool,
     offset: i64,
-    /// Negative: all.
+    /// The maximum number; negative: all.
     limit: i64,
 }
 
 impl<'a> Query<'a> {
-    /// Parses the arguments from the key on, which is number `key`.
+    /// Parses the arguments from `key` on, which is the key.
     fn of(
         call: &Call<'a>,
         key: usize,
@@ -209,7 +209,7 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// The positions of the members, from the beginning.
+    /// The positions of the members, counted from the first member.
     fn positions(&self, set: &mut SortedSetView<'_>) -> Result<Range<u64>, CollectionError> {
         let Range { start, end } = set.positions(&self.range)?;
         if let (SortedRange::Ranks(..), true) = (&self.range, self.is_reverse) {
@@ -241,12 +241,12 @@ fn range(call: &mut Call<'_>, order: Option<RangeOrder>, direction: Option<bool>
         set.walk(positions, query.is_reverse, &mut |scored| {
             let score = query.with_scores.then(|| scored.score()).transpose()?;
             (scored.member).with_bytes(|bytes| member(reply, protocol, bytes, score));
-            // The rest will not be sent.
+            // The reply is too long: the rest would not be sent.
             Ok(!reply.is_over())
         })
     })?;
     if found.is_none() {
-        // It may have gone while it was read.
+        // The value may have been removed while it was read.
         reply.truncate(begin);
         reply.array(0);
     }

@@ -1,5 +1,5 @@
 //! `ZREM key member [member ...]`, `ZREMRANGEBYRANK`, `ZREMRANGEBYSCORE`, `ZREMRANGEBYLEX key min
-//! max`: remove members; the last one takes the key with it.
+//! max`: remove members; removing the last one removes the key.
 
 use super::arguments::{RangeOrder, range};
 use crate::command::*;
@@ -60,7 +60,7 @@ pub(super) static ZREMRANGEBYLEX: Command = Command {
     ..RANGE
 };
 
-/// What the commands that remove a range have in common.
+/// The common fields of the commands that remove a range.
 const RANGE: Command = Command {
     complexity: "O(log N + M) where N is the number of members and M of those that are removed; a small set is looked through",
     arity: 4,

@@ -1,5 +1,5 @@
-//! `ZSCAN key cursor [MATCH pattern] [COUNT n]`: the members of a sorted set, a few at a time. One
-//! that Redis would keep as a listpack is returned at once, as by Redis.
+//! `ZSCAN key cursor [MATCH pattern] [COUNT n]`: the members of a sorted set, a few at a time. If
+//! Redis would keep the value as a listpack, all of it is returned at once, as by Redis.
 
 use crate::command::*;
 use crate::commands::generic::{SCAN_ELEMENTS, ScanOptions, cursor, reply_step};
@@ -23,7 +23,7 @@ pub(super) static ZSCAN: Command = Command {
 
 fn run(call: &mut Call<'_>) -> Outcome {
     let from = cursor(call.args.at(2)).ok_or(Failure::other("ERR invalid cursor"))?;
-    // As in Redis the options of a key that is not there do not matter.
+    // As in Redis, options are not checked if the key does not exist.
     let options = ScanOptions::of(call, 3, false);
     let count = options.as_ref().map_or(0, |options| options.count);
     let step = call.keyspace.read_sorted_set(call.args.at(1), |set| {
@@ -43,7 +43,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     reply_step(reply, next, 2 * found.len());
     for (member, score) in found {
         reply.bulk(member);
-        // A listpack keeps whole numbers as such.
+        // A listpack stores whole numbers as integers.
         if !is_skiplist && score.trunc() == score && score.abs() < LONGEST_WHOLE {
             reply.bulk(ScoreText::of(score).bytes());
             continue;
@@ -55,5 +55,5 @@ fn run(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Numbers from which on Redis does not keep whole ones as integers.
+/// From this number on, Redis does not store whole numbers as integers.
 const LONGEST_WHOLE: f64 = (1u64 << 62) as f64;

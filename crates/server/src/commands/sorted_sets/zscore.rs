@@ -1,5 +1,4 @@
-//! `ZCARD`, `ZSCORE`, `ZMSCORE`, `ZRANK`, `ZREVRANK`, `ZCOUNT`, `ZLEXCOUNT`: what a sorted set
-//! holds.
+//! `ZCARD`, `ZSCORE`, `ZMSCORE`, `ZRANK`, `ZREVRANK`, `ZCOUNT`, `ZLEXCOUNT`: read a sorted set.
 
 use super::arguments::{RangeOrder, range};
 use crate::command::*;
@@ -16,7 +15,7 @@ pub(super) static ZCARD: Command = Command {
     ..Command::SORTED_SET
 };
 
-/// What most of them have in common.
+/// The common fields of most of them.
 const LOOK_UP: Command = Command {
     complexity: "O(log N) where N is the number of members; a small set is looked through",
     arity: 3,

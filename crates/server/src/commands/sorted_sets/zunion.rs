@@ -1,6 +1,6 @@
 //! `ZUNION`, `ZINTER`, `ZDIFF numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE
-//! SUM|MIN|MAX] [WITHSCORES]`, the forms that store the result, and `ZINTERCARD`: what several
-//! sorted sets have together. A set counts as one whose members have the score 1.
+//! SUM|MIN|MAX] [WITHSCORES]`, the forms that store the result, and `ZINTERCARD`: combinations of
+//! sorted sets. In a plain set every member counts with the score 1.
 
 use std::collections::HashMap;
 
@@ -83,7 +83,7 @@ pub(super) static ZDIFFSTORE: Command = Command {
     ..STORE
 };
 
-/// What the commands that return members have in common.
+/// The common fields of the commands that return members.
 const READ: Command = Command {
     complexity: "O(N log N) where N is the number of members of all sets",
     arity: -3,
@@ -99,7 +99,7 @@ const READ: Command = Command {
     ..Command::SORTED_SET
 };
 
-/// What the commands that store the result have in common.
+/// The common fields of the commands that store the result.
 const STORE: Command = Command {
     complexity: "O(N log N) where N is the number of members of all sets",
     arity: -4,
@@ -140,7 +140,7 @@ enum Operation {
     Difference,
 }
 
-/// What becomes of the scores of a member.
+/// How the scores of a member are combined.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Aggregate {
     Sum,
@@ -159,24 +159,24 @@ impl Aggregate {
     }
 }
 
-/// Where infinities cancel out, 0.
+/// Replaces NaN, the sum of opposite infinities, by 0.
 fn not_nan(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// The error of arguments that fit nothing.
+/// The error for arguments that match no option.
 const SYNTAX: &str = "ERR syntax error";
 
-/// The arguments behind the keys.
+/// The arguments after the keys.
 struct Options {
     weights: Vec<f64>,
     aggregate: Aggregate,
     with_scores: bool,
-    /// 0: none.
+    /// The maximum number of members; 0: no limit.
     limit: u64,
 }
 
-/// Which of them a command takes.
+/// The options that a command accepts.
 #[derive(Clone, Copy)]
 struct Takes {
     weights: bool,
@@ -232,10 +232,10 @@ impl Options {
     }
 }
 
-/// A result: members in no order.
+/// A result: members in no particular order.
 type Members = Vec<(Vec<u8>, f64)>;
 
-/// The keys whose number is argument `at`.
+/// The keys after argument `at`, which is their number.
 fn keys_of<'a>(call: &Call<'a>, at: usize, name: &str) -> Result<Vec<&'a [u8]>, Failure> {
     let number = call.integer(at)?;
     if number < 1 {
@@ -250,8 +250,8 @@ fn keys_of<'a>(call: &Call<'a>, at: usize, name: &str) -> Result<Vec<&'a [u8]>, 
     }
 }
 
-/// All members of the sorted set or set under `key`, and a hit or a miss. None where there is no
-/// key.
+/// All members of the sorted set or set under `key`, none if there is no key. Counts a hit or a
+/// miss.
 fn members_of(keyspace: &mut Keyspace<'_>, key: &[u8]) -> Result<ScoredMembers, Failure> {
     let members = match keyspace.kind(key)?.map(|kind| kind.packed()) {
         None | Some(SORTED_SET) => keyspace.read_sorted_set(key, |set| {
@@ -278,7 +278,7 @@ fn members_of_set(keyspace: &mut Keyspace<'_>, key: &[u8]) -> Result<ScoredMembe
     })
 }
 
-/// What `keys` come to, at one instant. The caller's transaction has begun.
+/// The result for `keys`, as of one instant. The caller's transaction must have begun.
 fn result_of(
     keyspace: &mut Keyspace<'_>,
     keys: &[&[u8]],
@@ -289,13 +289,13 @@ fn result_of(
     for key in keys {
         sources.push(members_of(keyspace, key)?);
     }
-    // As in Redis, a key of another type matters before the options do.
+    // As in Redis, a key of another type is reported before wrong options.
     let options = options.as_ref().map_err(|error| Failure::other(*error))?;
     let mut sources: Vec<_> = sources
         .iter()
         .zip(options.weights.iter().copied())
         .collect();
-    // Sums depend on the order.
+    // Floating-point sums depend on the order.
     if operation != Operation::Difference {
         sources.sort_by_key(|(members, _)| members.len());
     }

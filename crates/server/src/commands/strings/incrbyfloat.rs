@@ -19,7 +19,7 @@ pub(super) static INCRBYFLOAT: Command = Command {
 };
 
 fn run(call: &mut Call<'_>) -> Outcome {
-    // As in Redis, a value that is no number, or has another type, is refused first.
+    // As in Redis, a value that is not a number, or has another type, is refused first.
     let increment = parse(call.args.at(2));
     let mut sum = Err(Failure::NotAFloat);
     call.keyspace.update(call.args.at(1), |old| {

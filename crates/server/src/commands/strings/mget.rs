@@ -23,7 +23,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
         reply.truncate(position);
         reply.array(args.len());
         for key in args.iter() {
-            // The rest would not be sent.
+            // The reply is too long: the rest would not be sent.
             if reply.is_over() {
                 break;
             }

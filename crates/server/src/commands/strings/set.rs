@@ -123,7 +123,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Notes that a key has been set.
+/// Reports that a key was set.
 fn note(call: &Call<'_>, key: &[u8], expiry: Lifetime) {
     call.keyspace.notify(EventClass::String, "set", key);
     if matches!(expiry, Lifetime::New(Expiry::At(_))) {

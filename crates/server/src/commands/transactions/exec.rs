@@ -97,15 +97,15 @@ fn run(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// Replies with what the commands reply.
+/// Executes the commands, and replies with their replies.
 fn carry_out(
     call: &mut Call<'_>,
     commands: &mut Together<'_>,
     len: usize,
     transaction: Option<&mut dyn RecordOperations>,
 ) -> Outcome {
-    // What others have published comes before the array, and not amid it. Nobody publishes while a
-    // transaction runs that may send messages itself: it has the server to itself.
+    // Messages published by others precede the array, and never come within it. While a transaction
+    // that may publish messages runs, it has the server to itself, so no other client publishes.
     if transaction.is_none() {
         call.drain_pushes();
     }

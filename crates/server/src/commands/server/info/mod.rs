@@ -1,5 +1,5 @@
 //! `INFO [section ...]`: information about the server. Every field is accurate; fields that could
-//! not be are left out.
+//! not be accurate are left out.
 
 mod persistence;
 mod sections;

@@ -1,4 +1,4 @@
-//! `INFO persistence`: what is kept on disk, and its state.
+//! `INFO persistence`: the state of the data on disk.
 
 use mneme_durable::{DurabilityMode, DurabilityStats, GateState};
 
@@ -9,7 +9,7 @@ use crate::saver::changes_since;
 use crate::settings::Key;
 use crate::shared::Shared;
 
-/// Numbers that Redis reports about forks and what they copy, which this server does not use.
+/// Numbers that Redis reports about forks and copied memory. This server does not fork.
 const ZEROS: &[&str] = &[
     "async_loading",
     "rdb_last_cow_size",
@@ -121,7 +121,7 @@ fn kept(server: &Shared, stats: &DurabilityStats, fields: &mut Fields) {
     }
 }
 
-/// When the last checkpoint was on disk, or the server started: seconds since 1970.
+/// When the last checkpoint was written, or else the server started, in seconds since 1970.
 pub(crate) fn last_save_s(server: &Shared, stats: &DurabilityStats) -> u64 {
     match stats.checkpoints.last_wall_ms {
         0 => server.started_s(),
@@ -129,7 +129,7 @@ pub(crate) fn last_save_s(server: &Shared, stats: &DurabilityStats) -> u64 {
     }
 }
 
-/// Whether writes are accepted, and replies wait as `appendfsync` says.
+/// A word for whether writes are accepted, and whether replies wait as `appendfsync` demands.
 pub(crate) fn state(state: GateState) -> &'static str {
     match state {
         GateState::Open => "ok",

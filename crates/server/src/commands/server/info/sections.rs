@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::statistics::Statistics;
 use crate::version;
 
-/// Adds zeros for things that this server never does, but that tools which monitor Redis ask for.
+/// Adds zeros for things that this server never does, but that monitoring tools for Redis expect.
 pub(super) fn add_zeros(fields: &mut Fields, names: &[&str]) {
     for name in names {
         fields.add(name, 0);
@@ -163,7 +163,7 @@ pub(super) fn memory(server: &Shared, fields: &mut Fields) -> Outcome {
     Ok(())
 }
 
-/// The segment of the records, and the other processes that have it attached.
+/// The segment that holds the records, and the other processes that have it attached.
 pub(super) fn segment(server: &Shared, fields: &mut Fields) -> Outcome {
     let processes = server.store.processes();
     let others = processes.iter().filter(|process| !process.is_asker);
@@ -339,7 +339,7 @@ pub(super) fn keyspace(server: &Shared, fields: &mut Fields) -> Outcome {
     Ok(())
 }
 
-/// Of each database, how many keys were drawn by lot, and of which types they were.
+/// For each database, how many keys were sampled, and how many of them had each type.
 pub(super) fn key_types(server: &Shared, fields: &mut Fields) -> Outcome {
     for index in 0..server.settings.count(Key::Databases) {
         let types = drawn_types(&server.store, index)?;
