@@ -1,5 +1,5 @@
-//! Maps Redis's settings of active defragmentation to Mneme's: how full log segments are kept, and
-//! what that may cost.
+//! Maps Redis's settings of active defragmentation to the store's: how full log segments are kept,
+//! and how much that may cost.
 //!
 //! Redis measures fragmentation as the number of unused bytes for each used one, in percent. A log
 //! segment has a fill: the part of it that is live. 25 percent of fragmentation correspond to a
@@ -9,7 +9,7 @@ use mneme_log::FillPolicy;
 
 use crate::settings::{Key, Settings};
 
-/// The policy that the settings ask for.
+/// The policy that the settings request.
 pub(crate) fn policy(settings: &Settings) -> FillPolicy {
     let percent = |key| settings.number(key) as f64 / 100.0;
     let fill = |key| 1.0 / (1.0 + percent(key));

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// What replies wait for.
+/// The gate that replies wait at.
 pub(crate) trait ReplyGate: Send + Sync {
     /// Whether replies begun now may have to wait when they are complete.
     fn holds(&self) -> bool;
@@ -25,7 +25,7 @@ pub(crate) trait ReplyGate: Send + Sync {
     /// Requests a sync soon, because replies wait.
     fn ask(&self);
 
-    /// Why writes are refused, in the system's words; `None` if they are accepted.
+    /// Why writes are refused, as an error text; `None` if they are accepted.
     fn refusal(&self) -> Option<&'static str>;
 }
 
@@ -36,7 +36,8 @@ pub(crate) enum Admission {
     All,
     /// Those that wait for at most this position.
     UpTo(u64),
-    /// None, ever: what they wait for cannot become durable. Their connections are closed.
+    /// None, ever: the changes that they wait for cannot become durable. Their connections are
+    /// closed.
     Never,
 }
 

@@ -12,11 +12,12 @@ use std::cell::Cell;
 
 use crate::command::Failure;
 
-/// The number of steps of some nanoseconds that other clients may have to wait for; with realistic
-/// keys and patterns, thousands of matches together take fewer.
+/// The number of steps, each of some nanoseconds, that may delay other clients; with realistic keys
+/// and patterns, thousands of matches together take fewer.
 const MOST: u64 = 1 << 27;
 
-/// Steps for each byte of a pattern and a text that are few: realistic patterns take no more.
+/// The number of steps for each byte of pattern and text that counts as few: realistic patterns
+/// need no more.
 const FEW_A_BYTE: u64 = 8;
 
 /// The steps that matching has taken while no other client of the thread was served.
@@ -35,8 +36,9 @@ impl Steps {
     }
 
     /// As [`matches`](Self::matches), for one of many patterns that different clients have chosen:
-    /// steps that are few for the lengths do not count, so that **a pattern that takes many does
-    /// not keep those behind it from matching**, unless they do, too.
+    /// a number of steps that is small for the lengths is not counted, so that **a pattern that
+    /// needs many steps does not prevent later ones from matching**, unless those need many steps
+    /// too.
     pub fn matches_beside_others(&self, pattern: &[u8], text: &[u8]) -> bool {
         let few = FEW_A_BYTE * (pattern.len() + text.len()) as u64;
         let left = MOST.saturating_sub(self.0.get());
@@ -53,12 +55,12 @@ impl Steps {
         found
     }
 
-    /// Whether work that can be interrupted should be.
+    /// Whether so many steps were taken that interruptible work should stop.
     pub fn are_many(&self) -> bool {
         self.0.get() > MOST / 8
     }
 
-    /// Refuses a match that has taken too long, whose result would not be right.
+    /// Returns an error if a match was given up, because its result would be wrong.
     pub fn check(&self) -> Result<(), Failure> {
         match self.0.get() > MOST {
             true => Err(Failure::other("ERR the pattern takes too long to match")),
@@ -67,7 +69,7 @@ impl Steps {
     }
 }
 
-/// Adds its steps to `steps`, and gives up when there are more than `most`.
+/// Adds the steps taken to `steps`, and gives up beyond `most`.
 fn matches(
     pattern: &[u8],
     text: &[u8],
@@ -75,7 +77,7 @@ fn matches(
     steps: &mut u64,
     most: u64,
 ) -> bool {
-    // As in Redis, whose loop begins with a byte of the text.
+    // As in Redis, whose loop needs a byte of the text to begin.
     if text.is_empty() {
         return pattern.is_empty();
     }

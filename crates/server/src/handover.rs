@@ -16,20 +16,21 @@
 //! ```
 //!
 //! From the first reply on both processes have the listening sockets, so connections wait in their
-//! queues and are never refused. The server notices by the end of its connection if a successor
-//! dies or gives up before it serves: it takes everything back and continues, as it does if the
-//! next message takes more than 30 s. Only if the successor has the segment by then and is alive
-//! (it is stopped, for instance), neither can serve: the server waits for it to continue or to end.
-//! A server that ends by a signal before it says `yours` leaves the segment to the successor, which
-//! has the sockets. The lock belongs to an open file, which only the successor has from `yours` on:
-//! no third process gets it in between, and a server that continues has to take it again. Connected
-//! clients get the replies to what they have sent and are disconnected, as by a restart.
+//! queues and are never refused. If a successor dies or gives up before it serves, its connection
+//! ends: the server then takes everything back and continues. It does the same if the next message
+//! takes more than 30 s. There is one exception: the successor has the segment by then and is
+//! alive, for instance because it is stopped. Then neither process can serve, and the server waits
+//! for the successor to continue or to end. A server that ends by a signal before it says `yours`
+//! leaves the segment to the successor, which has the sockets. The lock belongs to an open file,
+//! which only the successor has from `yours` on: no third process gets it in between, and a server
+//! that continues has to take it again. Connected clients get the replies to what they have sent
+//! and are disconnected, as by a restart.
 //!
 //! Before `take`, candidates are served one after the other, for 2 s a message: a silent connection
-//! delays the others no longer. **Only the process that holds the server's role touches the
-//! socket's file.** The process that is about to listen replaces it, and none removes it, because
-//! by then the file might belong to the next server. A file that was left behind refuses
-//! connections.
+//! delays the others for no longer than that. **Only the process that holds the server's role
+//! touches the socket's file.** The process that is about to listen replaces it, and none removes
+//! it, because by then the file might belong to the next server. A file that was left behind
+//! refuses connections.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -88,13 +89,13 @@ pub enum HandoverError {
 }
 
 impl HandoverError {
-    /// Whether the other side is there and was only late with its next message.
+    /// Whether the other side exists and was only late with its next message.
     #[must_use]
     pub fn is_late(&self) -> bool {
         matches!(self, Self::Broken(error) if is_late(error))
     }
 
-    /// Whether the other side has closed the connection, as a process does that ends.
+    /// Whether the other side has closed the connection, as a process that ends does.
     fn is_gone(&self) -> bool {
         let gone = [
             ErrorKind::UnexpectedEof,
@@ -109,7 +110,7 @@ fn is_late(error: &io::Error) -> bool {
     [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind())
 }
 
-/// The system's error, except that a timeout is described in other words.
+/// A text for the system's error; a timeout is described in other words.
 fn in_words(error: &io::Error) -> String {
     match is_late(error) {
         true => "it did not say its next word in time; is it stopped, or busy with others who take over?".to_owned(),
@@ -200,7 +201,7 @@ impl Talk {
         Ok(talk)
     }
 
-    /// Sets how long the next messages may take.
+    /// Sets the time limit for the next messages.
     fn wait_for(&self, timeout: Duration) -> io::Result<()> {
         self.0.set_read_timeout(Some(timeout))?;
         self.0.set_write_timeout(Some(timeout))
@@ -210,8 +211,8 @@ impl Talk {
         self.0.write_all(word.as_bytes())
     }
 
-    /// Receives one message: they are short, and each side waits for the other's before it sends
-    /// the next.
+    /// Receives one message. Messages are short, and each side waits for the other's before it
+    /// sends the next.
     fn hear(&mut self) -> io::Result<(String, Vec<OwnedFd>)> {
         let mut buffer = vec![0; MESSAGE];
         let (bytes, descriptors) = descriptors::receive(&self.0, &mut buffer)?;
@@ -246,7 +247,7 @@ impl Handover {
     /// serve.
     ///
     /// # Errors
-    /// No process serves it, or its server does not answer.
+    /// No process serves the segment, or its server does not answer.
     pub fn ask(directory: &Path) -> Result<Self, HandoverError> {
         let path = directory.join(SOCKET);
         let no_server = |source| HandoverError::NoServer {
@@ -267,7 +268,7 @@ impl Handover {
         })
     }
 
-    /// The server's process.
+    /// The process id of the server.
     pub fn server(&self) -> u32 {
         self.server
     }
@@ -278,10 +279,10 @@ impl Handover {
     ///
     /// `None`: the server has closed the connection, and has most likely ended by a signal. The
     /// sockets work all the same (files of unix sockets are created again, as `settings` say).
-    /// Whether the segment is free shows when it is opened.
+    /// Opening the segment shows whether it is free.
     ///
     /// # Errors
-    /// It does not release the segment, and continues to serve.
+    /// The server does not release the segment, and continues to serve.
     pub fn take(
         mut self,
         settings: &Settings,
@@ -306,7 +307,7 @@ impl TakenOver {
     /// Tells the old server that clients are served, so that it can end.
     ///
     /// # Errors
-    /// It no longer exists.
+    /// The old server no longer exists.
     pub fn serving(mut self) -> io::Result<()> {
         self.0.say(SERVING)
     }
@@ -396,12 +397,12 @@ impl Request {
     /// sockets, and waits until it serves.
     ///
     /// # Errors
-    /// It does not serve: the caller must continue. It then takes the lock again, or finds that the
-    /// successor has it.
+    /// The successor does not serve: the caller must continue. The caller then takes the lock
+    /// again, or finds that the successor has it.
     pub fn grant(&mut self, retired: &mut Listeners) -> Result<(), HandoverError> {
         let lock: Vec<_> = retired.lock.iter().map(AsFd::as_fd).collect();
         descriptors::send(&self.0.0, YOURS.as_bytes(), &lock)?;
-        // If both had the open file, both would have the directory.
+        // If both processes had the open file, both would own the directory.
         retired.lock = None;
         self.serves()
     }
@@ -410,14 +411,14 @@ impl Request {
     /// already.
     ///
     /// # Errors
-    /// It does not serve: it is [late](HandoverError::is_late), or gone.
+    /// The successor does not serve: it is [late](HandoverError::is_late), or gone.
     pub fn serves(&mut self) -> Result<(), HandoverError> {
         self.0.expect(SERVING).map(drop)
     }
 }
 
-/// The process at the other end, which this user or root must have started: neither side accepts
-/// sockets from another user, or passes any to it.
+/// The process at the other end, which must belong to this user or to root: neither side exchanges
+/// sockets with another user.
 fn trusted_peer(stream: &UnixStream) -> io::Result<u32> {
     let (process, user) = descriptors::peer(stream)?;
     if user != 0 && user != mneme_sys::files::user() {

@@ -1,4 +1,4 @@
-//! Listens for events of keys that no client's command has changed, **while such events are
+//! Listens for events of keys that were not changed by a client's command, **while such events are
 //! wanted**. See [`crate::report_key_events`].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,22 +10,22 @@ use mneme_log::{ChangeListener, LogStore, SlotError};
 #[derive(Debug, Default)]
 pub(crate) struct KeyEventListener {
     listener: Mutex<Option<ChangeListener>>,
-    /// Threads that wait for it and serve clients.
+    /// The number of client-serving threads that wait for the lock.
     waiting: AtomicUsize,
     has_begun: Condvar,
 }
 
 impl KeyEventListener {
     pub fn lock(&self) -> MutexGuard<'_, Option<ChangeListener>> {
-        // SYNC: pairs with nothing, here and below: a hint which thread is to go first.
+        // SYNC: pairs with nothing, here and below: a hint for which thread should go first.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let listener = self.locked();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         listener
     }
 
-    /// As [`lock`](Self::lock), for the thread that reports: it would take the lock again and again
-    /// while others wait.
+    /// As [`lock`](Self::lock), for the reporting thread: without this it would take the lock again
+    /// and again while others wait.
     pub fn lock_after_others(&self) -> MutexGuard<'_, Option<ChangeListener>> {
         while self.waiting.load(Ordering::Relaxed) > 0 {
             std::thread::yield_now();
@@ -37,9 +37,9 @@ impl KeyEventListener {
         self.listener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to listen to this store, or ends it. What is removed from now on is reported. Threads
-    /// that change whether it `is_wanted` call this afterwards: the last of them to ask leaves it
-    /// as all of them together want it.
+    /// Begins or ends listening to this store. Keys removed from now on are reported. A thread that
+    /// changes the result of `is_wanted` must call this afterwards; the last call establishes the
+    /// state that all changes together demand.
     pub fn listen(
         &self,
         store: &LogStore,
@@ -50,7 +50,7 @@ impl KeyEventListener {
             true if listener.is_none() => {
                 let mut begun = store.listen()?;
                 begun.hear_own_removals(true)?;
-                // The loss that marks the beginning is none.
+                // The loss that marks the beginning is not a real loss.
                 begun.drain(0, |_| ())?;
                 *listener = Some(begun);
                 self.has_begun.notify_all();
@@ -70,7 +70,7 @@ impl KeyEventListener {
         }
     }
 
-    /// Ends the sleep of the thread that reports, which looks whether the server stops.
+    /// Wakes the reporting thread, which then checks whether the server stops.
     pub fn wake(&self) {
         drop(self.lock());
         self.has_begun.notify_all();

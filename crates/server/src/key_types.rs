@@ -1,14 +1,15 @@
-//! The types of values, and how many keys have which, **of some keys that are chosen at random**,
-//! each as likely as any other: to count all of them would be to go through the whole store.
+//! The types of values, and how many keys have each, **for a random sample of keys**: counting all
+//! keys would mean reading the whole store.
 
 use std::collections::BTreeMap;
 
 use mneme_collections::{HASH, LIST, SET, SORTED_SET};
 use mneme_log::{Draw, Drawn, LogStore, ReadError, ValueKind};
 
-/// Keys that are drawn: a type that every twentieth key has is missed once in half a million times.
+/// The size of the sample: a type that every twentieth key has is missed once in half a million
+/// times.
 const DRAWN: usize = 256;
-/// Steps of drawing: where many keys were removed, a key may take several.
+/// The maximum number of steps: if many keys were removed, finding a key may take several.
 const STEPS: usize = 2 * DRAWN;
 
 /// Redis's name for a kind of values.
@@ -22,7 +23,7 @@ pub(crate) fn type_name(kind: ValueKind) -> &'static str {
     }
 }
 
-/// By type, keys that were drawn from a database.
+/// Keys sampled from a database, by type.
 pub(crate) fn drawn_types(
     store: &LogStore,
     database: usize,
@@ -34,7 +35,7 @@ pub(crate) fn drawn_types(
     ))
 }
 
-/// By type, keys that `draw_step` draws. A key is left out whose `kind` cannot be read.
+/// Keys sampled by `draw_step`, by type. Keys whose `kind` cannot be read are left out.
 fn types_of(
     draw_step: impl Fn(&mut Draw) -> Result<Drawn, ReadError>,
     kind: impl Fn(&[u8]) -> Result<Option<ValueKind>, ReadError>,
@@ -48,7 +49,7 @@ fn types_of(
                     Ok(Some(kind)) => *types.entry(type_name(kind)).or_default() += 1,
                     // This took a second.
                     Err(ReadError::Stalled(_)) => break,
-                    // It may have gone meanwhile.
+                    // The key may have been removed meanwhile.
                     Ok(None) | Err(_) => {}
                 }
                 left -= 1;

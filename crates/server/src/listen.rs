@@ -49,13 +49,13 @@ pub struct Listeners {
     pub(crate) sockets: Vec<Listener>,
     /// An open file that holds the lock, even if the predecessor has closed its own.
     pub(crate) lock: Option<OwnedFd>,
-    /// The users of the server that has retired, as its clients have changed them. They are not
+    /// The users of the server that has retired, including changes by its clients. They are not
     /// passed to another process, which has its own file of users.
     pub(crate) users: Option<Table>,
 }
 
 impl Listeners {
-    /// Without a lock and users.
+    /// Listeners without a lock and users.
     pub(crate) fn of(sockets: Vec<Listener>) -> Self {
         Self {
             sockets,
@@ -63,7 +63,7 @@ impl Listeners {
         }
     }
 
-    /// Whether there are none, because the server had already ended.
+    /// Whether there are no listeners, because the server had already ended.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sockets.is_empty()
@@ -134,7 +134,7 @@ impl Listener {
         Ok((Listener::Unix(listener, path.to_owned()), file))
     }
 
-    /// Makes a TCP listener one whose peers must speak TLS.
+    /// Makes a TCP listener accept only peers that speak TLS.
     pub fn with_tls(self) -> Self {
         match self {
             Listener::Tcp(listener) => Listener::Tls(listener),
@@ -320,7 +320,7 @@ impl ClientSocket {
         }
     }
 
-    /// Whether its peer must speak TLS and has not proved yet that it does.
+    /// Whether its peer must speak TLS and has not completed the handshake yet.
     #[inline]
     pub fn is_shaking_hands(&self) -> bool {
         matches!(self, ClientSocket::Tls(stream) if stream.is_shaking_hands())

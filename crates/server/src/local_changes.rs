@@ -1,9 +1,9 @@
 //! Changes that local programs make in the segment beside the server: **each is received once, or
 //! reported as lost**.
 //!
-//! A thread of its own listens to the store's change feed. A change wakes it at once; while there
-//! are more, it looks again after a pause, so that local programs seldom have to wake it. Changes
-//! are counted for `INFO` here, and wake clients that wait for keys.
+//! A separate thread listens to the store's change feed. A change wakes it at once; while there are
+//! more, it looks again after a pause, so that local programs seldom have to wake it. Changes are
+//! counted for `INFO` here, and wake clients that wait for keys.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,30 +12,30 @@ use mneme_log::{ChangeKind, Notification};
 
 use crate::backing::ServedStore;
 
-/// Sleep after a read that found changes: a local program that does nothing but store overwrites
-/// what it has entered after some milliseconds.
+/// The sleep after a read that found changes: a local program that only stores values would
+/// overwrite its entries after some milliseconds.
 const PAUSE: Duration = Duration::from_micros(500);
-/// Sleep without a change, at most.
+/// The longest sleep without a change.
 const LONG: Duration = Duration::from_secs(60);
-/// Sleep if it is not known whether there are changes.
+/// The sleep if it is unknown whether there are changes.
 const RETRY: Duration = Duration::from_millis(10);
-/// Changes that are taken in at once.
+/// The maximum number of changes processed at once.
 const AT_ONCE: usize = 4096;
 
-/// What local programs have done since the server's start, or the last `CONFIG RESETSTAT`.
+/// The changes by local programs since the server's start, or since the last `CONFIG RESETSTAT`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LocalChanges {
     /// Keys stored, or given another expiry.
     pub stored: u64,
     /// Keys removed.
     pub removed: u64,
-    /// Keys removed because their time had come.
+    /// Keys removed because they had expired.
     pub expired: u64,
     /// Keys removed to free memory.
     pub evicted: u64,
     /// Databases cleared, or exchanged with another.
     pub databases: u64,
-    /// How often changes may have been missed: the other counts are too low then.
+    /// How often changes may have been missed: then the other counts are too low.
     pub lost: u64,
     /// Whether the first loss, which marks the beginning, was received.
     begun: bool,
@@ -57,7 +57,7 @@ impl LocalChanges {
         let change = match notification {
             Notification::Change(change) => change,
             Notification::Lost => {
-                // What was there before the server is no loss.
+                // The first loss only marks the beginning.
                 self.lost += u64::from(std::mem::replace(&mut self.begun, true));
                 return;
             }
@@ -68,7 +68,7 @@ impl LocalChanges {
             ChangeKind::Expired(_) => self.expired += 1,
             ChangeKind::Evicted(_) => self.evicted += 1,
             ChangeKind::Cleared | ChangeKind::Swapped(_) => self.databases += 1,
-            // No other yet.
+            // No other kinds exist yet.
             _ => {}
         }
     }
@@ -83,8 +83,9 @@ impl LocalListener {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what local programs have done since the last time; how many changes. `None`: the
-    /// kernel refuses a barrier now, and what is missed meanwhile is reported as lost later.
+    /// Processes the changes that local programs have made since the last call, and returns their
+    /// number. `None`: the kernel refuses a barrier now; changes missed meanwhile will be reported
+    /// as lost.
     pub fn drain(&self, store: &ServedStore, on_change: &dyn OnLocalChange) -> Option<usize> {
         let mut stats = self.lock();
         let receive = |notification: Notification<'_>| {
@@ -101,13 +102,13 @@ impl LocalListener {
         store.drain_changes(AT_ONCE, receive).ok()
     }
 
-    /// What local programs had done when this was called.
+    /// The changes that local programs had made when this was called.
     pub fn stats(&self, store: &ServedStore, on_change: &dyn OnLocalChange) -> LocalChanges {
         while self.drain(store, on_change) >= Some(AT_ONCE) {}
         *self.lock()
     }
 
-    /// Begins to count anew: what was done before this is not counted after it.
+    /// Resets the counts: earlier changes are no longer counted.
     pub fn reset(&self, store: &ServedStore, on_change: &dyn OnLocalChange) {
         while self.drain(store, on_change) >= Some(AT_ONCE) {}
         let mut stats = self.lock();

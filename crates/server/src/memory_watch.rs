@@ -10,7 +10,7 @@ const OVER_MS: u64 = 60_000;
 #[derive(Debug, Default)]
 pub(crate) struct MemoryWatch {
     logged: Vec<CompactionWait>,
-    /// When compaction was last seen to wait.
+    /// When compaction was last found to wait.
     seen_ms: u64,
 }
 

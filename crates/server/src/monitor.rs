@@ -1,9 +1,9 @@
-//! What clients are shown that have sent `MONITOR`: **every command that was received after the
-//! reply to it and is carried out**, in the order in which each client's are, but for the commands
-//! of administrators. Passwords are left out.
+//! Sends commands to clients that have called `MONITOR`: **every command that the server received
+//! after its reply to `MONITOR` and that it executes**, in order for each sender, except for
+//! commands of administrators. Passwords are left out.
 //!
-//! A thread asks when it enters a section whether there are such clients: what it executes there,
-//! it has received before.
+//! When a thread enters a section, it checks whether there are such clients: it has already
+//! received the commands that it executes there.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::resp::Arguments;
 use crate::shared::Shared;
 use crate::statistics::is_secret;
 
-/// Shows a command that has been carried out, with `database` selected.
+/// Sends an executed command to these clients; `database` was selected.
 #[cold]
 pub(crate) fn show(
     server: &Shared,

@@ -1,17 +1,17 @@
 //! Keyspace notifications: which changes of keys are reported on channels
-//! (`notify-keyspace-events`), as Redis names them.
+//! (`notify-keyspace-events`), by the names of Redis.
 //!
-//! A command notes its events as it makes its changes; **they are published once the changes are
-//! made, in their order, and only if they are**: what an attempt of a transaction notes that is
-//! undone is forgotten with it. Keys that it has missed are reported even if it fails then.
+//! A command records its events as it makes its changes; **they are published in order after the
+//! changes were made, and only then**: the events of an undone attempt of a transaction are
+//! discarded with it. Misses are reported even if the command fails.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What an event is about.
+/// The class of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum EventClass {
-    /// A key, whatever it holds.
+    /// A key of any type.
     Generic = 1 << 2,
     String = 1 << 3,
     List = 1 << 4,
@@ -29,13 +29,13 @@ pub(crate) enum EventClass {
 }
 
 impl EventClass {
-    /// Whether a key is not as it was; what is new has another event, too.
+    /// Whether the key has changed. A new key has another event, too.
     pub fn is_change(self) -> bool {
         !matches!(self, EventClass::KeyMiss | EventClass::New)
     }
 }
 
-/// Not a class: every change is noted, because clients track keys.
+/// Not a class: every change is recorded, because clients track keys.
 pub(crate) const TRACKED: u32 = 1 << 31;
 
 /// Messages on `__keyspace@db__:key`.
@@ -64,7 +64,7 @@ const LETTERS: [(char, u32); 14] = [
 /// The classes that `A` stands for: all but the last two, which are frequent.
 const ALL: u32 = 0b10_0111_1111_1100;
 
-/// The flags of a text of such letters; `None` if it has another.
+/// The flags for a text of such letters; `None` if it contains another letter.
 pub(crate) fn parse(text: &str) -> Option<u32> {
     text.chars().try_fold(0, |flags, letter| match letter {
         'A' => Some(flags | ALL),
@@ -97,12 +97,12 @@ pub(crate) struct KeyEvent {
 }
 
 impl KeyEvent {
-    /// Whether there is a channel for any event, whatever its class.
+    /// Whether events of any class are published.
     pub fn are_reported(flags: u32) -> bool {
         flags & (KEYSPACE | KEYEVENT) != 0
     }
 
-    /// Calls `publish` with the channels and the messages that report it.
+    /// Calls `publish` with the channels and the messages for the event.
     pub fn report(&self, flags: u32, mut publish: impl FnMut(&[u8], &[u8])) {
         let Self {
             name,
@@ -121,7 +121,7 @@ impl KeyEvent {
     }
 }
 
-/// Events of the command that a thread executes. Of that thread alone.
+/// The events of the command that a thread executes. Used by that thread only.
 #[derive(Debug, Default)]
 pub(crate) struct NotedEvents(Mutex<Vec<KeyEvent>>);
 
@@ -130,23 +130,23 @@ impl NotedEvents {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there are.
+    /// The number of events.
     pub fn len(&self) -> usize {
         self.events().len()
     }
 
-    /// Forgets all but the first `len`.
+    /// Discards all except the first `len`.
     pub fn truncate(&self, len: usize) {
         self.events().truncate(len);
     }
 
-    /// Takes them out.
+    /// Removes and returns all events.
     pub fn take(&self) -> Vec<KeyEvent> {
         std::mem::take(&mut *self.events())
     }
 }
 
-/// Where a command notes its events.
+/// The place where a command records its events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EventNotes<'a> {
     flags: u32,
@@ -154,7 +154,7 @@ pub(crate) struct EventNotes<'a> {
 }
 
 impl<'a> EventNotes<'a> {
-    /// With these flags, unless nothing is reported.
+    /// For these flags; `None` if nothing is reported.
     #[inline]
     pub fn new(flags: u32, noted: &'a NotedEvents) -> Option<Self> {
         (KeyEvent::are_reported(flags) || flags & TRACKED != 0).then_some(Self { flags, noted })
@@ -165,12 +165,12 @@ impl<'a> EventNotes<'a> {
         self.flags & class as u32 != 0 || self.flags & TRACKED != 0 && class.is_change()
     }
 
-    /// Notes an event, if it is of a class that is reported.
+    /// Records an event, if its class is reported.
     pub fn note(self, class: EventClass, name: &'static str, database: usize, key: &[u8]) {
         self.note_at(usize::MAX, class, name, database, key);
     }
 
-    /// Likewise, before all but the first `place` of them.
+    /// As [`note`](Self::note), but inserts the event after the first `place` events.
     pub fn note_at(
         self,
         place: usize,
@@ -195,7 +195,7 @@ impl<'a> EventNotes<'a> {
         }
     }
 
-    /// Those that are noted.
+    /// The recorded events.
     pub fn noted(self) -> &'a NotedEvents {
         self.noted
     }

@@ -22,7 +22,7 @@ pub(crate) enum Pause {
 /// The current pause, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
-    /// The pause's [`Pause`] as a number, or 0 for none. A pause whose time is up may still be
+    /// The pause's [`Pause`] as a number, or 0 for none. A pause that has ended may still be
     /// recorded here.
     kind: AtomicU8,
     /// Its kind, and the millisecond of the server's clock at which it ends.

@@ -5,14 +5,15 @@ use crate::command::{Failure, Outcome};
 use crate::notify::{EventClass, KeyEvent, TRACKED};
 use crate::shared::Shared;
 
-/// Publishes what the client's command, or those of a transaction so far, have noted by now.
+/// Publishes the events that the client's command has recorded so far, or the commands of its
+/// transaction.
 #[cold]
 pub(crate) fn report_events(server: &Shared, client: &mut Client) {
     report_those(server, client, |_| true);
 }
 
-/// Publishes what the client's command has noted. If it has failed, it has changed nothing, and
-/// there is nothing but what it has missed; if it is to run again, nothing is known yet.
+/// Publishes the events that the client's command has recorded. If the command has failed, it has
+/// changed nothing, and only misses are published; if it will run again, nothing is published yet.
 #[cold]
 pub(crate) fn report_events_of(server: &Shared, client: &mut Client, outcome: &Outcome) {
     report_those(server, client, |event| match outcome {

@@ -1,12 +1,12 @@
-//! Events of keys that no client's command has changed: **each key that the store removes because
-//! it has expired or to free memory is reported once, and so is what local programs do** to strings
-//! and to any key's expiry or existence, unless the [change feed](mneme_log::ChangeListener) says
-//! that changes were lost.
+//! Events of keys that were not changed by a client's command: **each key that the store removes,
+//! because it has expired or to free memory, is reported once. So are changes by local programs**
+//! to strings and to any key's expiry or existence. The exception is changes that the [change
+//! feed](mneme_log::ChangeListener) reports as lost.
 //!
-//! A listener of the feed exists while such events are wanted, and costs nothing otherwise. Nothing
-//! is removed at the very moment when it expires. As in Redis, it is removed when a command names
-//! it, or when the store's maintainer comes by: a command first removes those of its keys that have
-//! expired, so that their events come before its own.
+//! A listener of the feed exists only while such events are wanted. A key is not removed at the
+//! very moment when it expires. As in Redis, it is removed when a command names it, or when the
+//! store's maintainer finds it. A command first removes those of its keys that have expired, so
+//! that their events precede its own.
 
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -21,13 +21,14 @@ use crate::settings::Key;
 use crate::shared::Shared;
 use crate::transaction_queue::Queue;
 
-/// Changes that are taken in at once. Meanwhile a command may wait that has removed a key.
+/// The maximum number of changes processed at once. Meanwhile a command that has removed a key may
+/// have to wait.
 const AT_ONCE: usize = 128;
-/// How long a command reports at most, in nanoseconds.
+/// The maximum duration of the reports by one command, in nanoseconds.
 const SLICE_NS: u64 = 1_000_000;
-/// Sleep without a change, at most.
+/// The longest sleep without a change.
 const LONG: Duration = Duration::from_secs(60);
-/// Sleep if the kernel refuses a barrier now.
+/// The sleep if the kernel refuses a barrier now.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// The classes of such events.
@@ -37,9 +38,9 @@ const CLASSES: u32 = EventClass::Expired as u32
     | EventClass::String as u32;
 
 impl Shared {
-    /// Listens to the store if the settings ask for events that no command is the cause of.
+    /// Listens to the store if the settings request events that are not caused by commands.
     pub fn follow_key_events(&self) {
-        // The store that is loaded is followed once it is there.
+        // A store that is being loaded is listened to once it is open.
         if self.store.is_loading() || self.stopping() {
             return;
         }
@@ -52,8 +53,7 @@ impl Shared {
         }
     }
 
-    /// Reports some of what has happened by now. How many changes there were; `None`: nobody wants
-    /// to know.
+    /// Reports some of the recent changes. Returns their number; `None`: no such events are wanted.
     fn report_key_events(
         &self,
         mut listener: MutexGuard<'_, Option<ChangeListener>>,
@@ -74,7 +74,8 @@ impl Shared {
                 ChangeKind::Stored(key) if self.is_string(change.database, key) => {
                     (EventClass::String, "set", key)
                 }
-                // What was done to another value is not known. Databases have no events in Redis.
+                // For values of other types, the kind of change is unknown. Changes of databases
+                // have no events in Redis.
                 _ => return,
             };
             self.publish_key_event(class, name, change.database, key);
@@ -82,7 +83,7 @@ impl Shared {
         Some(listener.as_mut()?.drain(AT_ONCE, receive))
     }
 
-    /// Sends messages to clients that track what has changed.
+    /// Sends messages to clients that track the changed keys.
     fn invalidate_changed(&self, change: ChangeKind<'_>) {
         if !self.tracking.is_active() {
             return;
@@ -101,7 +102,7 @@ impl Shared {
         }
     }
 
-    /// Wakes a thread whose clients have messages to get, if it is not woken for them yet.
+    /// Wakes a thread whose clients have messages to receive, unless it was woken for them already.
     fn wake_reader(&self, thread: usize) {
         if self.pubsub.asks_to_be_woken(thread) {
             self.threads[thread].wake();
@@ -136,7 +137,7 @@ impl Shared {
         });
     }
 
-    /// Reports until the server stops, and lets go of the store.
+    /// Reports until the server stops, and then releases the store.
     pub fn serve_key_events(&self) {
         while !self.stopping() {
             match self.report_key_events(self.key_events.lock_after_others()) {
@@ -161,9 +162,9 @@ impl Shared {
         *self.key_events.lock() = None;
     }
 
-    /// Removes those keys of a command, or of the transaction that it carries out, that have
-    /// expired, and reports that, unless local programs have changed so much before that this would
-    /// keep other clients waiting: then the thread that reports does so.
+    /// Removes the expired keys among those of a command, or of the transaction that it executes,
+    /// and reports that. If local programs have made so many changes before that this would keep
+    /// other clients waiting, the reporting thread does it instead.
     #[cold]
     pub fn expire_keys_of(
         &self,
@@ -181,7 +182,7 @@ impl Shared {
         };
         let mut has_removed = false;
         for (database, key) in keys {
-            // What cannot be removed now is absent all the same, and is removed later.
+            // A key that cannot be removed now counts as absent all the same, and is removed later.
             let removed = (self.store.database(database)).map(|it| it.remove_if_expired(key));
             has_removed |= matches!(removed, Ok(Ok(true)));
         }

@@ -38,7 +38,7 @@ impl Executor<'_> {
         let mut keys = [&b""[..]; KEYS];
         let mut filled = 0;
         let mut before = None;
-        // Elements of one value at the beginning.
+        // Elements of one value, named by the first commands.
         let (first, mut elements) = (batch.command(from, input), [&b""[..]; KEYS]);
         let mut sought = 0;
         let end = batch.len().min(from + KEYS);
@@ -59,7 +59,7 @@ impl Executor<'_> {
                 sought += 1;
             }
             let kind = self.batching_of(command, args);
-            // Few of those that change elements are neighbours of one key.
+            // Changes of elements are seldom consecutive changes of one key.
             let kind = kind.filter(|kind| !kind.is_of_elements());
             let is_batched = kind.is_some_and(|kind| {
                 before == Some(kind) || self.is_of_kind(batch, input, index, kind)
@@ -90,8 +90,8 @@ impl Executor<'_> {
         index
     }
 
-    /// Prefetches what the changes of elements of one value, which follow in one transaction, will
-    /// look for.
+    /// Prefetches what the following changes of elements of one value, which share a transaction,
+    /// will access.
     pub(super) fn fetch_elements(&self, key: &[u8], changes: &[Given<'_>]) {
         if let Ok(database) = self.server.store.database(self.client.database) {
             let elements = changes

@@ -38,10 +38,10 @@ const RETRIES_MS: u64 = 500;
 const SYNC_RETRIES_MS: u64 = 10_000;
 
 /// How long each attempt at exclusive access keeps others from executing commands. It is short at
-/// first, so that a long command of another thread delays hardly anybody, and never longer than a
+/// first, so that a long command of another thread delays few clients, and never longer than a
 /// client may be kept waiting. After each failed attempt other threads may enter until the section
-/// in the way is over. After the last one they may not: there seems to be a long command at any
-/// time, and this command's turn has to come.
+/// in the way is over. After the last one they may not, because otherwise this command might never
+/// run while others send long commands all the time.
 const ATTEMPTS_MS: [u64; 8] = [1, 2, 4, 8, 16, 32, 32, 32];
 
 /// How long such an attempt waits before it checks again.
@@ -59,10 +59,10 @@ pub(crate) struct OutputBounds {
     pub most: usize,
 }
 
-/// The commands that the store does not accept.
+/// The commands that the store does not accept now.
 #[derive(Debug, Clone, Copy)]
 enum Refusal {
-    /// All but a few: the store is still being loaded.
+    /// All except a few, because the store is still being loaded.
     Loading,
     /// Commands that may write, because the change would not become durable; with the reason.
     Writes(&'static str),
@@ -82,11 +82,12 @@ impl Refusal {
     /// Why `command` is not executed; `queue` is the transaction that waits for it if it is `EXEC`.
     fn failure(self, command: &Command, queue: Option<&Queue>) -> Option<Failure> {
         match self {
-            // A watch of the empty store would have seen nothing.
+            // Watching the empty store would notice nothing.
             Refusal::Loading if !command.has(Flag::Loading) || command.name == "watch" => {
                 Some(Failure::Loading)
             }
-            // As in Redis, PING is refused, which others use to see whether a server is healthy.
+            // As in Redis, `PING` is refused too, because monitoring uses it to see whether a
+            // server is healthy.
             Refusal::Writes(reason)
                 if command.has(Flag::Write)
                     || command.name == "ping"
@@ -110,17 +111,17 @@ pub(crate) struct Executor<'a> {
     section: Option<SharedSection<'a>>,
     /// The pause in effect when the section began.
     pause: Option<Pause>,
-    /// The commands that the store did not accept then.
+    /// The commands that the store did not accept when the section began.
     refusal: Option<Refusal>,
     bounds: OutputBounds,
     /// When the previous command was done, in nanoseconds.
     marked_ns: u64,
     /// When the client's time slice ends, in nanoseconds.
     slice_end_ns: u64,
-    /// Whether the client's time slice is over.
+    /// Whether the client's time slice has ended.
     yields: bool,
-    /// The first command of the batch that may be executed together with its neighbours: those
-    /// before it have failed so.
+    /// The first command of the batch that may be executed together with its neighbours: for those
+    /// before it, that was tried and failed.
     alone_until: usize,
 }
 
@@ -168,8 +169,8 @@ impl<'a> Executor<'a> {
     }
 
     /// Whether the command was delayed by another thread's exclusive section, which may have
-    /// changed the conditions under which it was admitted. It is then not executed, and checked
-    /// again.
+    /// changed the conditions under which it was admitted. Then it must be checked again before it
+    /// is executed.
     fn is_admission_old(&self) -> bool {
         let server = self.server;
         self.client.has_old_rules(&server.users)
@@ -230,7 +231,7 @@ impl<'a> Executor<'a> {
                 break;
             }
             if self.marked_ns >= slice_end_ns
-                // A client of this thread was woken, which comes before the next command.
+                // A client of this thread was woken, and is served before the next command.
                 || self.side().woken.is_filled()
                 || self.server.sections.is_wanted()
             {
@@ -271,9 +272,9 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Puts the messages that were published for the client before the finished command took effect
-    /// before its reply, which begins at `position`. Subscribing and publishing commands do that
-    /// themselves.
+    /// Inserts the messages that were published for the client before the finished command took
+    /// effect in front of its reply, which begins at `position`. Subscribing and publishing
+    /// commands do that themselves.
     #[cold]
     fn insert_pushes(&mut self, command: Option<&'static Command>, position: usize) {
         self.server.pubsub.dispatch(self.client.thread);
@@ -282,9 +283,9 @@ impl<'a> Executor<'a> {
             return;
         }
         if self.client.is_monitor || self.client.tracking.is_some() {
-            // As in Redis: among them is the command itself, behind its reply, or word of a change
-            // that it has made. And a key that has changed since the command has read it must not
-            // be said to have changed before the old value arrives.
+            // As in Redis: among the messages is the command itself (for `MONITOR`), after its
+            // reply, or the invalidation of a key that it has changed. And the invalidation of a
+            // key that changed after the command has read it must not arrive before the old value.
             self.client.take_pushes(self.out, usize::MAX);
             return;
         }
@@ -298,7 +299,7 @@ impl<'a> Executor<'a> {
         self.marked_ns
     }
 
-    /// Whether the client's time slice is over, so that others should be served first.
+    /// Whether the client's time slice has ended, so that others should be served first.
     pub fn yields(&self) -> bool {
         self.yields
     }
@@ -334,7 +335,8 @@ impl<'a> Executor<'a> {
             ..
         }) = self.client.awaits
         {
-            // It was admitted when it began, and a pause that it has begun itself does not hold it.
+            // The command was admitted when it began, and a pause that it began itself does not
+            // hold it.
             return self.acknowledge(self.resolve(command, args).unwrap_or(command), args);
         }
         if self.client.wait.is_some()
@@ -369,7 +371,7 @@ impl<'a> Executor<'a> {
                     self.client.retries_ms = None;
                     self.note(command, args, 1, 1);
                     Some(match failure {
-                        // It was not begun.
+                        // The command was not begun.
                         Failure::NotYet(_) if !self.server.store.has_feed_space() => {
                             let full = Failure::NotDurable(FEED_IS_FULL);
                             match command.reach {
@@ -402,8 +404,8 @@ impl<'a> Executor<'a> {
         1
     }
 
-    /// Calls a command. If it waits for keys, its client is entered in their queues, and it is
-    /// called once more: a key may have become ready in between. If it finds nothing, its client
+    /// Calls a command. If it waits for keys, its client is added to their queues, and the command
+    /// is called once more: a key may have become ready in between. If it finds nothing, its client
     /// falls asleep.
     fn call_or_wait(
         &mut self,
@@ -416,7 +418,7 @@ impl<'a> Executor<'a> {
         if let (Err(Failure::Waits), Some(awaited)) = (&made, wait.and_then(|it| it.awaited.take()))
         {
             self.out.truncate(position);
-            // Before others see that it waits.
+            // Before other clients can see that it waits.
             self.note(command, args, 0, 0);
             let Entry {
                 id, thread, key, ..
@@ -437,7 +439,7 @@ impl<'a> Executor<'a> {
         made
     }
 
-    /// Why the client, whose command waits for a key, is not to wait any longer.
+    /// The reason why the client must stop waiting for a key, if there is one.
     #[cold]
     fn ended_wait(&self) -> Option<WaitEnd> {
         match &self.client.wait {
@@ -446,7 +448,8 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Replies to a command that has waited in vain. Returns the number of commands done.
+    /// Replies to a command whose wait has timed out or was ended. Returns the number of commands
+    /// done.
     fn end_wait(
         &mut self,
         command: &'static Command,
@@ -467,7 +470,7 @@ impl<'a> Executor<'a> {
         1
     }
 
-    /// Ends the client's wait: its command is over.
+    /// Ends the client's wait, because its command is done.
     fn stop_waiting(&mut self) {
         self.client.wait = None;
         let (server, client) = (self.server, &mut *self.client);
@@ -495,8 +498,8 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Replies to a command that has been done, if other threads have noticed its effect. Returns
-    /// the number of commands done: none if it has to wait.
+    /// Replies to a finished command if other threads have noticed its effect. Returns the number
+    /// of commands done: none if it has to wait.
     fn acknowledge(&mut self, command: &'static Command, args: Arguments<'_>) -> usize {
         let Some(mut awaits) = self.client.awaits.take() else {
             return 0;
@@ -559,7 +562,7 @@ impl<'a> Executor<'a> {
         let waits = pause >= holds;
         if waits {
             self.client.held = Some(holds);
-            // The retries before that no longer count.
+            // Earlier retries no longer count.
             self.client.retries_ms = None;
         }
         waits
@@ -573,8 +576,7 @@ impl<'a> Executor<'a> {
     }
 
     /// Refuses a change for which the change feed may have no space, before it begins, so that no
-    /// thread waits in the middle of it. It is tried again while the feed's content becomes
-    /// durable.
+    /// thread waits in the middle of it. It is retried while the feed's content becomes durable.
     fn find_feed_space(&mut self, command: &Command) -> Result<(), Failure> {
         let store = &self.server.store;
         if !self.may_change_data(command) || store.has_feed_space() {
@@ -619,8 +621,8 @@ impl<'a> Executor<'a> {
             if self.client.queue.is_some() && command.has(Flag::NoMulti) {
                 return Err(Failure::NotInTransaction);
             }
-            // A few never take too much memory. Checked before permissions, which also need memory
-            // for each argument.
+            // A few arguments never take too much memory. Checked before permissions, which also
+            // need memory for each argument.
             if args.len() > FEW
                 && !client_memory::admits(self.server, command.bytes_for_keys(&args))
             {
@@ -797,9 +799,9 @@ impl<'a> Executor<'a> {
     }
 
     /// Counts `calls` calls of `command` that were just made together, the first of them with
-    /// `args`, `failed` of which have failed; none: one that waits for a key, which is counted as
-    /// soon as it does. Their time is that since the previous calls: reading the clock once more
-    /// for each would cost 20 ns.
+    /// `args`; `failed` of them have failed. `calls` is 0 for a command that waits for a key: it is
+    /// counted when the wait begins. The calls took the time since the previous ones: reading the
+    /// clock once more for each call would cost 20 ns.
     #[inline]
     fn note(&mut self, command: &'static Command, args: Arguments<'_>, calls: u64, failed: u64) {
         let is_counted = (self.client.wait.as_mut())

@@ -161,7 +161,7 @@ fn no_reply_of_any_kind_leaves_before_the_gate_opens() {
     let long = "v".repeat(100_000);
     for (commands, reply) in [
         ("SET k v\r\n", "+OK\r\n".to_owned()),
-        // Reads too.
+        // Replies to reads wait too.
         ("GET k\r\n", "$1\r\nv\r\n".to_owned()),
         ("PING\r\n", "+PONG\r\n".to_owned()),
         // Neighbours that are executed together.
@@ -304,7 +304,7 @@ fn a_client_may_pipeline_while_its_replies_wait() {
     let pipeline = format!("SET k {value}\r\n{}", "GET k\r\n".repeat(10));
     client.write_all(pipeline.as_bytes()).unwrap();
     let reply = format!("$30000\r\n{value}\r\n");
-    // It is not paused, but its replies must not grow for ever.
+    // Its client is not paused, but its replies must not grow without a limit.
     wait_until("some of the replies wait", || {
         let clients = server.running.shared().clients.list();
         clients.iter().any(|one| one.buffers.unsent.get() > 65536)
@@ -355,7 +355,7 @@ fn a_write_that_never_becomes_durable_is_never_answered() {
         gate.is_off.store(true, Ordering::SeqCst);
     });
     assert_eq!(rest(waiting), b"");
-    // From here on nothing waits.
+    // From here on no reply waits.
     let mut client = server.client();
     client.write_all(b"GET a\r\n").unwrap();
     assert_eq!(read(&mut client, 7), "$1\r\n1\r\n");

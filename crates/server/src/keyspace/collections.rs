@@ -1,4 +1,4 @@
-//! Values of types, packed or large, as commands read and change them.
+//! Typed values, packed or large, as commands read and change them.
 
 use std::cell::RefCell;
 
@@ -15,7 +15,7 @@ use crate::command::Failure;
 use crate::notify::EventClass;
 
 impl Keyspace<'_> {
-    /// Calls `visit` with those of `fields` that the hash or the set under `key` has, or more, and
+    /// Calls `visit` with at least those of `fields` that the hash or the set under `key` has, and
     /// counts a hit or a miss. `None`: with all.
     pub fn read_elements<T, R, const ENTRIES: usize>(
         &mut self,
@@ -64,8 +64,9 @@ impl Keyspace<'_> {
         })
     }
 
-    /// Calls `visit` with the value under `key`: all of a packed one, what `of_large` says of a
-    /// large one. Counts a hit or a miss. `of_large` may run again: the last run counts.
+    /// Calls `visit` with the value under `key`: all of a packed one, or the result of `of_large`
+    /// for a large one. Counts a hit or a miss. `of_large` may be called again: only the last call
+    /// counts.
     pub fn read_collection<T: CollectionType, L, R>(
         &mut self,
         key: &[u8],
@@ -108,9 +109,8 @@ impl Keyspace<'_> {
         result.unwrap_or_else(nothing)
     }
 
-    /// Calls `work` with the large value that `key` leads to. `None`: it leads to none of this
-    /// type.
-    /// `work` may run again: the last run counts. Counts neither a hit nor a miss.
+    /// Calls `work` with the large value under `key`; `None`: there is none of this type. `work`
+    /// may be called again: only the last call counts. Counts neither a hit nor a miss.
     pub fn with_large<T: CollectionType, R>(
         &mut self,
         key: &[u8],
@@ -129,7 +129,7 @@ impl Keyspace<'_> {
         })
     }
 
-    /// Stores a value of this image under `key`, replacing what is there and its expiry.
+    /// Stores a value of this image under `key`, replacing any value there and its expiry.
     fn put_collection<T: CollectionType>(
         &mut self,
         key: &[u8],
@@ -148,7 +148,7 @@ impl Keyspace<'_> {
         Ok(())
     }
 
-    /// Lets `change` change the hash under `key`, as
+    /// Calls `change` to change the hash under `key`, as
     /// [`update_collection`](Self::update_collection) does.
     pub fn update_hash<R>(
         &mut self,
@@ -159,11 +159,11 @@ impl Keyspace<'_> {
         self.update_collection::<HashType, _>(key, Some(fields), change)
     }
 
-    /// Lets `change` change the value under `key`, which is empty where there is none, and say
-    /// whether it did. It gets the `wanted` elements that the value has, or more, and changes no
-    /// others. A value that is empty afterwards is removed with its key. `change` may be called
-    /// again, as `decide` of [`update`](Self::update). Returns the result of the last call, and
-    /// what became of the key.
+    /// Calls `change` to change the value under `key`, which is empty if there is none; `change`
+    /// returns whether it did. It gets at least the `wanted` elements that the value has, and must
+    /// change no others. If the value is empty afterwards, its key is removed. `change` may be
+    /// called again, like `decide` of [`update`](Self::update). Returns the result of the last
+    /// call, and what became of the key.
     pub fn update_collection<T: CollectionType, R>(
         &mut self,
         key: &[u8],
@@ -194,16 +194,16 @@ impl Keyspace<'_> {
         self.edit_collection::<T, _>(key, wanted, change)
     }
 
-    /// As [`update_collection`](Self::update_collection), by a transaction, which also changes
-    /// large values.
+    /// As [`update_collection`](Self::update_collection), but by a transaction, which can also
+    /// change large values.
     fn edit_collection<T: CollectionType, R>(
         &mut self,
         key: &[u8],
         wanted: T::Wanted<'_>,
         mut change: impl FnMut(&mut T::Edit<'_>) -> Result<(R, bool), Failure>,
     ) -> Result<(R, Updated), Failure> {
-        // What a large value consists of is not known before its key is read, so that nothing is
-        // to be locked ahead.
+        // The records of a large value are not known before its key is read, so nothing can be
+        // locked in advance.
         let (result, updated) = self.with_records(&[], |records, database| {
             mneme_collections::edit::<T, _, _>(records, (database, key), wanted, &mut change)
         })?;
@@ -211,7 +211,8 @@ impl Keyspace<'_> {
     }
 
     /// Calls `visit` with the sorted set under `key`, and counts a hit or a miss. `None`: there is
-    /// none, though it may have run before that was known. It may run again: the last run counts.
+    /// none, although `visit` may have been called before that was known. `visit` may be called
+    /// again: only the last call counts.
     pub fn read_sorted_set<R>(
         &mut self,
         key: &[u8],
@@ -229,7 +230,7 @@ impl Keyspace<'_> {
         )
     }
 
-    /// Lets `change` change the sorted set under `key`, as
+    /// Calls `change` to change the sorted set under `key`, as
     /// [`update_collection`](Self::update_collection) does.
     pub fn update_sorted_set<R>(
         &mut self,
@@ -239,8 +240,8 @@ impl Keyspace<'_> {
         self.update_collection::<SortedSetType, _>(key, (), change)
     }
 
-    /// Stores a sorted set under `key`, whatever is there, and notes the event; removes the key if
-    /// the set is empty. Returns its number of members.
+    /// Stores a sorted set under `key`, replacing any value there, and records the event; removes
+    /// the key if the set is empty. Returns its number of members.
     pub fn store_sorted_set(
         &mut self,
         key: &[u8],
@@ -254,8 +255,8 @@ impl Keyspace<'_> {
         Ok(len)
     }
 
-    /// Stores a value of this image under `key`, whatever is there, and notes the event; `None`, an
-    /// empty value: removes the key.
+    /// Stores a value of this image under `key`, replacing any value there, and records the event;
+    /// `None`, for an empty value: removes the key.
     pub fn store_result<T: CollectionType>(
         &mut self,
         key: &[u8],
@@ -271,9 +272,9 @@ impl Keyspace<'_> {
         Ok(())
     }
 
-    /// Sets `field` of the hash under `key` to `value` where the hash lies, or in its leaf; whether
-    /// it is a new field. `None`: it cannot be done so, and [`update_hash`](Self::update_hash) does
-    /// it.
+    /// Sets `field` of the hash under `key` to `value` in place, or in its leaf. Returns whether
+    /// the field is new; `None`: that is not possible, and [`update_hash`](Self::update_hash) must
+    /// do it.
     pub fn set_field(
         &mut self,
         key: &[u8],
@@ -304,8 +305,8 @@ impl Keyspace<'_> {
         }
     }
 
-    /// Makes `to`, a database and a key there, a copy of the large value under `key`, whose main is
-    /// `main`.
+    /// Makes `to`, a database and a key there, a copy of the large value under `key`, whose main
+    /// record is `main`.
     pub fn copy_large(&mut self, main: Stored<'_>, to: (usize, &[u8])) -> Result<(), Failure> {
         let id = collection_of(main.value).ok_or_else(|| Failure::Store("no collection".into()))?;
         let copy = self.with_records(&[], |records, _| {
@@ -315,7 +316,7 @@ impl Keyspace<'_> {
         other.put_kind(to.1, &main_of(copy), main.kind, main.expiry)
     }
 
-    /// The bytes of what `key` leads to, beside its record.
+    /// The bytes of the collection under `key`, without the key's own record.
     pub fn bytes_led_to(&mut self, key: &[u8]) -> Result<u64, Failure> {
         self.with_records(&[], |records, database| {
             let anchor = mneme_collections::anchor_of(records, (database, key))?;

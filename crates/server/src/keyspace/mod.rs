@@ -1,4 +1,5 @@
-//! A database as a command sees it: the store's, or the same within the transaction of an `EXEC`.
+//! A database as a command sees it: the store's database, or that database within the transaction
+//! of an `EXEC`.
 //!
 //! A command is written once and does not know the difference. By itself each operation here is
 //! atomic; those of a closure given to [`Keyspace::atomically`] are atomic together, and so are all
@@ -18,11 +19,11 @@ use crate::notify::{EventClass, EventNotes};
 pub(crate) use records::RecordOperations;
 
 thread_local! {
-    /// Memory for a copy of a value.
+    /// A buffer for copies of values.
     static COPY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The most bytes that a thread keeps for copies.
+/// The maximum number of bytes that a thread keeps for that buffer.
 const MOST_KEPT: usize = 64 << 10;
 
 /// One database, for one call.
@@ -57,8 +58,8 @@ impl<'a> Keyspace<'a> {
         self.database
     }
 
-    /// The time within the transaction, if there is one, in milliseconds since the Unix epoch: it
-    /// stands still.
+    /// The time within the transaction, if there is one, in milliseconds since the Unix epoch. It
+    /// is constant within a transaction.
     pub fn time_of_transaction(&self) -> Option<u64> {
         self.transaction
             .as_ref()
@@ -113,8 +114,8 @@ impl<'a> Keyspace<'a> {
         result
     }
 
-    /// Calls `visit` with the value of `key`, of whatever kind. It may run again: the last run
-    /// counts. Counts neither a hit nor a miss.
+    /// Calls `visit` with the value of `key`, of whatever kind. It may be called again: only the
+    /// last call counts. Counts neither a hit nor a miss.
     pub fn read_stored<R>(
         &mut self,
         key: &[u8],
@@ -276,7 +277,7 @@ impl<'a> Keyspace<'a> {
         Ok(())
     }
 
-    /// Whether an event reports that `key` is new if it is stored now: it is absent.
+    /// Whether storing `key` now is an event for a new key, because the key is absent.
     #[inline]
     fn is_worth_noting(&mut self, key: &[u8]) -> Result<bool, Failure> {
         match self.events {
@@ -296,7 +297,7 @@ impl<'a> Keyspace<'a> {
     }
 
     /// Changes `key`, a string, depending on its value. `decide` is called again if another writer
-    /// was faster: the last call counts.
+    /// interferes: only the last call counts.
     pub fn update(
         &mut self,
         key: &[u8],
@@ -430,7 +431,7 @@ impl<'a> Keyspace<'a> {
     }
 
     /// Runs `body` so that everything that it reads and changes happens at one instant, or not at
-    /// all. It may run again: the last run counts.
+    /// all. It may run again: only the last run counts.
     pub fn atomically<R>(
         &mut self,
         body: impl FnMut(&mut Keyspace<'_>) -> Result<R, Failure>,
@@ -439,8 +440,8 @@ impl<'a> Keyspace<'a> {
     }
 
     /// As [`atomically`](Self::atomically), for a command that writes. Its keys, each with its
-    /// database, are locked before `body` runs, which then runs once however often others change
-    /// them.
+    /// database, are locked before `body` runs, which then runs only once, however often others
+    /// change the keys.
     pub fn atomically_on<R>(
         &mut self,
         keys: &[(usize, &[u8])],
@@ -459,7 +460,7 @@ impl<'a> Keyspace<'a> {
         let mut counted = Counters::default();
         let noted = events.map_or(0, |events| events.noted().len());
         let result = store.transaction_on(keys, |transaction| {
-            // The counts of an attempt that others have undone are discarded.
+            // The counts of an attempt that failed because of others are discarded.
             counted = Counters::default();
             if let Some(events) = events {
                 events.noted().truncate(noted);
@@ -473,7 +474,7 @@ impl<'a> Keyspace<'a> {
             ))
         });
         if result.is_err() {
-            // What it has changed is undone.
+            // The attempt's changes were undone.
             counted.changes = Count::default();
         }
         counters.take_keys(&counted);
@@ -504,7 +505,7 @@ impl<'a> Keyspace<'a> {
         updated
     }
 
-    /// Notes that something has happened to a key, if that is reported.
+    /// Records an event of a key, if such events are reported.
     #[inline]
     pub fn notify(&self, class: EventClass, name: &'static str, key: &[u8]) {
         if let Some(events) = self.events {
@@ -512,7 +513,8 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// Notes that elements of the value of `key` were taken out, and with the last one the key.
+    /// Records that elements of the value of `key` were removed and, if none is left, that the key
+    /// was.
     pub fn notify_taken(
         &self,
         class: EventClass,
@@ -526,26 +528,26 @@ impl<'a> Keyspace<'a> {
         }
     }
 
-    /// Forgets what was noted by an attempt that has failed.
+    /// Discards the events of an attempt that has failed.
     pub fn forget_events(&self) {
         if let Some(events) = self.events {
             events.noted().truncate(0);
         }
     }
 
-    /// How many events are noted.
+    /// The number of recorded events.
     pub fn noted_events(&self) -> usize {
         self.events.map_or(0, |events| events.noted().len())
     }
 
-    /// As [`notify`](Self::notify), before all but the first `place` events.
+    /// As [`notify`](Self::notify), but inserts the event after the first `place` events.
     pub fn notify_at(&self, place: usize, class: EventClass, name: &'static str, key: &[u8]) {
         if let Some(events) = self.events {
             events.note_at(place, class, name, self.database, key);
         }
     }
 
-    /// As [`count`](Self::count), and notes a miss of `key`.
+    /// As [`count`](Self::count), and records a miss of `key` as an event.
     pub fn count_of(&self, key: &[u8], found: bool) {
         self.count(found);
         if !found {

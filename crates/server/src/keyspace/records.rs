@@ -7,7 +7,7 @@ use mneme_log::{Expiry, Part, Patch, Stored, Transaction, Updated, ValueKind, Wr
 
 /// Operations of a transaction on records: [`Transaction`] without its lifetimes.
 pub(crate) trait RecordOperations: StoreRecords {
-    /// The time, which stands still, in milliseconds since the Unix epoch.
+    /// The time, which is constant, in milliseconds since the Unix epoch.
     fn wall_ms(&self) -> u64;
     /// When `key` expires; `None` if it does not exist. Its value is not read.
     fn expiry(&mut self, database: usize, key: &[u8]) -> Result<Option<Expiry>, WriteError>;
@@ -15,8 +15,8 @@ pub(crate) trait RecordOperations: StoreRecords {
     fn kind(&mut self, database: usize, key: &[u8]) -> Result<Option<ValueKind>, WriteError>;
     /// The number of bytes that the record of `key` occupies; `None` if it does not exist.
     fn record_bytes(&mut self, database: usize, key: &[u8]) -> Result<Option<u64>, WriteError>;
-    /// Changes the part of the value of `key` that `range` chooses from its length, as `decide`
-    /// says.
+    /// Changes the part of the value of `key` that `range` chooses from its length, if `decide`
+    /// returns a change.
     fn update_part<'b>(
         &mut self,
         database: usize,

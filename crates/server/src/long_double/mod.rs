@@ -15,7 +15,7 @@ pub(crate) use parse::parse;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LongDouble {
     Finite(Finite),
-    /// Of either sign.
+    /// Of the given sign.
     Infinite,
 }
 
@@ -65,8 +65,8 @@ impl LongDouble {
         })
     }
 
-    /// A thousand times the number, as C computes it, rounded up to an integer. One that is too
-    /// large is the largest there is.
+    /// A thousand times the number, as C computes it, rounded up to an integer. A number that is
+    /// too large becomes the largest integer.
     pub fn in_thousandths(self) -> i128 {
         let Self::Finite(Finite {
             is_negative,

@@ -57,8 +57,8 @@ impl Family<'_> {
         self.sample("", labels, value);
     }
 
-    /// Adds one distribution: how many were at most that many seconds, the total number, and their
-    /// sum in seconds.
+    /// Adds one distribution: for each bound in seconds the number of values up to it, the total
+    /// number, and the sum in seconds.
     pub fn spread(
         &mut self,
         label: (&str, &str),

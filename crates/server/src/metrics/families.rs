@@ -36,7 +36,7 @@ pub(super) fn page(server: &Shared) -> String {
     page.into_text()
 }
 
-/// The metrics of what is kept on disk, if anything is.
+/// The metrics of data on disk, if there are any.
 fn durability(page: &mut Exposition, server: &Shared) {
     page.gauge("mneme_loading", "Whether the data is still being loaded.")
         .is(u8::from(server.store.is_loading()));
@@ -381,7 +381,7 @@ fn keys(page: &mut Exposition, server: &Shared) {
     .is(dropped.evicted);
     let found: Vec<_> = (0..server.settings.count(Key::Databases))
         .filter_map(|index| {
-            // A damaged one has no count; `mneme check` says what is wrong.
+            // A damaged database has no count; `mneme check` reports the damage.
             let found = server.store.database(index).and_then(|one| one.keyspace());
             Some((index.to_string(), found.ok()?))
         })

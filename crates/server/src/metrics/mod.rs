@@ -29,7 +29,7 @@ const MOST: usize = 64;
 /// waker.
 pub(crate) const DESCRIPTORS: usize = MOST + 4;
 
-/// Events that one wait takes.
+/// The maximum number of events that one wait returns.
 const EVENTS: usize = 128;
 
 /// How long the thread waits before it tries again, after an accept has failed.

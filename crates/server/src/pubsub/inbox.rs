@@ -1,5 +1,4 @@
-//! What has been published for the clients of one thread. The step *dispatched* of
-//! [`pubsub`](super).
+//! Messages published for the clients of one thread. The step *dispatched* of [`pubsub`](super).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,10 +13,10 @@ pub(super) struct Delivery {
     pub to: SubscriberList,
 }
 
-/// A client that has been handed something.
+/// A client that was given messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fed {
-    /// The place of its connection in its thread's slab.
+    /// The index of its connection in its thread's slab.
     pub key: usize,
     /// Its number.
     pub client: u64,
@@ -28,14 +27,14 @@ pub(crate) struct Fed {
 #[repr(align(128))]
 pub(super) struct Inbox {
     pub posted: Posted<Delivery>,
-    /// Of this thread alone.
+    /// Used by this thread only.
     handed: Mutex<Handed>,
 }
 
-/// What has become of the deliveries that were taken out.
+/// The state of deliveries that were taken from the inbox.
 #[derive(Debug, Default)]
 struct Handed {
-    /// Counts the calls of [`Inbox::fed`] that have returned somebody.
+    /// Counts the calls of [`Inbox::fed`] that have returned any client.
     round: u64,
     fed: Vec<Fed>,
 }
@@ -53,7 +52,7 @@ impl Inbox {
         self.handed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands all that there is to the clients.
+    /// Gives all messages in the inbox to their clients.
     #[inline]
     pub fn dispatch(&self) {
         let posted = self.posted.take();
@@ -65,8 +64,8 @@ impl Inbox {
     fn hand(&self, deliveries: Vec<Delivery>) {
         let Handed { round, fed } = &mut *self.handed();
         for Delivery { push, to } in deliveries {
-            // One that has been killed before a message was published does not get it, although its
-            // connection may be closed only later.
+            // A client that was killed before the message was published does not receive it,
+            // although its connection may be closed only later.
             for entry in to.iter().filter(|entry| !entry.is_killed()) {
                 if entry.pushes.add(push.clone(), *round + 1) {
                     fed.push(Fed {
@@ -78,7 +77,7 @@ impl Inbox {
         }
     }
 
-    /// The clients that have been handed something since this was called last.
+    /// The clients that were given messages since the last call.
     pub fn fed(&self) -> Vec<Fed> {
         let mut handed = self.handed();
         if handed.fed.is_empty() {

@@ -1,15 +1,15 @@
-//! Channels: **each message reaches each client once that had subscribed before it was published
-//! and had not unsubscribed**, and all clients get the messages that they share in the same order.
+//! Channels: **each message reaches each client once, if it subscribed before the publication and
+//! had not unsubscribed**, and all clients receive messages that they share in the same order.
 //!
-//! Subscriptions are in tables that all threads share. A publisher finds there who is to get a
-//! message, encodes it once, and puts it into the inbox of each thread that serves any of them:
-//! into all of these inboxes at one instant (*posted*), so that no thread sees messages in another
-//! order than the others. That takes place while the tables are locked for reading. A subscription
-//! that takes them for writing is thus before or behind the whole of it. Each thread hands what is
-//! in its inbox to its own clients (*dispatched*) and sends it to them with their replies.
+//! Subscriptions are in tables that all threads share. A publisher looks up the recipients there,
+//! encodes the message once, and puts it into the inboxes of all threads that serve a recipient, at
+//! one instant (*posted*). So no two threads see messages in different orders. Meanwhile the tables
+//! are locked for reading. A subscription locks them for writing, so it happens entirely before or
+//! after the publication. Each thread gives the messages in its inbox to its own clients
+//! (*dispatched*) and sends them with the clients' replies.
 //!
-//! A command's reply comes behind every message that was posted before the command took effect: a
-//! thread dispatches its inbox before it appends the replies of a client that gets messages.
+//! A command's reply follows every message that was posted before the command took effect: a thread
+//! dispatches its inbox before it appends the replies of a client that may receive messages.
 
 mod inbox;
 #[cfg(test)]
@@ -17,7 +17,7 @@ mod models;
 mod posting;
 mod tables;
 
-/// The locks and words of the product; a model checker has others.
+/// The product's locks and atomics; a model checker supplies others.
 mod primitives {
     pub use std::sync::atomic::AtomicBool;
     pub use std::sync::{Mutex, MutexGuard};
@@ -35,17 +35,17 @@ use crate::client::{ByTopic, Entry, Push, PushHead, Topic};
 use crate::glob::Steps;
 use crate::resp::{Protocol, Reply};
 
-/// All subscriptions of a server, and what is on its way to its threads.
+/// All subscriptions of a server, and the messages on their way to its threads.
 #[derive(Debug)]
 pub(crate) struct PubSub {
     tables: RwLock<TopicTables>,
     inboxes: Box<[Inbox]>,
-    /// Whether there are clients that are shown all commands.
+    /// Whether any client monitors all commands.
     is_monitored: AtomicBool,
 }
 
 impl PubSub {
-    /// Of a server with so many threads.
+    /// For a server with this number of threads.
     pub fn new(threads: usize) -> Self {
         Self {
             tables: RwLock::default(),
@@ -62,16 +62,16 @@ impl PubSub {
         self.tables.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows a client all commands from now on.
+    /// Makes a client monitor all commands.
     pub fn begin_monitoring(&self, entry: &Arc<Entry>) {
         let mut tables = self.change();
         tables.monitors.add(entry);
-        // SYNC: pairs with nothing: a command that was sent after the client has its reply is seen
-        // by a thread that has seen what came before the reply.
+        // SYNC: pairs with nothing: a command that was sent after the monitoring client had its
+        // reply is executed by a thread that has seen everything before that reply.
         self.is_monitored.store(true, Ordering::Relaxed);
     }
 
-    /// Shows a client no more commands.
+    /// Ends a client's monitoring.
     pub fn end_monitoring(&self, entry: &Entry) {
         let mut tables = self.change();
         tables.monitors.remove(entry);
@@ -80,15 +80,14 @@ impl PubSub {
             .store(tables.monitors.len() > 0, Ordering::Relaxed);
     }
 
-    /// Whether there are clients that are shown all commands.
+    /// Whether any client monitors all commands.
     #[inline]
     pub fn is_monitored(&self) -> bool {
         // SYNC: as in `begin_monitoring`.
         self.is_monitored.load(Ordering::Relaxed)
     }
 
-    /// Sends `push` to the clients that are shown all commands. `posted` as in
-    /// [`publish`](Self::publish).
+    /// Sends `push` to the monitoring clients. `posted` as in [`publish`](Self::publish).
     pub fn show(&self, push: Push, posted: impl FnMut(usize)) {
         let tables = self.tables();
         let monitors = tables.monitors.by_thread().iter();
@@ -103,7 +102,7 @@ impl PubSub {
         );
     }
 
-    /// Sends each client what is meant for it. `posted` as in [`publish`](Self::publish).
+    /// Sends each client its message. `posted` as in [`publish`](Self::publish).
     pub fn send(&self, pushes: Vec<(Arc<Entry>, Push)>, posted: impl FnMut(usize)) {
         if pushes.is_empty() {
             return;
@@ -117,20 +116,20 @@ impl PubSub {
         Posted::post(|thread| &self.inboxes[thread].posted, deliveries, posted);
     }
 
-    /// Adds a subscription that there is not. Returns its name, which all subscribers share.
+    /// Adds a subscription, which must not exist. Returns its name, which all subscribers share.
     pub fn add(&self, topic: Topic, name: &[u8], entry: &Arc<Entry>) -> Arc<[u8]> {
         self.change().add(topic, name, entry)
     }
 
-    /// Takes a subscription out.
+    /// Removes a subscription.
     pub fn remove(&self, topic: Topic, name: &[u8], entry: &Entry) {
         self.change().remove(topic, name, entry);
     }
 
-    /// Sends `message` to all that have subscribed to `channel`, of the kind that `topic` says, and
-    /// calls `posted` with each thread that is to dispatch its inbox. The caller then wakes those
-    /// that [ask to be woken](Self::asks_to_be_woken). Returns how many get it; one that has
-    /// subscribed to several patterns gets it several times.
+    /// Sends `message` to all subscribers of `channel`, of the kind `topic`, and calls `posted` for
+    /// each thread that must dispatch its inbox. The caller then wakes those that [ask to be
+    /// woken](Self::asks_to_be_woken). Returns the number of recipients; a client that has
+    /// subscribed to several matching patterns receives and counts several times.
     pub fn publish(
         &self,
         topic: Topic,
@@ -168,7 +167,7 @@ impl PubSub {
             deliver(head, subscribers);
         }
         if topic != Topic::Shard {
-            // A pattern that takes too long to match does not.
+            // A pattern that takes too long counts as not matching.
             let steps = Steps::default();
             for (pattern, subscribers) in tables.topics.of(Topic::Pattern) {
                 if steps.matches_beside_others(pattern, channel) {
@@ -177,39 +176,38 @@ impl PubSub {
             }
         }
         if receivers > 0 {
-            // Those of a thread stay in their order.
+            // The sort is stable: deliveries of one thread stay in order.
             deliveries.sort_by_key(|(thread, _)| *thread);
             Posted::post(|thread| &self.inboxes[thread].posted, deliveries, posted);
         }
         receivers
     }
 
-    /// Whether something is in the inbox of a thread that it is not woken for. The caller wakes it
-    /// then.
+    /// Whether a thread has something in its inbox and nobody was asked to wake it yet. Then the
+    /// caller must wake it.
     pub fn asks_to_be_woken(&self, thread: usize) -> bool {
         self.inboxes[thread].posted.asks_to_be_woken()
     }
 
-    /// Hands what is in the inbox of a thread to its clients. For that thread alone.
+    /// Gives the messages in the inbox of a thread to its clients. Only for that thread.
     #[inline]
     pub fn dispatch(&self, thread: usize) {
         self.inboxes[thread].dispatch();
     }
 
-    /// The clients of a thread that have been handed something since this was called last. For that
-    /// thread alone.
+    /// The clients of a thread that were given messages since the last call. Only for that thread.
     pub fn fed(&self, thread: usize) -> Vec<Fed> {
         self.inboxes[thread].fed()
     }
 
-    /// Those of `names`' topic that somebody has subscribed to and `matches` holds for.
+    /// The names of topics of this kind that have subscribers and for which `matches` returns true.
     pub fn names(&self, topic: Topic, matches: impl Fn(&[u8]) -> bool) -> Vec<Arc<[u8]>> {
         let tables = self.tables();
         let names = tables.topics.of(topic).keys().filter(|name| matches(name));
         names.map(Arc::clone).collect()
     }
 
-    /// How many have subscribed to this one.
+    /// The number of subscribers of this topic.
     pub fn subscribers(&self, topic: Topic, name: &[u8]) -> usize {
         let tables = self.tables();
         tables
@@ -217,7 +215,7 @@ impl PubSub {
             .map_or(0, tables::Subscribers::len)
     }
 
-    /// How many channels and patterns somebody has subscribed to.
+    /// The number of topics of each kind that have subscribers.
     pub fn counts(&self) -> ByTopic<usize> {
         self.tables().topics.map(BTreeMap::len)
     }
@@ -261,7 +259,7 @@ mod tests {
         };
         let before = publish(b"before");
         assert!(before > 0);
-        // Its subscriptions end when its connection is closed.
+        // Its subscriptions end later, when its connection is closed.
         clients.kill(&entry);
         assert_eq!(publish(b"after"), before);
     }

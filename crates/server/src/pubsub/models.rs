@@ -1,5 +1,5 @@
 //! Posting under a model checker: [loom](https://docs.rs/loom) runs every schedule of a few
-//! threads. The broken twin posts to one thread after the other, and must fail.
+//! threads. The broken twin posts to the threads one after the other, and must fail.
 
 #[expect(clippy::duplicate_mod, reason = "over primitives of its own")]
 #[path = "posting.rs"]
@@ -19,8 +19,8 @@ mod primitives {
     pub use loom::sync::{Mutex, MutexGuard};
 }
 
-/// Two publishers each post something to two threads, which then must have both in the same order;
-/// in the twin, to one thread after the other.
+/// Two publishers each post something to two threads, which must then have both in the same order.
+/// In the twin they post to the threads one after the other.
 fn two_publishers(at_once: bool) -> impl Fn() + Send + Sync + 'static {
     move || {
         let boxes: Arc<[Posted<u8>; 2]> = Arc::new([Posted::new(), Posted::new()]);
@@ -57,8 +57,8 @@ fn if_one_thread_gets_them_after_the_other_orders_differ() {
     assert!(failed, "the broken twin passed: the model shows nothing");
 }
 
-/// A thread takes what there is while two others post, each of which wakes it once it has posted
-/// all if it is asked to. The thread looks again only if it was woken.
+/// A thread takes what it has received while two others post. Each of them wakes it after it has
+/// posted everything, if asked to. The thread looks again only if it was woken.
 #[test]
 fn a_posted_message_is_taken_or_its_thread_is_woken() {
     loom::model(|| {
@@ -90,7 +90,7 @@ fn a_posted_message_is_taken_or_its_thread_is_woken() {
     });
 }
 
-/// One that has posted, and wakes the thread much later, does not keep another from waking it.
+/// A poster that wakes the thread much later does not prevent another from waking it.
 #[test]
 fn each_that_posts_is_asked_to_wake_until_one_has() {
     loom::model(|| {

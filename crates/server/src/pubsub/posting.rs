@@ -1,30 +1,30 @@
-//! Puts things into the boxes of several threads **at one instant**: any two threads that get the
-//! same two things get them in the same order, and so does a thread that gets one from somebody who
-//! had got the other. The step *posted* of [`pubsub`](super), which the models in `models` run
-//! under a model checker.
+//! Puts things into the boxes of several threads **at one instant**: any two threads that receive
+//! the same two things receive them in the same order. The same holds for a thread that receives a
+//! thing from a sender that had received the other one. This is the step *posted* of
+//! [`pubsub`](super); the models in `models` run it under a model checker.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use super::primitives::{AtomicBool, Mutex, MutexGuard};
 
-/// What has been posted to one thread and it has not taken yet.
+/// Things that were posted to one thread and that it has not taken yet.
 #[derive(Debug)]
 pub(crate) struct Posted<T> {
     content: Mutex<Content<T>>,
-    /// Whether there may be something.
+    /// Whether there may be any.
     is_filled: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Content<T> {
     things: Vec<T>,
-    /// Whether the thread is woken for them.
+    /// Whether a poster was asked to wake the thread.
     is_woken: bool,
 }
 
 impl<T> Posted<T> {
-    /// Nothing.
+    /// An empty box.
     pub fn new() -> Self {
         Self {
             content: Mutex::new(Content {
@@ -40,8 +40,8 @@ impl<T> Posted<T> {
     }
 
     /// Puts each of `things`, which name their threads in ascending order, into the box of its
-    /// thread. Calls `posted` with each of these threads. Unless they look by themselves, each is
-    /// to be woken if [`asks_to_be_woken`](Self::asks_to_be_woken) says so then.
+    /// thread. Calls `posted` for each of these threads. Unless a thread checks its box by itself,
+    /// the caller must then wake it if [`asks_to_be_woken`](Self::asks_to_be_woken) returns true.
     pub fn post<'a>(
         boxes: impl Fn(usize) -> &'a Self,
         things: Vec<(usize, T)>,
@@ -49,8 +49,7 @@ impl<T> Posted<T> {
     ) where
         T: 'a,
     {
-        // All posters lock in the order of the threads, so that none waits for another that waits
-        // for it.
+        // All posters lock in the order of the threads, so they cannot deadlock.
         let mut locked: Vec<(usize, MutexGuard<'_, Content<T>>)> = Vec::new();
         for (thread, _) in &things {
             if locked.last().is_none_or(|(last, _)| last != thread) {
@@ -72,24 +71,25 @@ impl<T> Posted<T> {
         }
     }
 
-    /// Whether something is there that its thread is not woken for. The caller wakes it then.
+    /// Whether the box is not empty and nobody was asked to wake its thread yet. Then the caller
+    /// must wake it.
     pub fn asks_to_be_woken(&self) -> bool {
         let mut content = self.content();
         !content.things.is_empty() && !std::mem::replace(&mut content.is_woken, true)
     }
 
-    /// Whether there may be something.
+    /// Whether the box may hold something.
     #[inline]
     pub fn is_filled(&self) -> bool {
         // SYNC: as in `take`.
         self.is_filled.load(Ordering::Acquire)
     }
 
-    /// Takes out what there is.
+    /// Takes everything out of the box.
     #[inline]
     pub fn take(&self) -> Vec<T> {
-        // SYNC: pairs with the Release swap in `post`. A thread that knows of a thing has learnt of
-        // it after it was posted.
+        // SYNC: pairs with the Release swap in `post`. A thread that knows of a thing learnt of it
+        // after it was posted.
         match self.is_filled.load(Ordering::Acquire) {
             true => self.take_filled(),
             false => Vec::new(),

@@ -1,4 +1,4 @@
-//! Which clients have subscribed to what.
+//! The tables of subscriptions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,33 +6,33 @@ use std::sync::Arc;
 use crate::client::{ByTopic, Entry, Topic};
 
 /// The clients of one thread that have subscribed to one topic, in the order of their numbers. A
-/// delivery that is under way keeps the list as it was.
+/// delivery in progress keeps the list as it was.
 pub(super) type SubscriberList = Arc<Vec<Arc<Entry>>>;
 
 /// All subscriptions.
 #[derive(Debug, Default)]
 pub(super) struct TopicTables {
-    /// By their names.
+    /// Topics by their names.
     pub topics: ByTopic<BTreeMap<Arc<[u8]>, Subscribers>>,
-    /// Those that are shown all commands.
+    /// Clients that monitor all commands.
     pub monitors: Subscribers,
 }
 
 /// The subscribers of one topic.
 #[derive(Debug, Default)]
 pub(super) struct Subscribers {
-    /// By the thread that serves them.
+    /// Lists of subscribers, each with its thread.
     lists: Vec<(usize, SubscriberList)>,
     len: usize,
 }
 
 impl Subscribers {
-    /// How many.
+    /// The number of subscribers.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// They, by the thread that serves them.
+    /// The subscribers, by the thread that serves them.
     pub fn by_thread(&self) -> &[(usize, SubscriberList)] {
         &self.lists
     }
@@ -73,7 +73,7 @@ impl Subscribers {
 }
 
 impl TopicTables {
-    /// The subscribers of this one.
+    /// The subscribers of this topic.
     pub fn subscribers(&self, topic: Topic, name: &[u8]) -> Option<&Subscribers> {
         self.topics.of(topic).get(name)
     }
@@ -89,7 +89,7 @@ impl TopicTables {
         name
     }
 
-    /// Takes a subscription out.
+    /// Removes a subscription.
     pub fn remove(&mut self, topic: Topic, name: &[u8], entry: &Entry) {
         let table = self.topics.of_mut(topic);
         if let Some(subscribers) = table.get_mut(name) {

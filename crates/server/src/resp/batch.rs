@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-/// Where one argument lies: offsets from the first byte of the input it was parsed from.
+/// The place of one argument, as offsets from the first byte of the input that it was parsed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: u32,
@@ -27,8 +27,8 @@ pub struct Batch {
     pub(super) is_inline: bool,
 }
 
-/// The number of spans that an idle batch keeps memory for. Memory beyond that, as a command with a
-/// million arguments needs it, is released.
+/// The number of spans that an idle batch keeps memory for. Memory beyond that, for instance after
+/// a command with a million arguments, is released.
 const KEPT_SPANS: usize = 1 << 16;
 
 impl Batch {
@@ -37,7 +37,7 @@ impl Batch {
         Self::default()
     }
 
-    /// How many commands it holds.
+    /// The number of commands.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -67,7 +67,7 @@ impl Batch {
         }
     }
 
-    /// How many bytes of the input the first `commands` commands take.
+    /// The number of bytes of the input that the first `commands` commands take.
     pub fn bytes(&self, commands: usize) -> usize {
         match commands.checked_sub(1) {
             Some(last) => self.ends.get(last).map_or(0, |end| end.byte as usize),
@@ -103,7 +103,7 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// How many there are, the name included.
+    /// The number of arguments, the name included.
     #[inline]
     pub fn len(&self) -> usize {
         self.spans.len()

@@ -1,10 +1,10 @@
 //! Numbers with a fraction, read and written as Redis 7.0 does with C's `strtod` and `%.17g`.
 
-/// Digits that are written: as many as tell any two numbers apart.
+/// The number of digits written: enough to distinguish any two numbers.
 const DIGITS: usize = 17;
 
-/// The number that is the whole of `text`: decimal, hexadecimal or infinite. `None`: it is none, or
-/// beyond what a number can be.
+/// The number in `text`, all of which must be a number: decimal, hexadecimal or infinite. `None`:
+/// it is not a number, or is out of range.
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
     let number = parse(text)?;
     let is_word = !text.iter().any(u8::is_ascii_digit);
@@ -16,8 +16,8 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
     is_exact.then_some(number)
 }
 
-/// An end of a range of scores: as `strtod` reads it, which skips spaces before the number, stops
-/// at a NUL, and takes a number beyond all others for infinite. Empty text is 0.
+/// An end of a range of scores, parsed like `strtod`: spaces before the number are skipped, a NUL
+/// ends it, and a number that is too large is infinite. Empty text is 0.
 pub fn parse_bound(text: &[u8]) -> Option<f64> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     match text {
@@ -42,7 +42,7 @@ fn is_hexadecimal(text: &[u8]) -> bool {
     matches!(without_sign(text).1, [b'0', b'x' | b'X', ..])
 }
 
-/// Any number but NaN.
+/// Any number except NaN.
 fn parse(text: &[u8]) -> Option<f64> {
     if is_hexadecimal(text) {
         return hexadecimal(text);
@@ -85,7 +85,7 @@ fn hexadecimal(text: &[u8]) -> Option<f64> {
             bits = bits << 4 | u64::from(digit);
             scale -= if behind { 4 } else { 0 };
         } else {
-            // What is beyond 61 bits matters for rounding alone.
+            // Bits beyond the 61st only affect rounding.
             bits |= u64::from(digit != 0);
             scale += if behind { 0 } else { 4 };
         }

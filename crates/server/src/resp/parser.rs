@@ -1,5 +1,5 @@
-//! An incremental parser of requests. However the bytes are split into reads, the result is the
-//! same: complete commands, a wait for more bytes, or one of Redis' error texts.
+//! An incremental parser of requests. However the bytes are split into reads, the result does not
+//! change: complete commands, a wait for more bytes, or one of Redis' error texts.
 //!
 //! The parser keeps the state of an incomplete command, so that it examines every byte once,
 //! however many reads a command takes. A length that a client announces reserves no memory until
@@ -11,11 +11,11 @@ use super::{inline, number};
 /// Limits on a client's requests. The defaults are Redis'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestLimits {
-    /// Arguments of one command, its name included.
+    /// The maximum number of arguments of one command, its name included.
     pub arguments: u32,
-    /// Bytes of one argument (`proto-max-bulk-len`).
+    /// The maximum number of bytes of one argument (`proto-max-bulk-len`).
     pub bulk: u32,
-    /// Bytes of an inline command, or of a length's digits.
+    /// The maximum number of bytes of an inline command, or of a length's digits.
     pub line: usize,
 }
 
@@ -29,14 +29,14 @@ impl Default for RequestLimits {
     }
 }
 
-/// The limits for a client that has not authenticated: arguments a command, bytes an argument.
+/// The limits for a client that has not authenticated.
 const STRANGER: RequestLimits = RequestLimits {
     arguments: 10,
     bulk: 16 << 10,
     line: 64 << 10,
 };
 
-/// Commands in one batch at most; a longer pipeline comes as several batches.
+/// The maximum number of commands in one batch; a longer pipeline becomes several batches.
 const BATCH: usize = 1024;
 
 /// If an unfinished command has more arguments than this, the buffer of its spans is swapped
@@ -106,8 +106,8 @@ pub enum Stop {
 /// The result of one call of [`Parser::parse`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parsed {
-    /// The bytes that the next call need not get again: the batch's commands and the empty ones
-    /// between them.
+    /// The number of bytes that need not be passed to the next call: the batch's commands and the
+    /// empty ones between them.
     pub consumed: usize,
     /// Why parsing stopped after them.
     pub stop: Stop,
@@ -129,7 +129,7 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// A parser for a client that may send what `limits` allow.
+    /// A parser for a client with these limits.
     pub fn new(limits: RequestLimits) -> Self {
         Self {
             limits,
@@ -141,9 +141,9 @@ impl Parser {
         }
     }
 
-    /// Sets whether the client has authenticated or need not. A client that has not gets Redis'
-    /// narrower limits, and its commands are returned one at a time, because each may authenticate
-    /// it.
+    /// Sets whether the client has authenticated or need not. A client that has not authenticated
+    /// gets Redis' narrower limits, and its commands are returned one at a time, because each may
+    /// authenticate it.
     pub fn set_trusted(&mut self, trusted: bool) {
         self.trusted = trusted;
     }
@@ -156,7 +156,8 @@ impl Parser {
         self.held.clear();
     }
 
-    /// Bytes of memory that hold the state of an unfinished command, not counting the input.
+    /// The number of bytes of memory that hold the state of an unfinished command, without the
+    /// input.
     pub fn kept_bytes(&self) -> usize {
         self.held.capacity() * size_of::<Span>()
     }
