@@ -147,7 +147,7 @@ impl Opening {
         let begun = starts.begin(&self.withdrawal, failed);
         begun.map_err(|refused| not_noted(name, refused))?;
         mneme_sys::fault!("shared.serve.noted");
-        // The starts that were to check it died before the check was finished.
+        // The starts that should have checked the store died before the check was finished.
         if failed >= GIVEN_UP_AFTER {
             return set_aside(registry, name);
         }

@@ -260,7 +260,7 @@ pub(crate) fn is_halfway(registry: &Registry, name: &str) -> bool {
     }
     let copied = Copied::read(registry, &new_of(name));
     let of = copied.ok().flatten().map(|copied| copied.of);
-    // A store that cannot be described may be the one.
+    // A store that cannot be described may be the one that is meant.
     there(&old_of(name)).is_some_and(|old| of.is_some() && (old.is_none() || old == of))
 }
 

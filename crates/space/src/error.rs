@@ -581,7 +581,8 @@ pub enum RemoveError {
         /// The name.
         name: String,
     },
-    /// An opening that cleans up asked for the removal, but no opening created the segment.
+    /// An opening that cleans up requested the removal, but the segment was not created by an
+    /// opening.
     #[error(
         "segment {name:?} was created as {made_as:?}, by neither a server nor an upgrade: rename it or remove it"
     )]

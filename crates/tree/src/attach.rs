@@ -218,7 +218,7 @@ impl TreeAttachment {
     /// control region only after unlocking the file, and none can open it meanwhile, because this
     /// process holds `OPENING`.
     fn others_remain(&mut self) -> bool {
-        // This process' own lock would be seen too.
+        // Released first, because the check would see this process' own lock too.
         let reads = self.reader.take().is_some();
         (reads && self.locks.is_alive(WRITER)) || self.locks.is_alive(READER)
     }

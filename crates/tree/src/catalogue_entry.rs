@@ -14,7 +14,7 @@ pub(crate) fn name_key(name: &str) -> Vec<u8> {
     [b"n", name.as_bytes()].concat()
 }
 
-/// The key under which it stores the name of the tree with this number.
+/// The key under which the catalogue stores the name of the tree with this number.
 pub(crate) fn number_key(tree: u32) -> Vec<u8> {
     [&b"t"[..], &tree.to_be_bytes()].concat()
 }

@@ -115,7 +115,7 @@ impl Committed {
         self.version.fetch_max(version, Ordering::AcqRel);
     }
 
-    /// Locked by a thread that adds entries to what is known of a leaf.
+    /// A lock for adding entries to the in-memory state of a leaf.
     pub(crate) fn extending(&self) -> MutexGuard<'_, ()> {
         self.extending
             .lock()

@@ -704,7 +704,7 @@ impl Body {
     }
 
     /// Bytes of the entries that are live in the newest version, in a body that is not shared yet.
-    /// In a leaf with a long key that is the only entry, which lives as long as the leaf.
+    /// An entry with a long key always counts, because it lives as long as its leaf.
     fn live_bytes(&self, sorter: Sorter<'_>) -> usize {
         let size = |at: &u16| entry(sorter.pages, sorter.id, *at).bytes.len();
         let offsets = self.offsets(self.count());

@@ -142,7 +142,7 @@ impl Core {
         let published = unsafe { &*published };
         // SYNC: pairs with the Release store in `Writer::publish`.
         let version = published.version.load(Ordering::Acquire);
-        // A reader of a version lets all others see it.
+        // Publishes the version that this reader has seen to all other processes.
         self.shared.publish(version);
         Ok(f(&published.roots, version))
     }
@@ -158,7 +158,7 @@ impl Core {
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         match self.pages.durability() {
             Durability::Process => self.known(self.pages.sync()),
-            // Each barrier has done so.
+            // Each barrier has already made the stores durable.
             Durability::File | Durability::Flush => Ok(()),
         }
     }

@@ -39,7 +39,7 @@ pub(crate) struct Recovered {
 
 /// A leaf of a version in use.
 struct Found {
-    /// `None`: the newest version has it.
+    /// The version that removed the leaf; `None`: the newest version has the leaf.
     death: Option<u64>,
     leaf: Arc<Leaf>,
 }
