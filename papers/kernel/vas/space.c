@@ -81,11 +81,18 @@ static void free_space(struct space *space)
     kfree(space);
 }
 
+/* Without memory an allocation fails; no process is ended for it. */
+#define ENDS_WITHOUT (__GFP_RETRY_MAYFAIL | __GFP_NOWARN)
+
 static int fill(struct space *space)
 {
-    u64 number;
+    struct address_space *mapping = space->data->f_mapping;
+    u64 number, present = mapping->nrpages;
     unsigned int first;
 
+    /* A file with holes gets them filled. */
+    if (space->pages > present && space->pages - present > si_mem_available())
+        return -ENOMEM;
     for (number = 0; number < space->pages; number++) {
         unsigned long *middle, *last;
         struct page *page;
@@ -97,7 +104,7 @@ static int fill(struct space *space)
         last = middle ? below(&middle[(number >> 9) & 511]) : NULL;
         if (!last)
             return -ENOMEM;
-        page = shmem_read_mapping_page(space->data->f_mapping, number);
+        page = shmem_read_mapping_page_gfp(mapping, number, mapping_gfp_mask(mapping) | ENDS_WITHOUT);
         if (IS_ERR(page))
             return PTR_ERR(page);
         last[number & 511] = page_to_pfn(page) << PAGE_SHIFT | TABLE_ENTRY | _PAGE_SPECIAL | _PAGE_NX;

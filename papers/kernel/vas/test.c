@@ -115,6 +115,10 @@ static void wrong_arguments(int vas, int a)
     promise("nor none", make(vas, -1, 4096) < 0 && errno == EBADF);
     promise("what is no space is not entered", ioctl(vas, VAS_ENTER, file) < 0 && errno == EBADF);
     promise("nor by a thread", ioctl(vas, VAS_ENTER_THREAD, vas) < 0 && errno == EBADF);
+    int sparse = memfd_create("sparse", 0);
+    need("a file", sparse >= 0 && ftruncate(sparse, 1L << 32) == 0);
+    promise("nor one of more memory than there is", make(vas, sparse, 1UL << 32) < 0 && errno == ENOMEM);
+    close(sparse);
     int other = device();
     promise("another window of the process' enters nothing", ioctl(other, VAS_ENTER, a) < 0 && errno == EINVAL);
     close(other);
@@ -146,6 +150,22 @@ static void one_process(int vas, int a, int b)
     close(pipes[1]);
     need("leave", ioctl(vas, VAS_ENTER, NONE) == 0);
     promise("after leaving it holds nothing", byte_at(WINDOW) == -1);
+}
+
+/* The file of a space is cut while the space is seen. */
+static void cut(int vas)
+{
+    int data = memfd_create("data", MFD_CLOEXEC);
+    need("its memory", data >= 0 && ftruncate(data, (off_t)MIB) == 0 && pwrite(data, "d", 1, 0) == 1);
+    int made = make(vas, data, MIB);
+    need("a space", made >= 0 && ioctl(vas, VAS_ENTER, made) == 0);
+    need("a cut", ftruncate(data, 0) == 0);
+    promise("a space keeps the pages of a file that is cut", byte_at(WINDOW) == 'd' && byte_at(WINDOW + MIB - 1) == 0);
+    WINDOW[0] = 'e';
+    close(data);
+    close(made);
+    promise("and stays while it is seen, without a descriptor", byte_at(WINDOW) == 'e');
+    need("leave", ioctl(vas, VAS_ENTER, NONE) == 0);
 }
 
 static int status_of(pid_t child)
@@ -181,6 +201,41 @@ static void two_processes(int vas, int a)
     promise("without a window no space is entered", ioctl(vas, VAS_ENTER, a) < 0 && errno == EINVAL);
     need("it is mapped again", map_window(vas));
     promise("and holds nothing", byte_at(WINDOW) == -1);
+}
+
+/* Makes a space, maps the window, enters, leaves and unmaps, over and over, and says so after each step. */
+static void live(int steps)
+{
+    int vas = open("/dev/mneme-vas", O_RDWR), data = memfd_create("data", 0), made;
+    if (vas < 0 || data < 0 || ftruncate(data, (off_t)(8 * MIB)) != 0) _exit(1);
+    for (long n = 0;; n++) {
+        unsigned long way = n % 2 ? VAS_ENTER : VAS_ENTER_THREAD;
+        if ((made = make(vas, data, 8 * MIB)) < 0 || write(steps, "m", 1) != 1) _exit(2);
+        if (!map_window(vas) || write(steps, "w", 1) != 1) _exit(3);
+        if (ioctl(vas, way, (long)made) != 0 || write(steps, "e", 1) != 1) _exit(4);
+        if (byte_at(WINDOW) != 0 || close(made) != 0 || write(steps, "c", 1) != 1) _exit(5);
+        if (n % 4 < 2 && ioctl(vas, way, NONE) != 0) _exit(6);
+        if (munmap((void *)VAS_WINDOW, VAS_BYTES) != 0 || write(steps, "u", 1) != 1) _exit(7);
+    }
+}
+
+/* Each is killed a step later than the one before. */
+static void deaths_while_mapping(void)
+{
+    int are_killed = 1;
+    for (int round = 0; round < 25; round++) {
+        int steps[2];
+        char step;
+        need("a pipe", pipe(steps) == 0);
+        pid_t child = fork();
+        if (child == 0) live(steps[1]);
+        close(steps[1]);
+        for (int n = 0; n <= round; n++) need("the child's step", read(steps[0], &step, 1) == 1);
+        kill(child, SIGKILL);
+        are_killed &= WIFSIGNALED(status_of(child));
+        close(steps[0]);
+    }
+    promise("processes are killed while they make spaces, map and unmap the window", are_killed);
 }
 
 /* A child enters and leaves in both ways, and is killed after so many steps. */
@@ -478,7 +533,9 @@ int main(int count, char **words)
     wrong_arguments(vas, a);
     one_process(vas, a, b);
     two_processes(vas, a);
+    cut(vas);
     deaths(a, b);
+    deaths_while_mapping();
     threads_in_two_spaces(vas, c);
     ends(vas);
     hazard(vas);

@@ -31,7 +31,7 @@ struct vas_counts {
     __u64 hazards;  /* times that a table was freed to which a root in use still led: 0, unless the rules are off */
 };
 
-/* Makes a space; its descriptor. EINVAL, EBADF, ENOMEM. */
+/* Makes a space; its descriptor. EINVAL, EBADF; ENOMEM: the file's holes are more than there is memory. */
 #define VAS_MAKE _IOW('v', 1, struct vas_make)
 /* Shows a space to all threads of the process; an argument of -1: none. EBADF; EINVAL: the window is not mapped here. */
 #define VAS_ENTER _IO('v', 2)
