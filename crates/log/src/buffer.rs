@@ -1,13 +1,13 @@
-//! Memory for copies of values, which this process may not get.
+//! Memory for copies of values, which the system may refuse to this process.
 //!
-//! **A value for which there is no memory is an error, never the end of the process**: it may have
-//! a GiB. What is as short as a key is allocated as Rust allocates, which aborts.
+//! **A value for which there is no memory causes an error and never ends the process**: it may have
+//! a GiB. Buffers as short as a key are allocated as Rust allocates, which aborts.
 
 use std::alloc::{Layout, alloc_zeroed};
 
 use crate::error::{ReadError, WriteError};
 
-/// This process gets no memory for so many bytes more.
+/// The system refuses this process that number of further bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoMemory(usize);
 
@@ -23,7 +23,7 @@ impl From<NoMemory> for WriteError {
     }
 }
 
-/// Makes space for `len` bytes more in `to`.
+/// Makes space for `len` more bytes in `to`.
 #[inline(always)]
 pub(crate) fn reserve(to: &mut Vec<u8>, len: usize) -> Result<(), NoMemory> {
     to.try_reserve(len).map_err(|_| NoMemory(len))
@@ -37,7 +37,7 @@ pub(crate) fn copied(bytes: &[u8]) -> Result<Vec<u8>, NoMemory> {
     Ok(copy)
 }
 
-/// So many zeros. The system provides their pages when they are used.
+/// `len` zero bytes. The system provides their pages when they are first used.
 pub(crate) fn zeros(len: usize) -> Result<Vec<u8>, NoMemory> {
     let layout = Layout::array::<u8>(len).map_err(|_| NoMemory(len))?;
     if len == 0 {

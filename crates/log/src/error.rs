@@ -1,4 +1,4 @@
-//! What can go wrong, one enum a family of operations.
+//! Errors, one enum for each family of operations.
 
 use std::time::Duration;
 
@@ -55,13 +55,14 @@ pub enum ReadError {
     /// The region is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// The value was patched whenever it was copied, for a second. Only an opening that may only
-    /// read fails so: any other seals the value.
+    /// For a second, the value was patched each time it was being copied. Only an opening that may
+    /// only read fails in this way; any other seals the value.
     #[error(
         "the value changed whenever it was read, for {0:?}; read it in parts, or attach the store for writing"
     )]
     Overtaken(Duration),
-    /// This process gets no memory for a copy of the value: for so many bytes more.
+    /// The system refuses this process memory for a copy of the value: this number of further
+    /// bytes.
     #[error("this process has no memory for {0} bytes more")]
     NoMemory(usize),
     /// The key holds a value of another kind.
@@ -91,8 +92,8 @@ pub enum WriteError {
         /// Bytes of the store's capacity.
         capacity: u64,
     },
-    /// The key is longer than [`MAX_KEY`](crate::MAX_KEY), so that nothing can be stored under it.
-    /// What only looks it up or removes it finds it absent.
+    /// The key is longer than [`MAX_KEY`](crate::MAX_KEY), so nothing can be stored under it.
+    /// Lookups and removals find it absent.
     #[error("the key has {0} bytes; at most {MAX_KEY} are allowed")]
     KeyTooLong(usize),
     /// The value is longer than [`MAX_VALUE`](crate::MAX_VALUE).
@@ -101,9 +102,8 @@ pub enum WriteError {
     /// The key holds a value of another kind.
     #[error(transparent)]
     WrongKind(#[from] WrongKind),
-    /// A thread that is alive, and makes no progress, holds what the write needs: a lock for a
-    /// second, or a pin for two. Or the calling thread's own pin does, which is reported at once.
-    /// Try again.
+    /// A live thread that makes no progress holds what the write needs: a lock for a second, or a
+    /// pin for two. If it is the calling thread's own pin, the error comes at once. Try again.
     #[error(transparent)]
     Stalled(#[from] Stalled),
     /// This thread cannot become a participant (too many threads, or a forked child).
@@ -115,19 +115,19 @@ pub enum WriteError {
     /// The database number is beyond the store's.
     #[error("database {0} is out of range: a store has databases 0 to 63")]
     NoSuchDatabase(usize),
-    /// The store has a [change feed](crate::ChangeFeed), and it is full: for ten seconds, or for
-    /// one in which nobody drains it, nothing that it holds has become durable. Try again once
-    /// something has.
+    /// The store has a [change feed](crate::ChangeFeed) that is full: for ten seconds, or for one
+    /// second in which nobody drains it, none of its entries has become durable. Try again later.
     #[error("the change feed is full, and what it holds does not become durable")]
     FeedFull,
     /// What a killed participant left blocks this and could not be repaired now.
     #[error("what a dead participant left could not be repaired: {0}")]
     Reap(String),
-    /// A transaction of an opening that may only read read a value that was patched whenever it was
-    /// copied, for a second.
+    /// In an opening that may only read, a transaction read a value that was patched each time it
+    /// was being copied, for a second.
     #[error("the value changed whenever it was read, for {0:?}; attach the store for writing")]
     Overtaken(Duration),
-    /// This process, not the store, gets no memory for a copy of the value: for so many bytes more.
+    /// The system refuses this process, not the store, memory for a copy of the value: this number
+    /// of further bytes.
     #[error("this process has no memory for {0} bytes more")]
     NoMemory(usize),
     /// This opening of the store may only read, see [`Builder::open_in`](crate::Builder::open_in).
@@ -174,8 +174,8 @@ impl From<ReadError> for WriteError {
 pub struct BatchError {
     /// How many items, from the batch's start, were stored or are absent now.
     pub done: usize,
-    /// How many of these a batch of removals has removed; the others were not there. 0 for a batch
-    /// that stores.
+    /// How many keys a batch of removals has removed; the others were absent. 0 for a batch that
+    /// stores.
     pub removed: usize,
     /// Why the next item failed.
     #[source]
@@ -238,12 +238,12 @@ pub enum OpenError {
     /// The maximum capacity is below the initial one.
     #[error("a store of {capacity} bytes cannot have a max_capacity of {max}")]
     MaxBelowCapacity {
-        /// Bytes at first.
+        /// The initial size in bytes.
         capacity: u64,
-        /// Bytes that it was to be allowed.
+        /// The requested maximum in bytes.
         max: u64,
     },
-    /// The index of the cache that the store was to lend to takes too much of it.
+    /// The index of the cache to which the store was to lend frames takes too much of the store.
     #[error(
         "an index of {bytes} bytes for what is lent is more than an eighth of {capacity} bytes of capacity; ask for fewer records"
     )]
@@ -253,7 +253,7 @@ pub enum OpenError {
         /// Bytes of the store.
         capacity: u64,
     },
-    /// The region could not be had.
+    /// The region could not be created or mapped.
     #[error(transparent)]
     Region(#[from] mneme_sys::RegionError),
     /// The region is laid out by another version of this crate.
@@ -284,9 +284,9 @@ pub enum OpenError {
     /// The system has no randomness for the store's identity and hash seed.
     #[error("no randomness for the store's identity and seed")]
     Random(#[source] std::io::Error),
-    /// The machine has restarted after a participant had died in the store, and what that left was
-    /// not repaired. The restart has lost the control region, which had what the repair needs.
-    /// Nothing was changed.
+    /// A participant died in the store, and the machine was restarted before its operation was
+    /// repaired. The restart has lost the control region, which the repair needs. Nothing was
+    /// changed.
     #[error(
         "the machine restarted while what a dead participant had left in the store was not repaired: {0}; remove the store, \
          and load it anew"

@@ -1,57 +1,59 @@
 //! What collections are made of: **an anchor for each, and inner records, in two hidden
 //! keyspaces.**
 //!
-//! A value that is too large for one record is a *collection*. Under its key lies a *main*: a
-//! record of a [large kind](ValueKind::large) whose value is the collection's id. The anchor, under
-//! the id, says what the collection is and which inner records it has; these lie under the id and a
-//! number. Ids are never used again.
+//! A value that is too large for one record is a *collection*. Its key has a *main*: a record of a
+//! [large kind](ValueKind::large) whose value is the collection's id. The anchor, stored under the
+//! id, describes the collection and its inner records, which are stored under the id and a number.
+//! Ids are never reused.
 //!
-//! **The index says which collections live.** A collection whose main is gone is garbage, as a
-//! record without an entry is. The anchor says where its main is, so that a sweep finds out (see
-//! `crate::store::sweep`). So what removes a main costs the same however much it led to.
+//! **The index decides which collections are alive.** A collection whose main is gone is garbage,
+//! like a record without an entry. The anchor says where its main is, so that a sweep can check it
+//! (see `crate::store::sweep`). So removing a main costs the same however large its collection is.
 //!
-//! Elements are distributed over *leaves* by the hashes of their names. There are as many leaves as
-//! the anchor says, and they are split and joined one at a time, in order (linear hashing, Litwin,
-//! VLDB 1980). A leaf's number is its level and the first bits of the hashes that belong there. So
+//! Elements are distributed over *leaves* by the hashes of their names. The anchor has the number
+//! of leaves, and they are split and joined one at a time, in order (linear hashing, Litwin, VLDB
+//! 1980). A leaf's number is its level and the first bits of the hashes that belong there. So
 //! leaves are in the order of hashes, and a leaf without elements needs no record.
 //!
-//! A collection whose elements have an order keeps it in a *tree* of inner records. The anchor
-//! says the number of the root. A record of the tree that leads to others is a *branch*: it begins
-//! with their numbers. So a sweep finds all records of a tree without knowing what it is for.
+//! A collection whose elements have an order keeps it in a *tree* of inner records. The anchor has
+//! the number of the root. A record of the tree that leads to others is a *branch*: it begins with
+//! their numbers. So a sweep finds all records of a tree without knowing its purpose.
 
 use std::ops::Range;
 
 use crate::index::shape::Place;
 use crate::region::kind::ValueKind;
 
-/// Bits of a hash that leaves distribute elements by.
+/// The bits of a hash by which elements are distributed over leaves.
 pub const HASH_BITS: u32 = 48;
-/// Leaves that a collection has at most.
+/// The maximum number of leaves of a collection.
 pub const MAX_LEAVES: u64 = 1 << 40;
 
-/// Of leaves that were all filled some time, this many bytes and more were in each on average: more
-/// leaves than fit a store by this are damage. A value's type splits none before they have a KiB.
+/// The minimum average number of bytes in leaves that were all filled at some time. If a store is
+/// too small for an anchor's leaves by this, the anchor is damaged. A value's type splits no leaf
+/// below a KiB.
 const LEAF_BYTES: u64 = 512;
 
 /// The lowest number of a record of a tree. Those of leaves are lower.
 pub const TREE_NUMBERS: u64 = 1 << HASH_BITS;
-/// The first byte of a branch. Behind it: a byte that says what else it has, the number of records
-/// that it leads to (two bytes), and their numbers (eight bytes each), little-endian.
+/// The first byte of a branch. After it: a byte that describes its further content, the number of
+/// records that it leads to (two bytes), and their numbers (eight bytes each), little-endian.
 pub const BRANCH: u8 = 3;
 /// Bytes of a branch before the numbers.
 pub const BRANCH_HEAD: usize = 4;
 
 /// A collection may have lost its main.
 pub(crate) const MAINS_LOST: u64 = 1;
-/// As [`MAINS_LOST`], and a thread looks for those that had lost it when it began.
+/// As [`MAINS_LOST`], and a thread is looking for those that had lost it when it began.
 pub(crate) const SWEPT: u64 = 2;
 
 /// Bytes of an anchor.
 const ANCHOR_BYTES: usize = 72;
-/// Numbers of a tree that a walk has still to go to, at most, for a tree that leads to itself.
+/// The maximum number of tree records that a walk has still to visit, in case a tree leads to
+/// itself.
 const MOST_PENDING: usize = 1 << 16;
 
-/// What the anchor of a collection says.
+/// The content of a collection's anchor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Anchor {
     /// The collection's type, as its packed kind.
@@ -72,7 +74,8 @@ pub struct Anchor {
 pub struct OrderTree {
     /// The number of the root; 0: the tree has no record.
     pub root: u64,
-    /// How many numbers, from [`TREE_NUMBERS`] on, were given to its records. None is given twice.
+    /// How many numbers, from [`TREE_NUMBERS`] on, its records have been given. No number is given
+    /// twice.
     pub numbers: u64,
     /// Bytes of its records' images.
     pub bytes: u64,
@@ -137,7 +140,8 @@ impl Anchor {
         bytes
     }
 
-    /// `None`: these are not the bytes of an anchor, or not in a store of `capacity` bytes at most.
+    /// `None`: these are not the bytes of an anchor, or the anchor is impossible in a store of
+    /// `capacity` bytes.
     pub(crate) fn decode(bytes: &[u8], capacity: u64) -> Option<Anchor> {
         let bytes: &[u8; ANCHOR_BYTES] = bytes.try_into().ok()?;
         let (words, _) = bytes.as_chunks::<8>();
@@ -167,8 +171,8 @@ impl Anchor {
         })
     }
 
-    /// Whether the anchor leads to an inner record of this number. Of a tree's it is enough that
-    /// the tree has given the number.
+    /// Whether the anchor leads to an inner record with this number. For a tree it is enough that
+    /// the tree has given out the number.
     pub(crate) fn leads_to(&self, number: u64) -> bool {
         match number.checked_sub(TREE_NUMBERS) {
             Some(nth) => self.tree.root != 0 && nth < self.tree.numbers,
@@ -177,7 +181,7 @@ impl Anchor {
     }
 }
 
-/// The numbers of the records that a branch leads to; of none, if `image` is no branch.
+/// The numbers of the records that a branch leads to; none if `image` is not a branch.
 pub fn numbers_of(image: &[u8]) -> impl DoubleEndedIterator<Item = u64> {
     let numbers = match image {
         [BRANCH, _, low, high, numbers @ ..] => {
@@ -190,15 +194,15 @@ pub fn numbers_of(image: &[u8]) -> impl DoubleEndedIterator<Item = u64> {
     numbers.iter().map(|number| u64::from_le_bytes(*number))
 }
 
-/// The numbers of all inner records that an anchor leads to, each before those that lead to it:
-/// where they are removed in this order, those that are left are still led to.
+/// The numbers of all inner records that an anchor leads to, each before those that lead to it: if
+/// they are removed in this order, the remaining ones can still be reached.
 #[derive(Clone)]
 pub(crate) struct InnerNumbers {
     leaves: u64,
-    /// The hash from which on leaves are still to come.
+    /// The hash at which the remaining leaves begin.
     hash: u64,
-    /// Records of the tree that are still to come, the next one last. Whether those that it leads
-    /// to are behind it.
+    /// The remaining records of the tree, the next one last, each with whether the records that it
+    /// leads to have been visited.
     pending: Vec<(u64, bool)>,
 }
 
@@ -212,7 +216,8 @@ impl InnerNumbers {
         }
     }
 
-    /// The next number. `read` reads the record of a number, and says which ones it leads to.
+    /// The next number. `read` reads the record with a number, and returns the numbers that it
+    /// leads to.
     pub fn next<E>(
         &mut self,
         mut read: impl FnMut(u64) -> Result<Vec<u64>, E>,
@@ -238,7 +243,7 @@ impl InnerNumbers {
     }
 }
 
-/// The id of the collection that a value of a large kind leads to. `None`: it is no such value.
+/// The id of the collection that a value of a large kind leads to. `None`: it is not such a value.
 #[must_use]
 pub fn collection_of(value: &[u8]) -> Option<u64> {
     let id = u64::from_le_bytes(value.try_into().ok()?);
@@ -273,7 +278,7 @@ pub(crate) fn inner_of(key: &[u8]) -> Option<(u64, u64)> {
     ))
 }
 
-/// The key by which the [change feed](crate::feed) says an element of a collection.
+/// The key that stands for an element of a collection in the [change feed](crate::feed).
 #[must_use]
 pub fn element_key(id: u64, element: &[u8]) -> Vec<u8> {
     [&id.to_be_bytes()[..], element].concat()
@@ -286,14 +291,14 @@ pub fn element_of(key: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_be_bytes(*id), element))
 }
 
-/// The level and the position within it up to which leaves of the level are split.
+/// The current level, and the position up to which its leaves are split.
 fn level_of(leaves: u64) -> (u32, u64) {
     let leaves = leaves.clamp(1, MAX_LEAVES);
     let level = leaves.ilog2();
     (level, leaves - (1 << level))
 }
 
-/// The number of the leaf with the elements of this hash, of [`HASH_BITS`], if there are so many
+/// The number of the leaf for elements with this hash, of [`HASH_BITS`], if there are `leaves`
 /// leaves.
 #[must_use]
 pub fn leaf_of(hash: u64, leaves: u64) -> u64 {
@@ -306,7 +311,7 @@ pub fn leaf_of(hash: u64, leaves: u64) -> u64 {
     }
 }
 
-/// The numbers of so many leaves, in the order of hashes.
+/// The numbers of `leaves` leaves, in the order of hashes.
 pub fn leaf_numbers(leaves: u64) -> impl Iterator<Item = u64> {
     let (level, split) = level_of(leaves);
     (0..1u64 << level).flat_map(move |prefix| {
@@ -327,8 +332,8 @@ pub fn hashes_of(leaf: u64) -> Range<u64> {
     prefix << width..(prefix + 1) << width
 }
 
-/// The leaf that is split when there are to be more than so many, and those that it is split into.
-/// When there are to be fewer than one more, those two are joined to it.
+/// The leaf that is split when the number of leaves rises above `leaves`, and the two that it
+/// becomes. When the number falls back to `leaves`, those two are joined to it.
 #[must_use]
 pub fn split_of(leaves: u64) -> (u64, [u64; 2]) {
     let (level, split) = level_of(leaves);
@@ -404,10 +409,10 @@ mod tests {
         let (leaves, tree) = all.split_at(3);
         assert!(leaf_numbers(3).eq(leaves.iter().copied()));
         assert_eq!(*tree, [4, 5, 2, 3, 1].map(|n| TREE_NUMBERS + n));
-        // Of a damaged branch, what is there of it.
+        // The intact part of a damaged branch.
         let damaged = &branch(&[7, 8])[..15];
         assert!(numbers_of(damaged).eq([7]));
-        // A tree that leads to itself ends where records are removed as they come.
+        // The walk of a tree that leads to itself ends if each record is removed as it is visited.
         let (mut walk, mut left) = (InnerNumbers::of(&anchor), true);
         while let Some(number) = walk
             .next(|number| {

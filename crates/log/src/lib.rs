@@ -1,15 +1,16 @@
 //! **mneme-log** stores byte strings under byte-string keys, in memory that never fragments.
 //!
 //! Records are appended to a log with a head for each CPU; an index leads from keys to records; a
-//! compactor moves live records together so that memory becomes whole again. The design is that of
-//! Nibble (Merritt, Gavrilovska, Chen, Milojicic: *Concurrent Log-Structured Memory for Many-Core
-//! Key-Value Stores*; index §3.1, heads and compaction §3.2, epochs §3.3) and Nibble-2 (Merritt's
-//! dissertation, ch. VI: values overwritten in place), brought up to date: byte-string keys, an
-//! index that grows and shrinks in small steps, reads without copying, batches that overlap their
-//! cache misses, and a region that several processes may share and be killed in.
+//! compactor moves live records together so that free memory becomes contiguous again. The design
+//! is that of Nibble (Merritt, Gavrilovska, Chen, Milojicic: *Concurrent Log-Structured Memory for
+//! Many-Core Key-Value Stores*; index §3.1, heads and compaction §3.2, epochs §3.3) and Nibble-2
+//! (Merritt's dissertation, ch. VI: values overwritten in place), brought up to date: byte-string
+//! keys, an index that grows and shrinks in small steps, reads without copying, batches that
+//! overlap their cache misses, and a region that several processes may share, any of which may be
+//! killed.
 //!
-//! `docs/embedding.md` says how to embed it. `docs/design/log.md` gives its format and the argument
-//! for its correctness.
+//! `docs/embedding.md` explains how to embed it. `docs/design/log.md` gives its format and the
+//! argument for its correctness.
 //!
 //! # Usage
 //! ```
@@ -33,7 +34,7 @@
 //! # Threads and processes
 //! [`LogStore`] is `Send` and `Sync`; a [`Value`] stays on its thread. A thread becomes a
 //! participant at its first call, one of at most 1,020. A participant may be killed at any
-//! instruction: the participant that finds what it left repairs it. A forked child is no
+//! instruction: the next participant that finds what it left repairs it. A forked child is not a
 //! participant: its calls fail with [`SlotError::Forked`].
 //!
 //! # Performance
@@ -78,7 +79,7 @@ mod records;
 mod region;
 mod session;
 mod store;
-/// Deaths within operations that have no name outside of this crate, for `tests/deaths.rs`.
+/// Deaths within operations that have no name outside this crate, for `tests/deaths.rs`.
 #[cfg(feature = "fault")]
 #[doc(hidden)]
 pub mod within {

@@ -3,12 +3,12 @@
 //! preemptions.
 //!
 //! The code that runs is the product's own, over [`Model`] words and a [`KeyspaceId`] instead of a
-//! region. Each model has twins, broken on purpose: accesses of one kind that order nothing
-//! ([`LooseLoads`] and so on), a step left out or two swapped. A twin must fail; a model whose
+//! region. Each model has twins that are broken on purpose: accesses of one kind that order nothing
+//! ([`LooseLoads`] and so on), a step left out, or two swapped. A twin must fail; a model whose
 //! twins pass shows nothing.
 //!
-//! What is not here: pins and epochs, robust locks and intents, which have models of their own in
-//! `mneme-sync`; here an epoch is a counter and a head's lock a mutex of the checker.
+//! Not here are pins and epochs, robust locks and intents, which have models of their own in
+//! `mneme-sync`. Here an epoch is a counter and a head's lock a mutex of the checker.
 
 mod bell;
 mod buckets;
@@ -37,7 +37,7 @@ use crate::region::mem::{Keyed, Loc, Memory};
 /// (`--cfg loom`).
 const PREEMPTIONS: usize = if cfg!(loom) { 3 } else { 2 };
 
-/// Which ordering an access really has.
+/// The actual ordering of an access.
 trait Orders: Send + Sync + 'static {
     fn of(access: Access, order: Ordering) -> Ordering;
 }
@@ -81,9 +81,9 @@ loose!(LooseLoads: Load, LooseStores: Store, LooseExchanges: Exchange);
 /// A word of the model checker.
 ///
 /// Loom tries two orders of a load and a store only if the load was the *last* access before the
-/// store; where the storing thread itself loads in between, the other thread's load is forgotten,
-/// and schedules with it (loom issues 166 and 392). So every access to a word that changes during
-/// the model first touches a companion by an unordered read-modify-write, of which loom tries all
+/// store. If the storing thread itself loads in between, loom forgets the other thread's load, and
+/// schedules with it (loom issues 166 and 392). So every access to a word that changes during the
+/// model first touches a companion by an unordered read-modify-write, of which loom tries all
 /// orders.
 struct Model<O> {
     word: AtomicU64,
@@ -167,8 +167,8 @@ impl<O: Orders> Tagged for Model<O> {}
 /// Word offset from which locations name records instead of words.
 const RECORDS: u64 = 1 << 20;
 
-/// A region of the model: words, and records that are plain memory, of which the checker tells when
-/// one is read that was not written before.
+/// A region of the model: words, and records that are plain memory, for which the checker reports a
+/// read before the write.
 struct KeyspaceId<O> {
     words: Vec<Model<O>>,
     records: Vec<UnsafeCell<Contents>>,
@@ -193,7 +193,7 @@ impl<O: Orders> KeyspaceId<O> {
         KeyspaceId { words, records }
     }
 
-    /// Copies a record's body to place `i`, as a writer that reserved it does.
+    /// Copies a record's body to place `i`, as does a writer that reserved it.
     fn write(&self, i: usize, contents: Contents) -> Loc {
         // SAFETY: the protocol's claim (the place is this thread's alone until it is published);
         // loom fails the model where it does not hold.
@@ -240,7 +240,7 @@ fn holds(model: impl Fn() + Send + Sync + 'static) {
     explore(PREEMPTIONS, model);
 }
 
-/// Runs a broken twin, in which some schedule must fail with words that begin with `how`.
+/// Runs a broken twin: some schedule must fail with a message that begins with `how`.
 fn fails(how: &str, twin: impl Fn() + Send + Sync + 'static) {
     let run = std::panic::AssertUnwindSafe(|| explore(PREEMPTIONS, twin));
     let Err(panic) = std::panic::catch_unwind(run) else {

@@ -1,10 +1,10 @@
-//! Changes that are too long for an entry: their items go ahead in pieces, unlocked, and one entry
-//! under the locks says that they take place.
+//! Changes that are too long for an entry: their items are sent ahead in pieces, without a lock,
+//! and one entry under the locks makes them take effect.
 //!
-//! Each thread sends one change ahead at a time. Its *group* says so in the feed's header: it is
-//! noted before the first piece is reserved, and cleared once an entry says that the pieces are
-//! needed no more. The reaper does that for the dead. So a tail at which no group is noted lies
-//! between no change's pieces.
+//! Each thread sends one change ahead at a time. Its *group* in the feed's header records this: it
+//! is noted before the first piece is reserved, and cleared once an entry says that the pieces are
+//! no longer needed. The reaper does that for a dead thread. So a tail at which no group is noted
+//! does not lie between the pieces of a change.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -18,28 +18,29 @@ use super::ring::{HEADER_BYTES, Reserved, RingRefused};
 use crate::error::WriteError;
 use crate::region::layout::FEED_GROUPS;
 
-/// What a thread has sent ahead or opened. Four words of the feed's header.
+/// What a thread has sent ahead or opened, in four words of the feed's header.
 #[repr(C)]
 pub(super) struct Group {
-    /// Whether it has sent pieces that are needed: 1.
+    /// 1 while it has sent pieces that are needed.
     noted: AtomicU64,
     /// Its id: the position of its first piece, in words.
     id: AtomicU64,
-    /// Bytes of all its pieces; 0: not all are entered.
+    /// Bytes of all its pieces; 0: some are not entered yet.
     length: AtomicU64,
-    /// Whether the thread has entered an `Open` that no `Close` ends: 1.
+    /// 1 if the thread has entered an `Open` whose `Close` is still missing.
     open: AtomicU64,
 }
 
 impl FeedArea {
-    /// Slots count from 1: the last one has the first group.
+    /// Slots count from 1, so the slot with number `FEED_GROUPS` has the first group.
     fn group(&self, of: SlotId) -> &Group {
         &self.groups()[usize::from(of.0) % FEED_GROUPS]
     }
 
-    /// Enters these items in pieces, which are nothing until [`enter`](Self::enter) enters the same
-    /// ones. The caller holds no lock that others wait for. A change that takes more than a quarter
-    /// of the ring waits for space by `wait`, which may fail; another finds it at once.
+    /// Enters these items in pieces, which have no effect until [`enter`](Self::enter) enters the
+    /// same items. The caller holds no lock that others wait for. A change that takes more than a
+    /// quarter of the ring calls `wait` until there is space, which may fail; a shorter one needs
+    /// space at once.
     ///
     /// # Errors
     /// There is no space. The pieces are given up.
@@ -82,7 +83,7 @@ impl FeedArea {
             if has_sent {
                 self.forget(slot, slot.id())?;
             } else {
-                // No end is needed: it would take space that is kept, again at each try.
+                // No end is entered: it would take reserved space again at each attempt.
                 group.noted.store(0, Release);
             }
             return Err(error);
@@ -91,15 +92,15 @@ impl FeedArea {
         Ok(())
     }
 
-    /// The entry's only item, by which the pieces take place that the thread has sent ahead.
+    /// The only item of the entry that makes the pieces sent ahead by this thread take effect.
     pub(super) fn sent(&self, slot: &Slot<'_>) -> Option<Item<'static>> {
         let group = self.group(slot.id());
         let (id, length) = (group.id.load(Relaxed), group.length.load(Relaxed));
         (group.noted.load(Relaxed) != 0 && length != 0).then_some(Item::Pieces { id, length })
     }
 
-    /// Says that the pieces that the thread in `of` has sent ahead are needed no more, if it has
-    /// sent some: the change has taken place or was given up, or the thread is dead.
+    /// If the thread in `of` has sent pieces ahead, enters that they are no longer needed: the
+    /// change has taken effect or was given up, or the thread is dead.
     #[cold]
     pub fn forget(&self, slot: &Slot<'_>, of: SlotId) -> Result<(), WriteError> {
         let group = self.group(of);
@@ -120,7 +121,7 @@ impl FeedArea {
     pub fn open(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
         let group = self.group(slot.id());
         let entry = self.enter(slot, &[Item::Open])?;
-        // Before the entry is whole: the reaper ends what may be read.
+        // Set before the entry is complete: the reaper closes every `Open` that can be read.
         group.open.store(entry.is_some().into(), Release);
         if let Some(entry) = entry {
             mneme_sys::fault!("log.feed.opening");
@@ -130,7 +131,7 @@ impl FeedArea {
         Ok(())
     }
 
-    /// Enters the `Close` that the thread in `of` owes, if it does.
+    /// Enters the `Close` that the thread in `of` still has to enter, if any.
     pub fn close(&self, slot: &Slot<'_>, of: SlotId) -> Result<(), WriteError> {
         let group = self.group(of);
         // SYNC: pairs with the Release in `open`, of a dead thread's.
@@ -142,19 +143,19 @@ impl FeedArea {
         Ok(())
     }
 
-    /// Whether a thread owes a `Close`.
+    /// Whether a thread still has to enter a `Close`.
     pub fn is_within_group(&self) -> bool {
         // SYNC: pairs with the Release in `open`.
         let is_open = |group: &Group| group.open.load(Acquire) != 0;
         self.groups().iter().any(is_open)
     }
 
-    /// Whether the thread in `of` owes a `Close`.
+    /// Whether the thread in `of` still has to enter a `Close`.
     pub fn has_opened(&self, of: SlotId) -> bool {
         self.group(of).open.load(Acquire) != 0
     }
 
-    /// Enters what ends something.
+    /// Enters an item that ends a group.
     fn enter_end(&self, slot: &Slot<'_>, end: Item<'_>) -> Result<(), WriteError> {
         let bytes = HEADER_BYTES + end.encoded_len();
         let reserved = self.ring().reserve_end(self.author(slot), bytes);
@@ -164,7 +165,8 @@ impl FeedArea {
         Ok(())
     }
 
-    /// Ends what all threads have sent ahead or opened: none of their time is left.
+    /// Ends what all threads have sent ahead or opened, when no thread of their incarnation is
+    /// left.
     pub fn end_all(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
         (0..self.groups().len()).try_for_each(|i| {
             self.forget(slot, SlotId(i as u16))?;
@@ -172,12 +174,12 @@ impl FeedArea {
         })
     }
 
-    /// The tail, if no piece before it is of a change that takes place behind it.
+    /// The tail, unless a piece before it belongs to a change that takes effect after it.
     pub fn clean_position(&self) -> Option<u64> {
         let none_is_noted = |ids: &mut dyn FnMut(usize, u64) -> bool| {
             self.groups().iter().enumerate().all(|(i, group)| {
-                // SYNC: pairs with the Release stores in `send_ahead` and `forget`: with the end of
-                // a group comes its id.
+                // SYNC: pairs with the Release stores in `send_ahead` and `forget`: a thread that
+                // sees that a group has ended sees its id.
                 group.noted.load(Acquire) == 0 && ids(i, group.id.load(Relaxed))
             })
         };
@@ -189,8 +191,8 @@ impl FeedArea {
         if !none_is_noted(&mut note) {
             return None;
         }
-        // A group whose note is not seen below has its first piece behind this tail. One that has
-        // begun and ended in between has another id.
+        // A group whose note is not seen below has its first piece after this tail. A group that
+        // has begun and ended in between has another id.
         let tail = self.ring().tail();
         none_is_noted(&mut |i, id| before[i] == id).then_some(tail)
     }
@@ -202,11 +204,11 @@ struct Sender<'f, 's, W> {
     slot: &'f Slot<'s>,
     wait: W,
     waits: bool,
-    /// Bytes in all, and those that pieces were reserved for.
+    /// The total number of bytes, and the number for which pieces were reserved.
     length: u64,
     sent: u64,
     id: u64,
-    /// The piece that is being filled, and how many bytes it lacks.
+    /// The piece that is being filled, and how many bytes it still lacks.
     piece: Option<(Reserved, Filler<'f>, usize)>,
     failed: Option<WriteError>,
 }
@@ -254,7 +256,8 @@ impl<'f, W: FnMut() -> Result<(), WriteError>> Sender<'f, '_, W> {
         };
         if self.sent == 0 {
             self.id = entry.at / 8;
-            // Before the piece is whole: the reaper says of this id that nothing comes of it.
+            // Noted before the piece is complete: if this thread dies, the reaper enters that this
+            // id has no effect.
             self.feed.group(self.slot.id()).id.store(self.id, Relaxed);
         }
         let mut filler = self.feed.filler(entry);

@@ -1,5 +1,5 @@
-//! Where a store's change feed lies, and how a change is entered: in the data region, behind the
-//! log's tables, which openings that may only read cannot write.
+//! Where a store's change feed lies, and how a change is entered: in the data region, after the
+//! log's tables. Openings that may only read cannot write it.
 //!
 //! ```text
 //! 0      tail
@@ -13,12 +13,12 @@
 //! 33792  the ring
 //! ```
 //!
-//! **A feed that is kept** has a follower that must lose nothing, a journal or a tree, also while
-//! no process drains it: every change is entered whole, and waits for space. **Any other feed** is
-//! for followers that may lose entries. A change is entered if an opening other than its own
-//! follows, without its value, and writers overwrite the oldest entries; a change that finds no
-//! space is counted as lost. Followers of either kind of feed that may lose entries only read it:
-//! no thread waits for one, wherever it stops or dies.
+//! **A feed that is kept** has a follower that must lose nothing, a journal or a tree. Even while
+//! no process drains it, every change is entered whole, and waits for space. **Any other feed** is
+//! for followers that may lose entries. A change is entered without its value, and only if another
+//! opening follows. Writers overwrite the oldest entries; a change that finds no space is counted
+//! as lost. Followers that may lose entries only read the feed, of whichever kind it is: no thread
+//! waits for such a follower, wherever it stops or dies.
 
 use std::ptr::NonNull;
 use std::slice::Iter;
@@ -56,7 +56,7 @@ struct Words {
 }
 const _: () = assert!(size_of::<Words>() as u64 == FEED_HEADER);
 
-/// A `Bind` under way, for the thread that inherits the lock under which it is made.
+/// A `Bind` being made, for the thread that inherits the lock under which it is made.
 #[repr(C)]
 struct Binding {
     /// Its position plus one.
@@ -77,14 +77,14 @@ pub(crate) struct FeedArea {
     bell: FeedBell,
     /// Whether this opening's changes are entered.
     enters: AtomicBool,
-    /// Whether nothing is entered that no caller has asked for.
+    /// Whether changes that no caller has requested are not entered.
     rests: AtomicBool,
     /// Swaps of databases by this opening.
     own_swaps: AtomicU64,
-    /// Listeners of this opening that hear of its own removals.
+    /// Listeners of this opening that receive its own removals.
     hearing: AtomicUsize,
-    /// How far space was freed when a change found none in spite of all its tries. While it is so,
-    /// a thread stands still, and others try once.
+    /// The position up to which space was freed when a change had exhausted its attempts. While it
+    /// stays there, a thread that frees is stopped, and others try only once.
     stuck: AtomicU64,
     /// Keeps the memory.
     _mem: Mem,
@@ -95,7 +95,7 @@ unsafe impl Send for FeedArea {}
 // SAFETY: as above.
 unsafe impl Sync for FeedArea {}
 
-/// How often a change that may be lost looks for space.
+/// How often a change that may be lost tries to find space.
 const TRIES: u32 = 64;
 
 /// What makes a `Bind` exclusive.
@@ -111,7 +111,7 @@ impl FeedArea {
     /// The feed of the store with these tables.
     ///
     /// # Errors
-    /// It does not lie in the regions.
+    /// It does not lie within the regions.
     pub fn of(mem: &Mem, tables: &Tables, of: &Participants) -> Result<FeedArea, OpenError> {
         let (at, ring, seed) = (tables.feed_at(), tables.feed.bytes(), tables.seed);
         let address = mem.address(Loc::of_byte(at), FEED_HEADER + ring)?;
@@ -122,7 +122,7 @@ impl FeedArea {
             words,
             ring: behind,
             ring_words: (ring / 8) as usize,
-            // Nothing that a client sees depends on it but the order of keys.
+            // Clients can observe only the order of keys, which depends on it.
             secret: seed.rotate_left(32) ^ 0x6d6e_656d_6566_6565,
             kept: tables.feed.is_kept(),
             participants: of.clone(),
@@ -147,15 +147,15 @@ impl FeedArea {
             word.store(0, Relaxed);
         }
         words.last.iter().for_each(|last| last.store(0, Relaxed));
-        // Its owner may be of an earlier incarnation of the control region.
+        // Its owner may belong to an earlier incarnation of the control region.
         words.freeing.orphan();
-        // The first thread that finds no space blanks the ring: its memory is not used before.
+        // The first thread that finds no space blanks the ring, whose memory is not touched before.
         let ring = self.ring();
         ring.words[0].store(0, Relaxed);
         words.freed.store(ring.size().wrapping_neg(), Release);
     }
 
-    /// This, if what is entered is kept.
+    /// This feed, if it is kept.
     pub fn kept(&self) -> Option<&FeedArea> {
         self.kept.then_some(self)
     }
@@ -176,7 +176,7 @@ impl FeedArea {
         let words = self.words();
         FeedRing {
             tail: &words.tail,
-            // What is not kept is forgotten.
+            // A feed that is not kept retains nothing.
             durable: if self.kept {
                 &words.durable
             } else {
@@ -195,8 +195,8 @@ impl FeedArea {
         &self.words().groups
     }
 
-    /// Whether a quarter of the ring is free. A thread that waits for space waits for so much: an
-    /// entry's worth would be gone again before the thread has used it.
+    /// Whether a quarter of the ring is free. A thread that waits for space waits for that much:
+    /// space for one entry would be taken by others before the thread could use it.
     pub fn has_ample_space(&self) -> bool {
         let ring = self.ring();
         ring.has_space(ring.size() / 4)
@@ -212,12 +212,13 @@ impl FeedArea {
         self.enters.load(Relaxed)
     }
 
-    /// Whether nothing is entered from now on that no caller has asked for.
+    /// Sets whether changes that no caller has requested are left out from now on. No other thread
+    /// changes the store.
     pub fn set_rests(&self, rests: bool) {
         self.rests.store(rests, Relaxed);
     }
 
-    /// Whether nothing is entered that no caller has asked for.
+    /// Whether changes that no caller has requested are left out.
     pub fn rests(&self) -> bool {
         self.rests.load(Relaxed)
     }
@@ -247,13 +248,14 @@ impl FeedArea {
         self.kept || self.has_other_followers()
     }
 
-    /// Whether an opening listens that is not this one. The caller has announced its change.
+    /// Whether another opening listens. The caller has announced its change.
     #[inline(always)]
     pub fn has_other_followers(&self) -> bool {
         self.participants.is_watched_by_others(Interest::Changes)
     }
 
-    /// Counts a listener of this opening that hears of its own removals from now on, or no longer.
+    /// Counts a listener of this opening that from now on receives its own removals, or no longer
+    /// does.
     pub fn hear_removals(&self, hears: bool) {
         // SYNC: pairs with the load in `are_removals_reported`, by the barrier with which the
         // listener looks for changes that are under way.
@@ -263,15 +265,15 @@ impl FeedArea {
         };
     }
 
-    /// Whether what this opening removes by itself is to be entered for its own listeners. The
-    /// caller has announced the change, and asked for [others](Self::is_followed).
+    /// Whether removals that this opening makes by itself are entered for its own listeners. The
+    /// caller has announced the change, and has checked for [others](Self::is_followed).
     pub fn are_removals_reported(&self) -> bool {
         self.hearing.load(Relaxed) != 0
     }
 
-    /// The number that an entry has in place of this opening's if it is for its own listeners, too.
-    /// With more than 64 openings it may be another's number: what that one removes by itself is
-    /// then reported to those alone that hear of this.
+    /// The number that replaces this opening's in an entry that is for its own listeners, too. With
+    /// more than 64 openings it may be the number of another opening. The removals that the other
+    /// one makes by itself are then reported only to its own listeners of removals.
     pub fn own_removals(&self) -> u16 {
         let own = self.participants.process_number();
         own.wrapping_add(FEED_OPENINGS as u16)
@@ -300,10 +302,10 @@ impl FeedArea {
     }
 
     /// Steps *reserved* and *filled* of an entry of these items. The caller has announced its
-    /// change, and holds what orders it among others. `None`: it is not entered.
+    /// change, and holds the lock that orders it among others. `None`: it is not entered.
     ///
     /// Items that are too long for an entry were [sent ahead](Self::send_ahead). The entry says
-    /// that they take place.
+    /// that they take effect.
     ///
     /// # Errors
     /// There is no free space, or the items are too long and were not sent ahead. Nothing was
@@ -351,7 +353,7 @@ impl FeedArea {
             {
                 break entry;
             }
-            // A thread that frees stands still, or there is something in the way.
+            // A thread that frees is stopped, or an entry that is not complete blocks the way.
             if bytes > MAX_ENTRY || tries == most {
                 if tries == most {
                     self.stuck.store(freed, Relaxed);
@@ -396,8 +398,8 @@ impl FeedArea {
         &self.words().last[usize::from(process) % FEED_OPENINGS]
     }
 
-    /// Whether an opening that is not this one may have entered something behind `at`, of what is
-    /// complete.
+    /// Whether another opening may have entered something after `at`, counting complete entries
+    /// only.
     pub fn have_others_entered(&self, at: u64) -> bool {
         let own = self.last_of(self.participants.process_number());
         let others = self
@@ -410,8 +412,8 @@ impl FeedArea {
             .any(|last| last.wrapping_sub(at) as i64 > 0)
     }
 
-    /// Counts a change that was not entered, before it is made. A thread that sees the new count
-    /// sees the change announced.
+    /// Counts a change that was not entered, before the change is made. A thread that sees the new
+    /// count sees the change announced.
     #[cold]
     fn lose(&self) {
         // SYNC: pairs with the Acquire load in `losses`.
@@ -426,14 +428,14 @@ impl FeedArea {
         self.words().losses.load(Acquire)
     }
 
-    /// Followers look again.
+    /// Wakes followers, so that they look again.
     fn ring_for_others(&self) {
         if self.has_other_followers() {
             self.bell.ring();
         }
     }
 
-    /// Those of an entry that is complete look again.
+    /// Wakes the followers of a complete entry, so that they look again.
     fn ring_for_followers(&self, entry: Reserved) {
         match entry.is_of(self.own_removals()) {
             true => self.bell.ring(),
@@ -441,7 +443,7 @@ impl FeedArea {
         }
     }
 
-    /// Bytes of what is durable that stay in the ring for followers that may lose entries.
+    /// The number of durable bytes that stay in the ring for followers that may lose entries.
     pub fn retained(&self) -> u64 {
         match self.participants.is_watched(Interest::Changes) {
             true => self.ring().size() / 8,
@@ -449,7 +451,7 @@ impl FeedArea {
         }
     }
 
-    /// As [`enter`](Self::enter), for what the thread has sent ahead.
+    /// As [`enter`](Self::enter), for items that the thread has sent ahead.
     pub fn enter_sent(&self, slot: &Slot<'_>) -> Result<Reserved, WriteError> {
         let item = self.sent(slot).ok_or(WriteError::FeedFull)?;
         let bytes = HEADER_BYTES + item.encoded_len();
@@ -482,7 +484,7 @@ impl FeedArea {
         }
     }
 
-    /// Whether these items are to be kept and are too long for an entry.
+    /// Whether these items are to be kept whole and are too long for an entry.
     pub fn is_too_long(&self, items: &[Item<'_>]) -> bool {
         let bytes = || items.iter().map(Item::encoded_len).sum::<usize>();
         self.kept && HEADER_BYTES + bytes() > MAX_ENTRY
@@ -517,20 +519,20 @@ impl FeedArea {
     /// Completes the entry that the dead thread has left, if there is one.
     pub fn settle(&self, dead: SlotId, state: State) -> Result<(), WriteError> {
         let settled = self.ring().settle(|slot| slot == dead, state);
-        // Also for a listener of this opening: the dead thread may have been about to wake it.
+        // Listeners of this opening are woken too: the dead thread may have been about to do it.
         if self.participants.is_watched(Interest::Changes) {
             self.bell.ring();
         }
         settled.map_err(|r| self.refused(r))
     }
 
-    /// Voids all entries that are not complete: no thread of their time is left.
+    /// Voids all entries that are not complete, when no thread of their incarnation is left.
     pub fn void_all(&self) -> Result<(), WriteError> {
         let settled = self.ring().settle(|_| true, State::Void);
         settled.map_err(|r| self.refused(r))
     }
 
-    /// What the drainer keeps here for its successor.
+    /// Words in which the drainer leaves notes for its successor.
     pub fn note(&self) -> &[AtomicU64; 4] {
         &self.words().note
     }
@@ -543,7 +545,7 @@ impl FeedArea {
     }
 
     /// Notes an entry that says what the holder of a lock is about to do, and the root that is
-    /// dropped. It is noted before that begins.
+    /// dropped. It is noted before that step begins.
     pub fn note_binding(&self, binds: Binds, entry: Reserved, root: u64) {
         let binding = self.binding(binds);
         // Relaxed: the lock's next owner acquires it.
@@ -553,7 +555,7 @@ impl FeedArea {
         mneme_sys::fault!("log.feed.bound");
     }
 
-    /// What is noted: the entry's position and the root.
+    /// The noted position of the entry, and the root.
     fn noted_binding(&self, binds: Binds) -> Option<(u64, u64)> {
         let binding = self.binding(binds);
         // SYNC: pairs with the Release in `note_binding`.
@@ -561,8 +563,8 @@ impl FeedArea {
         Some((entry, binding.root.load(Relaxed)))
     }
 
-    /// Completes the entry that is noted, if one is, by whether what it says has happened, or will.
-    /// The caller holds the lock, whose last owner may have died.
+    /// Completes the entry that is noted, if any: as whole if what it says has happened or will
+    /// happen, else as void. The caller holds the lock, whose last owner may have died.
     pub fn settle_binding(&self, binds: Binds, happened: impl FnOnce(u64) -> bool) {
         if let Some((entry, root)) = self.noted_binding(binds) {
             let state = match happened(root) {
@@ -576,7 +578,7 @@ impl FeedArea {
         }
     }
 
-    /// Whether what is noted is an entry that `dead` has not completed.
+    /// Whether an entry is noted that `dead` has not completed.
     pub fn has_bound(&self, binds: Binds, dead: SlotId) -> bool {
         let noted = self.noted_binding(binds);
         noted.is_some_and(|(entry, _)| self.ring().is_reserved_by(entry, dead))
@@ -585,10 +587,10 @@ impl FeedArea {
 
 /// Stores the bytes of a body by whole words.
 pub(super) struct Filler<'r> {
-    /// The words of the body that come next, and those behind the ring's end.
+    /// The next words of the body up to the ring's end, and those at its beginning.
     words: Iter<'r, AtomicU64>,
     behind: &'r [AtomicU64],
-    /// The lowest bytes of the next word, and how many bits they have.
+    /// The low bytes of the next word, and how many bits they have.
     word: u64,
     bits: u32,
 }
@@ -618,7 +620,7 @@ impl Filler<'_> {
         self.bits += 8 * rest.len() as u32;
         if self.bits >= 64 {
             self.store(self.word);
-            // Some of the rest was before: it has fewer bytes than a word.
+            // A part of the rest is stored already: what is left is shorter than a word.
             self.word = bytes >> (64 - bits);
             self.bits -= 64;
         }
@@ -639,8 +641,8 @@ impl Filler<'_> {
             }
             place => place,
         };
-        // There is one for all bytes that the entry was reserved for. Relaxed: the header publishes
-        // it.
+        // There is a place for every byte for which the entry was reserved. Relaxed: the header
+        // publishes it.
         if let Some(place) = place {
             place.store(word, Relaxed);
         }

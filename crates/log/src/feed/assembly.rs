@@ -1,28 +1,28 @@
-//! Changes that were entered in pieces, put together again.
+//! Reassembles changes that were entered in pieces.
 
 use std::collections::HashMap;
 
 use super::item::{Entry, FeedDamage, Item, items_of};
 
-/// Puts changes together that were too long for an entry.
+/// Reassembles changes that were too long for an entry.
 ///
-/// Such a change stands in the stream as [`Piece`](Item::Piece)s of its items. They say nothing by
-/// themselves; entries of others may lie between them. One entry of a [`Pieces`](Item::Pieces)
-/// says that all of it takes place there. Pieces for which none comes were given up, or their
-/// thread died. An assembly holds the bytes of the changes whose pieces have begun and not ended:
-/// one a thread at most.
+/// In the stream, such a change is a number of [`Piece`](Item::Piece)s of its items. They have no
+/// effect by themselves, and entries of others may lie between them. One entry with a
+/// [`Pieces`](Item::Pieces) makes all of it take effect at that place. If none comes, the pieces
+/// were given up, or their thread died. An assembly holds the bytes of the changes whose pieces
+/// have begun and not ended: at most one for each thread.
 ///
-/// *A suffix of the stream may begin in the middle of pieces.* So a copy of a store is to be
+/// *A suffix of the stream may begin in the middle of pieces.* So a copy of a store must be
 /// continued from a position that is between no change's pieces
 /// ([`ChangeFeed::clean_position`](crate::ChangeFeed::clean_position)), or the pieces from before
-/// it are taken in by [`collect`](Self::collect).
+/// it are passed to [`collect`](Self::collect).
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Assembly {
     groups: HashMap<u64, Vec<u8>>,
 }
 
 impl Assembly {
-    /// Hands out the items that take place with the next entry.
+    /// Hands out the items that take effect with the next entry.
     ///
     /// # Errors
     /// Those of `to`; the entry is damaged, or pieces are missing.
@@ -50,7 +50,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Takes the pieces of an entry in; what takes place with it is known.
+    /// Collects the pieces of an entry whose items have already taken effect.
     ///
     /// # Errors
     /// The entry is damaged.
@@ -79,7 +79,7 @@ impl Assembly {
         match self.groups.get_mut(&id) {
             Some(group) if group.len() as u64 == offset => group.extend_from_slice(bytes),
             Some(_) => return Err(damage(entry, "pieces of a change are not in order")),
-            // It begins before what is read.
+            // It begins before the first entry that was read.
             None => {}
         }
         Ok(())
@@ -105,7 +105,8 @@ mod tests {
     use crate::region::expiry::Expiry;
     use mneme_sync::SlotId;
 
-    /// What comes out of these entries: keys and lengths of values, or why nothing more does.
+    /// The changes that take effect with these entries, as keys and lengths of values, or the
+    /// error.
     fn applied(changes: &[Item<'_>]) -> Result<Vec<(u8, usize)>, &'static str> {
         let mut bytes = Vec::new();
         for item in changes {
@@ -168,7 +169,7 @@ mod tests {
             end(3),
         ]);
         assert_eq!(out, Ok(vec![(b'c', 0), (b'a', 100_000), (b'b', 5)]));
-        // Two threads' pieces lie between each other.
+        // The pieces of two threads are interleaved.
         let mixed = |other| {
             applied(&[
                 piece(3, 0, first),
@@ -181,7 +182,7 @@ mod tests {
         };
         assert_eq!(mixed(4).map(|out| out.len()), Ok(4));
         assert!(mixed(3).is_err(), "of one id");
-        // A thread that dies, or gives up, between them.
+        // A thread dies, or gives up, between its pieces.
         let out = applied(&[
             piece(3, 0, first),
             end(3),
@@ -190,7 +191,8 @@ mod tests {
             beside,
         ]);
         assert_eq!(out, Ok(vec![(b'c', 0)]));
-        // It says so before all pieces are there, or of pieces from before what is read.
+        // A `Pieces` comes before all pieces are there, or names pieces from before the first entry
+        // read.
         for cut in [
             &[piece(3, 0, first), all(3)][..],
             &[all(3), piece(3, 0, first)],

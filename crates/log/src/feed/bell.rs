@@ -1,13 +1,13 @@
 //! The bell of a feed's followers: **no follower sleeps through an entry that was completed after
-//! it had looked, and a writer pays a system call only where one sleeps.**
+//! it had looked, and a writer makes a system call only if a follower sleeps.**
 //!
 //! A word of the control region counts up. Its two lowest bits say whether it is armed (1), being
 //! rung (2), or neither (0). A follower *arms* it, looks at the feed, and sleeps if nothing is
-//! there. A writer completes its entry and then *rings*: an armed word becomes one that is being
-//! rung, the writer wakes all sleepers, and only then nothing needs to be rung. So if a writer
-//! stops or dies before it has woken them, the next one does it. Each follower arms the bell again
-//! before it sleeps. One that armed it before another ring does not sleep, because the word is
-//! another.
+//! there. A writer completes its entry and then *rings*: it changes an armed word to "being rung",
+//! wakes all sleepers, and only then changes the word to "neither". So if a writer stops or dies
+//! before it has woken them, the next one does it. Each follower arms the bell again before it
+//! sleeps. A follower that armed it before another ring does not sleep, because the word has
+//! changed.
 //!
 //! The model is in `models::bell`.
 
@@ -19,7 +19,7 @@ use std::time::Duration;
 use mneme_sync::{Participants, Word};
 use mneme_sys::{InRegion, RegionError, futex};
 
-/// Bytes of the control region that it takes, behind what `mneme-sync` has laid out there.
+/// The size of its part of the control region, after what `mneme-sync` has laid out there.
 pub(crate) const BYTES: usize = size_of::<Area>();
 
 #[repr(C)]
@@ -67,7 +67,7 @@ pub(crate) fn arm<W: Word>(bell: &W) -> u64 {
     now
 }
 
-/// Rings after an entry was completed: calls `wake` if a follower may sleep.
+/// Rings after an entry was completed: calls `wake` if a follower may be asleep.
 pub(crate) fn ring<W: Word>(bell: &W, wake: impl FnOnce()) {
     // SYNC: pairs with the fence in `arm`.
     W::fence(SeqCst);
@@ -103,7 +103,7 @@ impl FeedBell {
         unsafe { &self.area.as_ref().bell }
     }
 
-    /// The half that changes, as the kernel looks at it.
+    /// The half of the word that changes, in the form that the kernel checks.
     fn half(&self) -> &AtomicU32 {
         let halves = std::ptr::from_ref(self.word()).cast::<AtomicU32>();
         let low = halves.wrapping_add(usize::from(cfg!(target_endian = "big")));
@@ -121,7 +121,8 @@ impl FeedBell {
         ring(self.word(), || futex::wake(self.half(), u32::MAX));
     }
 
-    /// Sleeps until it is rung, if it is as it was `armed`, for `limit` at most.
+    /// Sleeps until the bell rings, at most for `limit`. Returns at once if its word is no longer
+    /// `armed`.
     pub fn wait(&self, armed: u64, limit: Duration) {
         futex::wait(self.half(), armed as u32, limit);
     }

@@ -1,8 +1,8 @@
-//! Items: what an entry of the change feed says. This module alone knows their bytes.
+//! Items: what an entry of the change feed says. Only this module knows their bytes.
 //!
-//! The body of an entry is one item or several, one behind the other. What several items say
-//! happens at one instant. Every item is *absolute*: it says what is there afterwards, so that it
-//! may be applied to a state that has it already. Numbers are little-endian.
+//! The body of an entry is one or more items, one after the other. All of them take effect at one
+//! instant. Every item is *absolute*: it gives the state after the change, so that it may be
+//! applied to a state that has the change already. Numbers are little-endian.
 //!
 //! | byte of an item | what |
 //! |---|---|
@@ -42,21 +42,21 @@ const CUT: &str = "an item goes beyond its entry";
 const ROOT_BITS: u32 = 48;
 const HAS_EXPIRY: u8 = 1 << 7;
 const VALUE_KINDS: u8 = 1 << 5;
-/// In the kind: the length of the value or part has a word of its own.
+/// A flag in the kind: the length of the value or part has a word of its own.
 const LONG: u8 = 1 << 7;
 
-/// The root that elements of [collections](crate::Anchor) are said under: `Put` and `Remove` of an
+/// The root in items about elements of [collections](crate::Anchor): `Put` and `Remove` of an
 /// [element's key](crate::element_key), and `Drop` of a collection whose sweep begins. No index has
 /// this id.
 pub const COLLECTIONS: u64 = 0;
 
-/// One thing that an entry says.
+/// One statement of an entry.
 ///
-/// A *root* is the id of an index, which belongs to one database at a time and is never used again.
-/// Records belong to roots; `Bind` says which root is a database's.
+/// A *root* is the id of an index, which belongs to one database at a time and is never reused.
+/// Records belong to roots; `Bind` says which root a database has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Item<'e> {
-    /// Under `key` is this value, whatever was there.
+    /// `key` has this value, whatever it had before.
     Put {
         /// The index that has the key.
         root: u64,
@@ -69,8 +69,8 @@ pub enum Item<'e> {
         /// The value.
         bytes: &'e [u8],
     },
-    /// The value under `key`, if there is one, is `length` bytes long, and from `offset` on it has
-    /// these bytes. What lies between its former end and `offset` is zero.
+    /// If `key` has a value, that is `length` bytes long and has these bytes from `offset` on.
+    /// Bytes between its former end and `offset` are zero.
     Patch {
         /// The index that has the key.
         root: u64,
@@ -83,7 +83,7 @@ pub enum Item<'e> {
         /// The bytes.
         bytes: &'e [u8],
     },
-    /// What is under `key`, if anything, expires then.
+    /// The record of `key`, if there is one, expires then.
     Expire {
         /// The index that has the key.
         root: u64,
@@ -92,7 +92,7 @@ pub enum Item<'e> {
         /// When.
         expiry: Expiry,
     },
-    /// Under `key` is nothing.
+    /// `key` has no value.
     Remove {
         /// The index that has the key.
         root: u64,
@@ -101,15 +101,15 @@ pub enum Item<'e> {
         /// Why.
         cause: RemovalCause,
     },
-    /// Under all keys that begin with `prefix` is nothing.
+    /// No key that begins with `prefix` has a value.
     Drop {
         /// The index that has the keys.
         root: u64,
-        /// What they begin with.
+        /// The prefix.
         prefix: &'e [u8],
     },
-    /// Which roots databases have, see [`binding`]; and roots that are dropped for ever: what is
-    /// said of them later does not count.
+    /// Assigns roots to databases, see [`binding`], and names roots that are dropped for ever:
+    /// later items about those have no effect.
     Bind {
         /// Words of [`binding`].
         databases: &'e [[u8; 8]],
@@ -120,25 +120,26 @@ pub enum Item<'e> {
     Open,
     /// The end of such a group.
     Close,
-    /// A part of the items of a change, which takes place with the later [`Pieces`](Item::Pieces)
+    /// A part of the items of a change, which takes effect with the later [`Pieces`](Item::Pieces)
     /// of the same id, if there is one. See [`Assembly`](super::Assembly).
     Piece {
-        /// What it is a part of.
+        /// The id of the change.
         id: u64,
-        /// The part's offset in the change. The pieces of an id come in order, the first at 0.
+        /// The part's offset in the change. The pieces of an id come in order, the first one with
+        /// offset 0.
         offset: u64,
         /// The part.
         bytes: &'e [u8],
     },
-    /// The items take place that the pieces of this id are.
+    /// The items that the pieces of this id contain take effect.
     Pieces {
         /// The id.
         id: u64,
-        /// Bytes of all its pieces. 0: they are needed no more, and nothing takes place.
+        /// Bytes of all its pieces. 0: they are no longer needed, and nothing takes effect.
         length: u64,
     },
-    /// The value under `key`, if it is of this kind, has this element with this value. What an
-    /// element is, the kind says.
+    /// If `key` has a value of this kind, that has this element with this value. The kind defines
+    /// what an element is.
     Edit {
         /// The index that has the key.
         root: u64,
@@ -151,7 +152,7 @@ pub enum Item<'e> {
         /// The element's value.
         value: &'e [u8],
     },
-    /// The value under `key`, if it is of this kind, does not have this element.
+    /// If `key` has a value of this kind, that does not have this element.
     Unedit {
         /// The index that has the key.
         root: u64,
@@ -162,9 +163,8 @@ pub enum Item<'e> {
         /// The element.
         element: &'e [u8],
     },
-    /// The collection that the value under `key` leads to has changed, as other items of the entry
-    /// say. A replay passes it over: it names the key for listeners, and is entered only if there
-    /// are some.
+    /// The collection of `key` has changed, as other items of the entry say. A replay ignores this
+    /// item: it names the key for listeners, and is entered only if there are any.
     Touch {
         /// The index that has the key.
         root: u64,
@@ -177,7 +177,7 @@ pub enum Item<'e> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum RemovalCause {
-    /// It was asked for.
+    /// A caller requested it.
     Asked = 0,
     /// The key had expired.
     Expired = 1,
@@ -196,7 +196,7 @@ impl RemovalCause {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("the change feed is damaged at position {position}: {what}")]
 pub struct FeedDamage {
-    /// Of the entry in which it was found.
+    /// The position of the entry in which it was found.
     pub position: u64,
     /// What was found.
     pub what: &'static str,
@@ -229,7 +229,7 @@ struct Parts<'e> {
     field_bytes: usize,
     key: &'e [u8],
     bytes: &'e [u8],
-    /// More bytes, behind those.
+    /// Further bytes, after those.
     tail: &'e [u8],
 }
 
@@ -326,7 +326,7 @@ impl<'e> Item<'e> {
         }
     }
 
-    /// It without the value, for followers that only learn which key has changed.
+    /// The item without its value, for followers that only learn which key has changed.
     pub(super) fn abridged(self) -> Item<'e> {
         match self {
             Item::Put {
@@ -436,15 +436,15 @@ impl<'e> Item<'e> {
         Ok((parts, behind))
     }
 
-    /// Root and key of the item whose first bytes these are, and how long it is; of one that stores
-    /// a value.
+    /// The root, the key and the total length of the item with these first bytes, if it stores a
+    /// value.
     pub(crate) fn stored_at(first: &'e [u8]) -> Option<(u64, &'e [u8], u64)> {
         let (parts, behind) = Item::decode_head(first).ok()?;
         let length = first.len() - behind.len() + parts.lengths[1];
         matches!(parts.kind, 1 | 2 | 11).then_some((parts.root, parts.key, length as u64))
     }
 
-    /// The item of these parts, each as it is written down; `field` is zero where there is none.
+    /// The item with these parts, each in its encoded form; a `field` that the kind lacks is zero.
     fn of_parts(
         kind: u8,
         flags: u8,
@@ -545,7 +545,7 @@ impl<'e> Item<'e> {
     }
 }
 
-/// The bytes of a `Piece` before its part, of `bytes` bytes.
+/// The bytes of a `Piece` before its part, which has `bytes` bytes.
 pub(super) fn encode_piece_head(id: u64, offset: u64, bytes: usize) -> [u8; HEAD + 8] {
     let mut head = [0; HEAD + 8];
     head[0] = 9;
@@ -559,30 +559,30 @@ fn is_binding(word: [u8; 8]) -> bool {
     usize::from(bound(word).0) < DATABASES && word[7] == 0
 }
 
-/// An entry of a feed: what it says took place at one instant.
+/// An entry of a feed: changes that take effect at one instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry<'e> {
-    /// Its position: where in the stream it begins.
+    /// Its position in the stream.
     pub position: u64,
-    /// Its items. None, if nothing came of it.
+    /// Its items; none if it is void.
     body: &'e [u8],
     stride: usize,
 }
 
 impl<'e> Entry<'e> {
-    /// Bytes that it takes in the stream; behind them stands the next one.
+    /// The distance to the next entry in bytes.
     #[must_use]
     pub fn stride(&self) -> usize {
         self.stride
     }
 
-    /// What it says. After an error there is nothing more.
+    /// Its items. After an error the iterator ends.
     pub fn items(&self) -> impl Iterator<Item = Result<Item<'e>, FeedDamage>> + use<'e> {
         items_of(self.position, self.body)
     }
 }
 
-/// The items that `rest` is, of a change that stands at `position`.
+/// The items in `rest`, which belong to a change at `position`.
 pub(crate) fn items_of(
     position: u64,
     mut rest: &[u8],
@@ -602,11 +602,11 @@ pub(crate) fn items_of(
     })
 }
 
-/// The entries in drained bytes, the first of which stands at `position` of the stream. After an
-/// error there is nothing more.
+/// The entries in drained bytes, the first of which has position `position` of the stream. After an
+/// error the iterator ends.
 ///
 /// # Errors
-/// The bytes are not those of whole entries.
+/// The bytes are not whole entries.
 pub fn entries(
     mut position: u64,
     mut bytes: &[u8],
@@ -633,7 +633,7 @@ pub fn entries(
     })
 }
 
-/// No thread has made a copy's entries.
+/// The entries of a copy have no author.
 const NOBODY: Author = Author {
     slot: SlotId(0),
     process: 0,
@@ -658,8 +658,8 @@ pub fn append_entry(items: &[Item<'_>], to: &mut Vec<u8>) -> Result<(), usize> {
     Ok(())
 }
 
-/// Appends entries that say at once what these items say: one, or [`Piece`](Item::Piece)s of this
-/// id and one that makes them take place.
+/// Appends the entries of one change with these items: a single entry, or [`Piece`](Item::Piece)s
+/// with this id and an entry that makes them take effect.
 pub fn append_change(items: &[Item<'_>], id: u64, to: &mut Vec<u8>) {
     if append_entry(items, to).is_ok() {
         return;
@@ -805,7 +805,7 @@ mod tests {
         assert_eq!(of(2), items[1..2]);
     }
 
-    /// As a part of a change that is entered in pieces.
+    /// An `Edit` that is entered in pieces.
     #[test]
     fn an_edit_longer_than_an_entry_is_decoded() {
         let edit = |element, value| Item::Edit {
@@ -853,7 +853,7 @@ mod tests {
         assert_eq!(encoded(&[item], State::Whole).len(), 136);
     }
 
-    /// Looks at all that the bytes say; how often there was an error.
+    /// Decodes all that the bytes say; returns the number of errors.
     fn walk(bytes: &[u8]) -> usize {
         let mut errors = 0;
         for entry in entries(0, bytes) {
@@ -873,7 +873,7 @@ mod tests {
             assert_eq!(walk(&bytes[..end]), 1, "cut at {end}");
         }
         assert_eq!(walk(&encoded(&all(), State::Reserved)), 1);
-        // Any change of a byte is an error, or says something else; nothing panics.
+        // Any changed byte gives an error or another item; nothing panics.
         for at in 0..bytes.len() {
             for value in 0..=u8::MAX {
                 let mut damaged = bytes.clone();
@@ -890,7 +890,7 @@ mod tests {
                 })
                 .collect();
             walk(&random);
-            // The same as an entry's body.
+            // As the body of an entry.
             walk(&entry_bytes(State::Whole, SlotId(0), &random));
         }
     }

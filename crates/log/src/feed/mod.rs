@@ -1,16 +1,16 @@
 //! The change feed: **every change of a store, by any process, in an order in which it may be
 //! replayed.**
 //!
-//! Each change is entered before it can be seen, while somebody follows. A store that was created
-//! with a feed that is kept has one follower that loses nothing, a journal or a tree
-//! ([`ChangeFeed`](crate::ChangeFeed)): it drains whole [entries]. Each says in its [items](Item)
-//! what is there afterwards, so that *replaying any suffix onto any newer state ends in the same
-//! state*. Any number of [listeners](crate::ChangeListener) read the entries of any store beside
-//! it, and get a report when they have lost some.
+//! Each change is entered before it can be seen, as long as the feed has a follower. A store
+//! created with a feed that is kept has one follower that loses nothing, a journal or a tree
+//! ([`ChangeFeed`](crate::ChangeFeed)): it drains whole [entries]. The [items](Item) of an entry
+//! give the state after the change, so that *replaying any suffix onto any newer state ends in the
+//! same state*. Any number of [listeners](crate::ChangeListener) read the entries of any store
+//! beside it, and are notified when they have lost some.
 //!
 //! `docs/design/log.md` has the layout and the argument. Inside: `ring` knows positions and
-//! entries, `item` what they say, `area` where they lie; `bell` wakes listeners; `ahead` enters
-//! long changes in pieces, and `assembly` puts them together again.
+//! entries, `item` their content, `area` where they lie; `bell` wakes listeners; `ahead` enters
+//! long changes in pieces, and `assembly` reassembles them.
 
 mod ahead;
 pub(crate) mod area;

@@ -1,33 +1,35 @@
 //! The ring of the change feed: **entries come out whole, once, and in the order of their
-//! positions. Nothing behind an entry that is neither whole nor void comes out. No thread waits for
+//! positions. Nothing after an entry that is neither whole nor void comes out. No thread waits for
 //! another to reserve, to fill or to complete an entry.**
 //!
 //! The feed is an endless stream of words. A *position* is a byte of that stream; the byte at
 //! position `p` lies at byte `p mod n` of the ring, in lap `p / n`. An entry is a header word and a
-//! body, at a multiple of eight; it may go on at the ring's beginning. Four words govern the ring:
+//! body, at a multiple of eight; it may wrap around the ring's end. Four words govern the ring:
 //!
-//! - `tail`: the first position behind all entries that are known to be reserved. The entry that a
-//!   thread has just reserved there may not be counted yet: any thread that finds its header moves
-//!   the tail past it.
+//! - `tail`: the first position after all entries that are known to be reserved. It may not yet
+//!   count
+//! the entry that a thread has just reserved there: any thread that finds the header of such an
+//! entry moves the tail past it.
 //! - `durable`: everything before this position is kept elsewhere.
 //! - `oldest`: everything before this position may be overwritten. A reader that may lose entries
-//!   looks at it after it has copied one.
-//! - `freed`: everything before this position is blank again, one lap later.
+//! loads it after it has copied one.
+//! - `freed`: everything before this position is blank again, for the next lap.
 //!
 //! The steps of an entry:
 //!
-//! - *reserved*: its header takes the place of the blank word at the tail, by one exchange; then
-//!   the tail moves past it. So the tail is behind an entry before its change can be seen.
+//! - *reserved*: its header replaces the blank word at the tail, by one exchange; then the tail
+//!   moves
+//! past it. So the tail is after an entry before the entry's change can be seen.
 //! - *filled*: the body is stored.
 //! - *completed*: the header's state becomes whole, or void if there was no change.
-//! - *drained*: the words are copied out, void entries too, so that positions stay without gaps.
+//! - *drained*: the words are copied out, void entries too, so that positions have no gaps.
 //! - *freed*: `oldest` moves, the words are blanked for the next lap, and then `freed` moves.
 //!
-//! **A blank word is not zero.** It is a word of the ring's secret and the lap, which differs from
-//! lap to lap. A thread that has read the tail, and stands still for a lap, may exchange a word
-//! that lies in the middle of another entry by then. Zero is a frequent word there; the blank of an
-//! earlier lap is none, unless a client has guessed the secret. Its exchange fails, and it looks
-//! again.
+//! **A blank word is not zero.** It is computed from the ring's secret and the lap, so it differs
+//! from lap to lap. A thread that has read the tail, and is stopped for a lap, may try to exchange
+//! a word that by then lies in the middle of another entry. Zero is a frequent word there. The
+//! blank word of an earlier lap does not occur there, unless a client has guessed the secret. So
+//! the exchange fails, and the thread looks again.
 //!
 //! The models in `models::feed` check this.
 
@@ -50,20 +52,20 @@ pub(crate) struct FeedRing<'r, W> {
     pub freed: &'r W,
     /// A power of two.
     pub words: &'r [W],
-    /// What blank words are made of.
+    /// The secret from which blank words are computed.
     pub secret: u64,
-    /// Bytes that only entries by which something ends may take.
+    /// Bytes that are reserved for entries that end something.
     pub spare: u64,
 }
 
-/// What has become of an entry.
+/// The state of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// Its thread fills it, or makes its change.
+    /// Its thread is filling it, or making its change.
     Reserved = 1,
     /// Its change has happened.
     Whole = 2,
-    /// Its change has not happened, and will not.
+    /// Its change has not happened, and will not happen.
     Void = 3,
 }
 
@@ -94,7 +96,7 @@ impl FeedHeader {
         )
     }
 
-    /// The header that a word is, of whatever lap. `None`: no thread stores such a header.
+    /// The header in a word, of whatever lap. `None`: no thread stores such a header.
     pub fn of_word(word: u64) -> Option<FeedHeader> {
         let header = FeedHeader(word);
         let bytes = header.bytes();
@@ -119,7 +121,7 @@ impl FeedHeader {
         (self.0 >> BYTES_SHIFT & 0x1_ffff) as usize
     }
 
-    /// How far it is to the next entry.
+    /// The distance to the next entry in bytes.
     pub fn stride(self) -> u64 {
         (self.bytes() as u64).next_multiple_of(8)
     }
@@ -128,7 +130,7 @@ impl FeedHeader {
         SlotId((self.0 >> SLOT_SHIFT & SLOTS) as u16)
     }
 
-    /// Whether the opening with this number has made it.
+    /// Whether the opening with this number has made the entry.
     pub fn is_of(self, process: u16) -> bool {
         self.0 >> PROCESS_SHIFT & PROCESSES == u64::from(process) & PROCESSES
     }
@@ -151,7 +153,7 @@ pub(crate) struct Author {
     pub process: u16,
 }
 
-/// An entry that is this thread's to fill and to complete.
+/// An entry that this thread has to fill and to complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "nothing behind it is drained until it is completed"]
 pub(crate) struct Reserved {
@@ -166,7 +168,7 @@ impl Reserved {
         self.at.wrapping_add(self.header.stride())
     }
 
-    /// Whether the opening with this number makes it.
+    /// Whether the opening with this number is making it.
     pub fn is_of(self, process: u16) -> bool {
         self.header.is_of(process)
     }
@@ -188,7 +190,7 @@ pub(crate) enum NextEntry {
     Nothing,
     /// The thread in this slot has not completed it.
     Unfinished(SlotId),
-    /// It is complete; the next one is so many bytes further on.
+    /// It is complete, and the next one follows at this distance in bytes.
     Complete(u64),
 }
 
@@ -199,7 +201,7 @@ pub(crate) enum ReadEntry {
     Nothing,
     /// Its thread has not completed it.
     Unfinished(FeedHeader),
-    /// It was complete, and is void or was copied.
+    /// It was complete; it was copied unless it is void.
     Complete(FeedHeader),
     /// It was overwritten before it was copied. The oldest entry is at this position.
     Lost(u64),
@@ -219,11 +221,11 @@ impl<'r, W: Word> FeedRing<'r, W> {
     }
 
     fn lap(&self, at: u64) -> u64 {
-        // A division by a power of two that the compiler does not know as one.
+        // A division by a power of two, which the compiler does not know to be one.
         at >> self.size().trailing_zeros()
     }
 
-    /// The blank word of a lap. Its lowest bits are those of no header.
+    /// The blank word of a lap. No header has its lowest bits.
     fn blank(&self, lap: u64) -> u64 {
         let mixed = self.secret.wrapping_add(lap);
         let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -240,8 +242,8 @@ impl<'r, W: Word> FeedRing<'r, W> {
         self.freed.store(first, Release);
     }
 
-    /// Whether the ring is as [`clear`](Self::clear) has left it: nothing was entered since. For a
-    /// ring that no other thread uses.
+    /// Whether nothing was entered since [`clear`](Self::clear). For a ring that no other thread
+    /// uses.
     pub fn is_clear(&self, first: u64) -> bool {
         let words = [self.tail, self.durable, self.freed];
         words.iter().all(|word| word.load(Acquire) == first) && self.header(first).is_none()
@@ -254,8 +256,8 @@ impl<'r, W: Word> FeedRing<'r, W> {
         header.is_of_lap(self.lap(at)).then_some(header)
     }
 
-    /// The first position behind all that is known to be reserved. A thread that has seen a change
-    /// finds it behind the entry of that change.
+    /// The first position after all entries that are known to be reserved. A thread that has seen a
+    /// change finds the tail after the entry of that change.
     pub fn tail(&self) -> u64 {
         // SYNC: pairs with the Release in `pass`.
         self.tail.load(Acquire)
@@ -268,7 +270,7 @@ impl<'r, W: Word> FeedRing<'r, W> {
             .fetch_max(at.wrapping_add(header.stride()), AcqRel);
     }
 
-    /// Whether entries of so many bytes would find free space.
+    /// Whether entries of `bytes` bytes would find free space.
     pub fn has_space(&self, bytes: u64) -> bool {
         self.space_behind(self.tail(), bytes.next_multiple_of(8) + self.spare)
     }
@@ -279,8 +281,8 @@ impl<'r, W: Word> FeedRing<'r, W> {
         tail.wrapping_add(bytes).wrapping_sub(freed) as i64 <= self.size() as i64
     }
 
-    /// Step *reserved*, for an entry of `bytes` bytes (its header included) by the thread `me`.
-    /// The caller holds what orders its change among others: the home of the key.
+    /// Step *reserved*, for an entry of `bytes` bytes (its header included) by the thread `me`. The
+    /// caller holds the lock that orders its change among others: the home bucket of the key.
     ///
     /// # Errors
     /// There is no free space, or the ring is damaged. Nothing was reserved.
@@ -288,8 +290,8 @@ impl<'r, W: Word> FeedRing<'r, W> {
         self.reserve_and_leave(me, bytes, self.spare)
     }
 
-    /// As [`reserve`](Self::reserve), for an entry by which something ends. It finds space as long
-    /// as each thread enters at most one such entry before it reserves another.
+    /// As [`reserve`](Self::reserve), for an entry that ends something. It finds space as long as
+    /// each thread enters at most one such entry before it reserves another.
     pub fn reserve_end(&self, me: Author, bytes: usize) -> Result<Reserved, RingRefused> {
         self.reserve_and_leave(me, bytes, 0)
     }
@@ -310,7 +312,7 @@ impl<'r, W: Word> FeedRing<'r, W> {
             let header = FeedHeader::new(State::Reserved, bytes, me, lap);
             let blank = self.blank(lap);
             // SYNC: Release and Acquire pass on what the thread has seen: a thread that finds this
-            // header sees the tail's earlier moves.
+            // header sees the earlier moves of the tail.
             let Err(found) = self
                 .word(at)
                 .compare_exchange(blank, header.0, AcqRel, Acquire)
@@ -319,21 +321,22 @@ impl<'r, W: Word> FeedRing<'r, W> {
                 self.pass(at, header);
                 mneme_sys::fault!("log.feed.passed");
                 // SYNC: pairs with the Acquire fences in `read` and `walk`: a thread that loads a
-                // word of the body sees that what was there was freed, by whichever thread.
+                // word of the body sees that the earlier content was freed, by whichever thread.
                 W::fence(Release);
                 return Ok(Reserved { at, header });
             };
             match FeedHeader::of_word(found).filter(|other| other.is_of_lap(lap)) {
                 Some(other) => self.pass(at, other),
-                // This thread stood still, and the word is of a later lap. An exchange sees the
-                // tail's last move even if the word was stored by a Relaxed store of a body.
+                // This thread was stopped, and the word belongs to a later lap. An exchange sees
+                // the last move of the tail even if the word was stored by a Relaxed store of a
+                // body.
                 None if self.tail.fetch_add(0, AcqRel) != at => {}
                 None => return Err(RingRefused::Damaged(at)),
             }
         }
     }
 
-    /// So many words from `at` on, a lap at most.
+    /// `count` words from `at` on, at most a lap.
     #[inline]
     fn words_from(&self, at: u64, count: usize) -> Words<'r, W> {
         let (before, behind) = self
@@ -360,26 +363,26 @@ impl<'r, W: Word> FeedRing<'r, W> {
         mneme_sys::fault!("log.feed.completed");
     }
 
-    /// Completes the entry at `at` for a thread that died, unless that is done.
+    /// Completes the entry at `at` for a thread that died, unless it is complete.
     pub fn settle_at(&self, at: u64, state: State) {
         if let Some(header) = self.header(at).filter(|h| h.state() == State::Reserved) {
             self.complete(Reserved { at, header }, state);
         }
     }
 
-    /// Whether the entry at `at` is one that the thread `of` has not completed.
+    /// Whether the thread `of` has not completed the entry at `at`.
     pub fn is_reserved_by(&self, at: u64, of: SlotId) -> bool {
         let header = self.header(at);
         header.is_some_and(|h| h.state() == State::Reserved && h.slot() == of)
     }
 
-    /// Completes the entries that threads have left. A thread leaves one at most.
+    /// Completes the entries that dead threads have left: each has left at most one.
     pub fn settle(
         &self,
         left_by: impl Fn(SlotId) -> bool,
         state: State,
     ) -> Result<(), RingRefused> {
-        // An entry whose thread died before it moved the tail stands there.
+        // Here is an entry whose thread died before it moved the tail.
         let end = self.tail();
         if let Some(header) = self.header(end) {
             self.pass(end, header);
@@ -394,7 +397,7 @@ impl<'r, W: Word> FeedRing<'r, W> {
     /// Visits the entries that are not durable, up to the present tail.
     ///
     /// # Errors
-    /// There is something else between them.
+    /// Something that is not an entry lies between them.
     pub fn walk(&self, mut visit: impl FnMut(u64, FeedHeader)) -> Result<(), RingRefused> {
         let end = self.tail();
         // SYNC: pairs with the Release in `set_durable`. Everything before it is complete.
@@ -403,7 +406,7 @@ impl<'r, W: Word> FeedRing<'r, W> {
             match self.header(at) {
                 Some(header) => {
                     // SYNC: pairs with the Release fences in `free` and `reserve`: a word of a
-                    // later body that looks like this lap's header is none.
+                    // later body may look like a header of this lap, but is not one.
                     W::fence(Acquire);
                     let durable = self.durable.load(Relaxed);
                     if durable.wrapping_sub(at) as i64 > 0 {
@@ -413,7 +416,7 @@ impl<'r, W: Word> FeedRing<'r, W> {
                     visit(at, header);
                     at = at.wrapping_add(header.stride());
                 }
-                // By an exchange, as in `reserve`.
+                // An exchange, for the reason given in `reserve`.
                 None => match self.durable.fetch_add(0, AcqRel) {
                     // It was freed meanwhile.
                     durable if durable.wrapping_sub(at) as i64 > 0 => at = durable,
@@ -424,7 +427,7 @@ impl<'r, W: Word> FeedRing<'r, W> {
         Ok(())
     }
 
-    /// Looks at the entry at `at`, behind which the caller has drained nothing.
+    /// Looks at the entry at `at`. The caller has drained nothing after that.
     pub fn next(&self, at: u64) -> Result<NextEntry, RingRefused> {
         if self.tail() == at {
             return Ok(NextEntry::Nothing);
@@ -444,13 +447,13 @@ impl<'r, W: Word> FeedRing<'r, W> {
         }
     }
 
-    /// Hands out the words of all entries that are not durable, up to where there is no entry, as
-    /// they lie, and returns their positions. Changes nothing.
+    /// Hands out the words of all entries that are not durable, as they lie, up to the first place
+    /// without an entry. Returns their positions. Changes nothing.
     pub fn salvage(&self, mut to: impl FnMut(u64)) -> Range<u64> {
         // SYNC: as in `walk`.
         let start = self.durable.load(Acquire);
         let mut end = start;
-        // Damage ends it.
+        // The walk ends at damage.
         let _ = self.walk(|at, header| {
             if at == end {
                 to(header.0);
@@ -461,9 +464,9 @@ impl<'r, W: Word> FeedRing<'r, W> {
         start..end
     }
 
-    /// Everything before `position`, which was drained, is kept elsewhere. Of that the last
-    /// `retained` bytes or somewhat more stay for readers that may lose entries. One thread at a
-    /// time calls this.
+    /// Notes that everything before `position`, which was drained, is kept elsewhere. The last
+    /// `retained` bytes of that, or somewhat more, stay for readers that may lose entries. Called
+    /// by one thread at a time.
     pub fn set_durable(&self, position: u64, retained: u64) {
         // SYNC: pairs with the loads in `settle`: a thread that misses a header sees that.
         self.durable.store(position, Release);
@@ -477,15 +480,15 @@ impl<'r, W: Word> FeedRing<'r, W> {
         }
     }
 
-    /// Frees about `bytes` bytes of the oldest entries, and what was not freed to the end before.
-    /// Not beyond an entry that is not complete. For a ring that nobody drains; one thread at a
-    /// time calls this.
+    /// Frees about `bytes` bytes of the oldest entries, and completes any freeing that was
+    /// interrupted. It stops at an entry that is not complete. For a ring that nobody drains.
+    /// Called by one thread at a time.
     pub fn free_oldest(&self, bytes: u64) {
         let (begin, tail) = (self.oldest.load(Relaxed), self.tail());
         self.free(self.complete_from_oldest(|end| end != tail && end.wrapping_sub(begin) < bytes));
     }
 
-    /// The first position from the oldest on that is not `wanted` or has no complete entry.
+    /// The first position from the oldest on that is not `wanted`, or whose entry is not complete.
     fn complete_from_oldest(&self, wanted: impl Fn(u64) -> bool) -> u64 {
         let mut end = self.oldest.load(Relaxed);
         while wanted(end)
@@ -497,8 +500,8 @@ impl<'r, W: Word> FeedRing<'r, W> {
         end
     }
 
-    /// Copies the entry at `at`, where an entry begins, for a reader that nobody waits for. Words
-    /// of an entry that is not `wanted` are not copied.
+    /// Copies the entry at `at`, where an entry begins, for a reader that no other thread waits
+    /// for. The words of an entry that is not `wanted` are not copied.
     pub fn read(
         &self,
         at: u64,
@@ -519,7 +522,7 @@ impl<'r, W: Word> FeedRing<'r, W> {
         // word that was overwritten sees that.
         W::fence(Acquire);
         // SYNC: pairs with the Release store in `free`: a thread that sees that entries were
-        // overwritten sees what was noted of them before they were complete.
+        // overwritten sees what was noted about them before they were complete.
         let oldest = self.oldest.load(Acquire);
         match (header, complete) {
             _ if oldest.wrapping_sub(at) as i64 > 0 => ReadEntry::Lost(oldest),
@@ -544,7 +547,7 @@ impl<'r, W: Word> FeedRing<'r, W> {
         }
     }
 
-    /// Step *freed*, from `freed` on. A death in the middle is made good by the next call.
+    /// Step *freed*, from `freed` on. If it is interrupted by a death, the next call completes it.
     fn free(&self, end: u64) {
         let (begin, size) = (self.freed.load(Relaxed), self.size());
         // SYNC: the store pairs with the Acquire load in `read`, the fence with the Acquire fences

@@ -2,18 +2,18 @@
 //!
 //! **Readers never write, and never wait for a plain lock.** Every change under a plain lock is one
 //! 8-byte store that publishes, replaces or removes one entry, and no entry ever moves within a
-//! segment; so any state that a reader sees is one that held at some instant, also if the lock's
-//! holder has died. A transaction makes several such stores that belong together: its bit in the
-//! lock word is what readers wait for. Changes that are more than one such store, or that are made
-//! only if a record has not expired yet, set this bit too.
+//! page. So any state that a reader sees was valid at some instant, even if the lock's holder has
+//! died. A transaction makes several such stores that belong together: its bit in the lock word
+//! makes readers wait. A change sets this bit too if it needs more than one such store, or is made
+//! only if a record has not expired yet.
 //!
 //! The lock word: locked 1 bit, transaction 1, reach 3, version 35, releases 8, holder's slot 16.
 //! *Reach* is how far, in buckets, an entry whose home is this bucket may lie behind it. The
-//! version counts the releases after a change. The other releases are counted apart: readers need
-//! not look again for them, and yet a waiter sees that the holder made progress.
+//! version counts the releases after a change. The other releases are counted separately: readers
+//! need not look again after them, and yet a waiter sees that the holder made progress.
 //!
 //! The paper's bucket (Nibble §3.1, figure 4) holds 15 keys and 15 entries on four lines and makes
-//! readers restart on every change; half the lines are what a tag saves.
+//! readers restart on every change; storing tags instead of keys halves the number of lines.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -41,7 +41,7 @@ const HOLDER_SHIFT: u32 = 48;
 const VERSION_MASK: u64 = (RELEASE_ONE - 1) & !(VERSION_ONE - 1);
 const RELEASE_ONE: u64 = 1 << 40;
 const RELEASE_MASK: u64 = ((1 << HOLDER_SHIFT) - 1) & !(RELEASE_ONE - 1);
-/// The holder of a bucket whose segment was replaced; no participant has this slot.
+/// The holder of a bucket whose index page was replaced; no participant has this slot.
 const RETIRED: u64 = 0xffff;
 
 /// An index entry: where a record lies, and 22 bits of its key's hash.
@@ -91,8 +91,8 @@ impl LockWord {
         self.0 & TXN != 0
     }
 
-    /// Whether what was read between `before` and this look at the word belongs to no transaction
-    /// that was under way or that was undone.
+    /// Whether what was read between `before` and this look at the word belongs to no transaction,
+    /// either under way or undone.
     #[inline]
     pub fn follows_no_transaction(self, before: LockWord) -> bool {
         (self.0 | before.0) & TXN == 0 && (self.0 ^ before.0) & VERSION_MASK == 0
@@ -112,7 +112,7 @@ impl LockWord {
         self.locked() && self.0 >> HOLDER_SHIFT == RETIRED
     }
 
-    /// The word after its holder, which has changed nothing, has unlocked the bucket.
+    /// The word after its holder has unlocked the bucket without a change.
     pub fn let_go(self) -> LockWord {
         let releases = (self.0 & RELEASE_MASK).wrapping_add(RELEASE_ONE) & RELEASE_MASK;
         LockWord(self.0 & (REACH_MASK | VERSION_MASK) | releases)
@@ -129,9 +129,9 @@ impl LockWord {
     }
 }
 
-/// A home bucket's word as it was seen, and its location. The location matters, for the successor
-/// of a replaced index segment counts versions from the start elsewhere. Nothing else lies at this
-/// location while the thread that has seen it is pinned.
+/// The word of a home bucket at the time of a look, and the bucket's location. The location matters
+/// because the successor of a replaced page counts versions from the start, elsewhere. Nothing else
+/// can lie at this location while the thread that has seen it is pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HomeWord {
     pub at: Loc,
@@ -148,9 +148,9 @@ impl HomeWord {
 /// What an attempt to lock a bucket found.
 #[derive(Debug)]
 pub(crate) enum TryLock<'b, W = AtomicU64> {
-    /// Held now.
+    /// The lock was taken.
     Held(Held<'b, W>),
-    /// The segment was replaced: look the bucket up again.
+    /// The page was replaced: look the bucket up again.
     Retired,
     /// Another thread holds it.
     Busy(LockWord),
@@ -165,21 +165,22 @@ pub(crate) struct BucketOf<W>([W; BUCKET_WORDS as usize]);
 pub(crate) type Bucket = BucketOf<AtomicU64>;
 
 impl<W: Tagged> BucketOf<W> {
-    /// A bit for each slot whose entry carries `tag`. (An empty slot looks like tag zero.)
+    /// A bit for each slot whose entry has `tag`. (An empty slot looks like tag zero.)
     #[inline]
     pub fn matches(&self, tag: u32) -> u32 {
         W::matching(&self.0, tag)
     }
 
-    /// The entries that carry `tag`, each with its slot, each loaded when the iterator comes to it.
+    /// The entries that have `tag`, each with its slot. Each is loaded when the iterator reaches
+    /// it.
     #[inline(always)]
     pub fn entries_of(&self, tag: u32) -> impl Iterator<Item = (usize, Entry)> {
         let mut matches = self.matches(tag);
         std::iter::from_fn(move || self.next_of(tag, &mut matches))
     }
 
-    /// The next of the entries that carry `tag`, with its slot. `matches` has a bit for each slot
-    /// that is yet to be looked at.
+    /// The next entry that has `tag`, with its slot. `matches` has a bit for each slot that is
+    /// still to be looked at.
     #[inline(always)]
     pub fn next_of(&self, tag: u32, matches: &mut u32) -> Option<(usize, Entry)> {
         while *matches != 0 {
@@ -193,13 +194,13 @@ impl<W: Tagged> BucketOf<W> {
         None
     }
 
-    /// Where the record of a key with this tag probably lies: to be prefetched.
+    /// Where the record of a key with this tag probably lies, for prefetching it.
     #[inline(always)]
     pub fn probable(&self, tag: u32) -> Option<Loc> {
         self.first_match(tag).map(Entry::loc)
     }
 
-    /// What is in the first slot whose word seemed to carry `tag`.
+    /// The entry in the first slot whose word seemed to have `tag`.
     #[inline(always)]
     fn first_match(&self, tag: u32) -> Option<Entry> {
         let matches = self.matches(tag);
@@ -210,7 +211,7 @@ impl<W: Tagged> BucketOf<W> {
         (!entry.is_empty()).then_some(entry)
     }
 
-    /// The first entry that carries `tag`.
+    /// The first entry that has `tag`.
     #[inline(always)]
     pub fn first_of(&self, tag: u32) -> Option<Entry> {
         self.first_match(tag).filter(|entry| entry.tag() == tag)
@@ -249,7 +250,7 @@ impl<W: Word> BucketOf<W> {
             .count()
     }
 
-    /// Asks the processor to fetch both lines.
+    /// Prefetches both lines.
     #[inline(always)]
     pub fn prefetch(&self) {
         for line in self.0.chunks_exact(BUCKET_WORDS as usize / 2) {
@@ -257,7 +258,7 @@ impl<W: Word> BucketOf<W> {
         }
     }
 
-    /// One attempt to lock; on success the caller's intent names this bucket already.
+    /// One attempt to lock. The caller's intent names this bucket already.
     #[inline(always)]
     pub fn try_lock(&self, slot: SlotId) -> TryLock<'_, W> {
         let word = LockWord(self.0[0].load(Relaxed));

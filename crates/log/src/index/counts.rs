@@ -2,12 +2,12 @@
 //! twice.
 //!
 //! Each thread counts in its own slot, for the index that it changes, so that counting costs a
-//! store; a sum over all slots is the number. A change is announced by an intent with the thread's
-//! counts after the change. A repairer sets them to these, which is idempotent.
+//! store; the total is the sum over all slots. An intent announces a change together with the
+//! thread's counts after the change. A repairer sets the counts to these, which is idempotent.
 //!
 //! The mean time of expiry is not counted but sampled by the sweep of [`crate::records::expiry`],
-//! which sees every record. It is kept in the index' root as an absolute time, so that it ages by
-//! itself.
+//! which sees every record. It is kept in the index' root as an absolute time, so it needs no
+//! updates as time passes.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -19,7 +19,7 @@ use crate::index::root::Root;
 use crate::region::space::DATABASES;
 use crate::region::space::KeyspaceId;
 
-/// Samples that the mean time of expiry is taken over, at most.
+/// The maximum number of samples over which the mean time of expiry is taken.
 const SAMPLES: u64 = 4096;
 
 /// Counts of records, or a change of such counts.
@@ -55,13 +55,13 @@ impl RecordCounts {
         }
     }
 
-    /// For an intent: the low halves of both.
+    /// The low halves of both, for an intent.
     #[inline]
     pub fn word(self) -> u64 {
         u64::from(self.records as u32) | u64::from(self.expiring as u32) << 32
     }
 
-    /// The counts that `word` was made of, if one operation has made the difference.
+    /// The counts from which `word` was made, provided that one operation has made the difference.
     pub fn brought_to(self, word: u64) -> RecordCounts {
         let near =
             |now: i64, low: u32| now.wrapping_add(i64::from(low.wrapping_sub(now as u32) as i32));
@@ -84,8 +84,8 @@ pub(crate) struct CountsAfter {
 }
 
 impl CountsAfter {
-    /// What the calling thread's counts for the index `root` of `space` are after a change by
-    /// `delta`; `None`: they do not change.
+    /// The calling thread's counts for the index `root` of `space` after a change by `delta`;
+    /// `None`: they do not change.
     #[inline(always)]
     pub fn of(
         slot: &Slot<'_>,
@@ -202,8 +202,8 @@ impl Index {
             return Ok(());
         }
         let [at, samples] = self.session().mem.words::<2>(root.expiries())?;
-        // At most the number of expiring records: samples of one round of the sweep are replaced by
-        // those of the next.
+        // At most the number of expiring records: the samples of one round of the sweep are
+        // replaced by those of the next.
         let most = self
             .counted_under(root)?
             .1

@@ -2,9 +2,9 @@
 //!
 //! **Two databases are exchanged at one instant, for all threads of all processes, even if a
 //! process dies in the middle. No operation is half in one space and half in the other.** An index,
-//! its records and its counters belong to one of 64 *spaces* for good. A table of 64 bytes says
-//! which space is a database's; an operation pins, loads the database's byte once, and uses that
-//! space until it unpins.
+//! its records and its counters belong permanently to one of 64 *spaces*. A table of 64 bytes maps
+//! databases to spaces; an operation pins, loads the database's byte once, and uses that space
+//! until it unpins.
 //!
 //! The steps of a swap, under a lock of its own:
 //!
@@ -15,12 +15,12 @@
 //! 5. *storing*: note that the storing begins;
 //! 6. *stored*: store the two new bytes, which have no mark, and clear the note.
 //!
-//! The step *waited* serves only one purpose: a thread that keeps a value for long delays the
-//! swapper alone, and no other thread.
+//! The only purpose of the step *waited* is that a thread that keeps a value for long delays only
+//! the swapper, and no other thread.
 //!
 //! If the swapper dies, the next thread that takes the lock, a waiter or the reaper, learns from
 //! the lock that its owner died. It undoes a swap that is *noted* and finishes one that is
-//! *storing*, when no thread uses the old spaces any more.
+//! *storing*. At that step no thread uses the old spaces any more.
 //!
 //! A transaction must see all its databases as they are at one instant. So it begins while no swap
 //! is noted, and a swap that is noted later waits for its pin.
@@ -40,7 +40,7 @@ use crate::session::Wait;
 
 /// Set in a database's byte while it is being swapped.
 const MARK: u8 = 1 << 7;
-/// The bits of a byte that say which space.
+/// The bits of a byte that hold the space.
 const SPACE: u8 = DATABASES as u8 - 1;
 
 /// In the note: both bytes are marked or about to be.
@@ -48,14 +48,14 @@ const MARKING: u64 = 1;
 /// In the note: no thread uses the old spaces any more, and the new bytes are being stored.
 const STORING: u64 = 2;
 
-/// A byte of the table is space XOR database: in zeroed memory each database has the space of its
+/// A byte of the table is space XOR database: in zeroed memory each database has the space with its
 /// own number.
 #[inline]
 fn space_of(byte: u8, database: u8) -> KeyspaceId {
     KeyspaceId::new(byte ^ database)
 }
 
-/// The byte by which `database` has `space`.
+/// The byte that assigns `space` to `database`.
 fn byte_of(space: KeyspaceId, database: u8) -> u8 {
     space.number() ^ (database & SPACE)
 }
@@ -118,7 +118,7 @@ impl<'t> DatabaseTable<'t, AtomicU8, AtomicU64> {
 
 impl<B: Byte, W: Word> DatabaseTable<'_, B, W> {
     /// The space of `database`. `None` while it is being swapped. The caller is pinned, and uses no
-    /// answer from before that pin.
+    /// result from before that pin.
     #[inline]
     pub fn space(&self, database: u8) -> Option<KeyspaceId> {
         // SYNC: pairs with the Release stores in `mark` and `set`: a thread that loads the new
@@ -133,7 +133,8 @@ impl<B: Byte, W: Word> DatabaseTable<'_, B, W> {
         space_of(self.byte(database).load(Acquire), database)
     }
 
-    /// Whether no swap is under way. Then no swap changes anything until the caller's pin is gone.
+    /// Whether no swap is under way. If so, no swap changes anything until the caller's pin is
+    /// gone.
     pub fn is_settled(&self) -> bool {
         // SYNC: pairs with the Release stores of the note: with the last swap's end come its bytes.
         self.note.load(Acquire) == 0
@@ -197,7 +198,7 @@ impl<B: Byte, W: Word> DatabaseTable<'_, B, W> {
         mneme_sys::fault!("log.swap.done");
     }
 
-    /// Whether a swap is noted that has not come to *storing*.
+    /// Whether a swap is noted that has not reached *storing*.
     pub fn is_marking(&self) -> bool {
         // SYNC: as in `settle`.
         !matches!(self.note.load(Acquire) & 0xff, 0 | STORING)
@@ -229,7 +230,7 @@ impl Index {
         DatabaseTable::of(self.session().tables.header())
     }
 
-    /// Pins. Returns the space of `database`, which stays so until the pin is released.
+    /// Pins. Returns the space of `database`, which does not change until the pin is released.
     #[inline(always)]
     pub(crate) fn enter<'p>(
         &'p self,
@@ -282,7 +283,7 @@ impl Index {
         }
     }
 
-    /// Pins so that no database gets another space until the pin is released.
+    /// Pins so that the space of no database changes until the pin is released.
     pub(crate) fn enter_all<'p>(&'p self, slot: &Slot<'p>) -> Result<Pin<'p>, WriteError> {
         let mut wait = Wait::new();
         loop {
@@ -307,13 +308,13 @@ impl Index {
 
     /// The database whose space is `space`. The caller is pinned.
     ///
-    /// While a swap stores its two bytes, two databases have one space. The one whose byte has no
-    /// mark any more has it from then on.
+    /// While a swap stores its two bytes, two databases have the same space. It belongs to the one
+    /// whose byte no longer has a mark.
     pub(crate) fn database_of(&self, space: KeyspaceId) -> u8 {
         let table = self.table();
         let has_it = |database: &u8| table.space(*database) == Some(space);
         let had_it = |database: &u8| table.space_as_pinned(*database) == space;
-        // Most databases have never been swapped.
+        // Usually a database has never been swapped.
         let all = || [space.number()].into_iter().chain(0..DATABASES as u8);
         let found = all().find(has_it).or_else(|| all().find(had_it));
         found.unwrap_or(space.number())
@@ -325,8 +326,8 @@ impl Index {
         let lock = &self.session().tables.header().swap;
         match lock.owner() {
             Some(swapper) => self.session().wait_on(slot, wait, swapper, Holding::Lock),
-            // The lock is in the data region, which this opening may not write. Its holder has just
-            // released it, or an opening that may write repairs it.
+            // The lock is in the data region, which this opening may not write. Either its holder
+            // has just released it, or an opening that may write will repair it.
             None if self.session().read_only => {
                 self.session()
                     .wait_on(slot, wait, SlotId::NONE, Holding::Lock)
@@ -350,8 +351,8 @@ impl Index {
         guard
     }
 
-    /// Enters a swap, whose databases no thread uses, into the change feed, if there is one. The
-    /// caller holds the lock.
+    /// Enters a swap into the change feed, if there is one. No thread uses the two databases, and
+    /// the caller holds the lock.
     pub(crate) fn enter_swap(&self, slot: &Slot<'_>, swap: Swap) -> Result<(), WriteError> {
         if !self.session().feed.is_followed() {
             return Ok(());
@@ -374,7 +375,7 @@ impl Index {
         Ok(())
     }
 
-    /// Completes the entry of a swap that has taken place, by this opening.
+    /// Completes the entry of a swap that this opening has made.
     pub(crate) fn complete_swap(&self) {
         self.session()
             .feed
@@ -388,7 +389,7 @@ impl Index {
         Ok(())
     }
 
-    /// What is wrong with the table, checked once no swap is under way.
+    /// Describes what is wrong with the table, checked when no swap is under way.
     pub(crate) fn check_spaces(&self, slot: &Slot<'_>) -> Result<Option<String>, WriteError> {
         let _held = self.settle_swap(self.session().tables.header().swap.lock(slot)?);
         let bytes = &self.session().tables.header().spaces;
@@ -399,8 +400,8 @@ impl Index {
         })
     }
 
-    /// Two databases that have one space, if no thread visibly swaps databases meanwhile. Takes no
-    /// lock.
+    /// Describes two databases that have the same space, provided that no swap is visibly under
+    /// way. Takes no lock.
     pub(crate) fn settled_shared_space(&self) -> Option<String> {
         let standing = || {
             // SYNC: pairs with the Release in `swap_databases`.

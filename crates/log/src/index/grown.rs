@@ -1,5 +1,5 @@
-//! Index segments that have grown for what transactions are about to add. They are nearly empty
-//! until it comes, and are not shrunk meanwhile.
+//! Index pages that have grown for entries that transactions are about to add. They are nearly
+//! empty until then, and are not shrunk meanwhile.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -8,10 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::shape::SegmentRef;
 
-/// The index segments that have grown for transactions of this process that are not over yet.
+/// The index pages that have grown for unfinished transactions of this process.
 #[derive(Default)]
 pub(crate) struct GrownAhead {
-    /// How many there are: as a rule none, which one load tells.
+    /// How many there are: usually none, which a single load shows.
     number: AtomicUsize,
     segments: Mutex<HashMap<u64, Kept>>,
 }
@@ -36,9 +36,9 @@ impl GrownAhead {
         }
     }
 
-    /// Whether this segment is to stay as large as it is.
+    /// Whether this page must keep its size.
     pub fn keeps(&self, segment: SegmentRef) -> bool {
-        // Relaxed here and below: a thread that misses the number shrinks a segment that then grows
+        // Relaxed here and below: a thread that misses the number shrinks a page that then grows
         // once more.
         if self.number.load(Relaxed) == 0 {
             return false;
@@ -52,8 +52,8 @@ impl GrownAhead {
         kept.map(|kept| kept.missed = true).is_some()
     }
 
-    /// Keeps this segment for a transaction. False: that cannot be noted now, which is optional.
-    /// The caller is pinned, and so, as in [`keeps`](Self::keeps), does not wait.
+    /// Keeps this page for a transaction. Returns false if it cannot be noted now; the note is
+    /// optional. The caller is pinned, and so, as in [`keeps`](Self::keeps), does not wait.
     pub fn keep(&self, segment: SegmentRef) -> bool {
         let Some(mut segments) = self.try_segments() else {
             return false;
@@ -63,8 +63,8 @@ impl GrownAhead {
         true
     }
 
-    /// Ends what [`keep`](Self::keep) has begun. Returns whether a thread would have shrunk the
-    /// segment meanwhile, if it was kept.
+    /// Undoes [`keep`](Self::keep). Returns whether a thread would have shrunk the page meanwhile,
+    /// if it was kept.
     pub fn give_back(&self, segment: SegmentRef) -> Option<bool> {
         let mut segments = self.segments();
         self.number.fetch_sub(1, Relaxed);

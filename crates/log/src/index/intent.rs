@@ -1,13 +1,13 @@
 //! Intents: what a thread of the log is about to do, announced in its slot before it does it.
 //!
-//! This module alone knows the words of an intent line. A writer builds an [`IndexIntent`] and
+//! Only this module knows the words of an intent line. A writer builds an [`IndexIntent`] and
 //! announces it; recovery, [`processes`](crate::LogStore::processes) and the reaper decode one and
 //! match it. Words that no writer leaves are reported as damage. `docs/design/log.md` has every
 //! word.
 //!
 //! An operation on a key announces its home bucket before it locks it. Once it holds the bucket and
-//! has decided on its change, it adds its [`HomeChange`] to the intent in place: the word that
-//! names the change is stored last, so that without it nothing was changed.
+//! has decided on its change, it adds its [`HomeChange`] to the intent in place. The word that
+//! names the change is stored last: without it nothing was changed.
 
 use mneme_sync::{AttachedThread, DeadSlot, Intent as Line, Lane, Slot};
 
@@ -30,16 +30,16 @@ pub(crate) const TRANSACTION_LANE: Lane = Lane::Txn;
 /// What a thread has announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IndexIntent {
-    /// It locks the bucket at `home`, if it has not yet, and makes this change there. `None`: it
-    /// has changed nothing so far.
+    /// It locks the bucket at `home`, unless it has done so, and makes this change there. `None`:
+    /// it has changed nothing so far.
     Home {
         home: Loc,
         change: Option<HomeChange>,
     },
     /// It clears a database, or swaps two.
     ReplaceDatabases,
-    /// It locks a shard of the index, if it has not yet, and works there. The shard's journal has
-    /// what it does.
+    /// It locks a shard of the index, unless it has done so, and works there. The shard's journal
+    /// has the details.
     Reshape { shard: u64 },
     /// It commits a transaction.
     Transaction {
@@ -55,7 +55,7 @@ pub(crate) enum IndexIntent {
 pub(crate) enum HomeChange {
     /// It publishes an entry.
     Publish {
-        /// The index segment that the home lies in.
+        /// The index page in which the home lies.
         segment: SegmentRef,
         /// The entry to be published; empty: a removal.
         new: Entry,
@@ -63,7 +63,7 @@ pub(crate) enum HomeChange {
         old: Entry,
         counts: Option<CountsAfter>,
     },
-    /// It makes the [change set](crate::records::change_set) of this one word.
+    /// It makes the [change set](crate::records::change_set) that consists of this word.
     Word {
         record: Loc,
         /// Bytes from the record's start.
@@ -71,24 +71,24 @@ pub(crate) enum HomeChange {
         word: u64,
         counts: Option<CountsAfter>,
     },
-    /// It makes the [change set](crate::records::change_set) that lies in its redo area.
+    /// It makes the [change set](crate::records::change_set) in its redo area.
     Bytes {
-        /// How many pieces that has.
+        /// The number of pieces of the change set.
         pieces: u8,
         guard: Option<PatchGuard>,
         counts: Option<CountsAfter>,
     },
 }
 
-/// The word of a patchable record that is odd while the pieces of a change set are stored. It tells
-/// readers whether the value is changing.
+/// The word of a patchable record that is odd while the pieces of a change set are being stored. It
+/// shows readers whether the value is changing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PatchGuard {
     /// The record.
     pub record: Loc,
-    /// The word as it was when the change set was decided on.
+    /// The word at the time at which the change set was decided on.
     pub before: PatchWord,
-    /// How long the value is afterwards.
+    /// The length of the value afterwards.
     pub len: u32,
 }
 
@@ -139,7 +139,7 @@ pub(crate) const CHANGE_LANES: [Lane; 2] = [OPERATION_LANE, TRANSACTION_LANE];
 
 impl IndexIntent {
     /// Runs `work`, which clears a database or swaps two, while that is announced. `work` locks no
-    /// bucket: a thread has one such intent at a time. It may reap.
+    /// bucket, because a thread has only one such intent at a time. It may reap.
     pub fn replace_databases<T>(slot: &Slot<'_>, work: impl FnOnce() -> T) -> T {
         IndexIntent::ReplaceDatabases.announce(slot);
         mneme_sys::fault!("log.databases.announced");
@@ -148,9 +148,8 @@ impl IndexIntent {
         done
     }
 
-    /// Announces this intent. It is visible to others before anything that the caller stores with
-    /// Release, or by an exchange, from here on. It replaces the thread's earlier intent in this
-    /// lane.
+    /// Announces this intent. Others see it before anything that the caller stores later with
+    /// Release, or by an exchange. It replaces the thread's earlier intent in this lane.
     #[inline(always)]
     pub fn announce(self, slot: &Slot<'_>) {
         match self {
@@ -176,7 +175,7 @@ impl IndexIntent {
         }
     }
 
-    /// What a thread that died has announced in a lane of the log, if it has.
+    /// The intent that a dead thread has left in a lane of the log, if any.
     ///
     /// # Errors
     /// No thread leaves these words.
@@ -253,14 +252,15 @@ pub(crate) fn set_phase(slot: &Slot<'_>, phase: Phase) {
     slot.intent(TRANSACTION_LANE).set(PHASE_AT, phase as u64);
 }
 
-/// Notes that a transaction goes on within its phase. So a thread that has waited for it in vain
-/// does not keep others from waiting.
+/// Notes that a transaction makes progress within its phase, so that a thread that has waited for
+/// it without success does not keep others from waiting.
 #[inline]
 pub(crate) fn count_progress(slot: &Slot<'_>) {
     slot.intent(TRANSACTION_LANE).count(PROGRESS_AT);
 }
 
-/// Stores how many writes and databases the notes of a transaction in the phase *locking* are for.
+/// Stores how many writes and databases the notes of a transaction in the phase *locking* have
+/// space for.
 pub(crate) fn set_note_counts(slot: &Slot<'_>, counts: NoteCounts) {
     let line = slot.intent(TRANSACTION_LANE);
     line.set(WRITES_AT, counts.writes as u64);
@@ -284,7 +284,7 @@ fn decode(lane: Lane, line: &Line) -> Result<IndexIntent, Corrupt> {
         (OPERATION_LANE, REPLACE_DATABASES) => Ok(IndexIntent::ReplaceDatabases),
         (INDEX_LANE, RESHAPE) => Ok(IndexIntent::Reshape { shard: words[0] }),
         (TRANSACTION_LANE, TRANSACTION) => {
-            // What is more than fits into any notes is refused where they are looked for.
+            // Numbers that no notes can hold are refused where the notes are looked up.
             let count = |i: usize| words[i].min(1 << 32) as usize;
             Ok(IndexIntent::Transaction {
                 phase: Phase::of_word(words[PHASE_AT])?,
@@ -457,7 +457,7 @@ mod tests {
             (TRANSACTION_LANE, line(HOME, [0; 7])),
             (OPERATION_LANE, line(HOME, change(4))),
             (OPERATION_LANE, line(HOME, change(u64::from(u32::MAX)))),
-            // It names no index segment.
+            // It names no index page.
             (OPERATION_LANE, line(HOME, change(u64::from(PUBLISH)))),
             (TRANSACTION_LANE, line(TRANSACTION, [0; 7])),
             (TRANSACTION_LANE, line(TRANSACTION, [4; 7])),

@@ -1,9 +1,9 @@
 //! The journal of a shard: what the holder of its lock is doing, for the thread that inherits the
 //! lock from a dead one.
 //!
-//! This module alone knows the words; `docs/design/log.md` lists them. Three things are noted, each
-//! by itself: a [change of shape](ShapeChange), a [frame](MovingFrame) on its way into the pool
-//! table or out of it, and a block on its way out of limbo.
+//! Only this module knows the words; `docs/design/log.md` lists them. Three things are noted
+//! independently: a [change of shape](ShapeChange), a [frame](MovingFrame) that is being moved into
+//! the pool table or out of it, and a block that is being freed from limbo.
 
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, compiler_fence};
@@ -23,19 +23,19 @@ use crate::region::mem::Loc;
 pub(crate) enum ShapeChange {
     /// Blocks are being filled. If the holder dies, the next one undoes it.
     Prepare {
-        /// The segments that are to be replaced. Their buckets are being locked.
+        /// The pages that are to be replaced. Their buckets are being locked.
         old: [Option<SegmentRef>; 2],
         /// The blocks that were allocated, given back if the change is undone.
         new: [Option<Block>; NEW.len()],
     },
     /// The words are being changed. If the holder dies, the next one finishes it.
     Publish {
-        /// The segments that are replaced. Their buckets are locked.
+        /// The pages that are replaced. Their buckets are locked.
         old: [Option<SegmentRef>; 2],
         words: WordChanges,
     },
-    /// The words are being cleared, and the block that they name freed. If the holder dies, the
-    /// next one finishes it.
+    /// The words are being cleared, and their block freed. If the holder dies, the next one
+    /// finishes it.
     Strike {
         address: Loc,
         count: u64,
@@ -58,7 +58,7 @@ pub(crate) struct WordChanges {
 }
 
 impl WordChanges {
-    /// `count` words from `address` on, all to become `word`.
+    /// Changes `count` words from `address` on to `word`.
     pub fn words(address: Loc, count: u64, word: u64) -> WordChanges {
         WordChanges {
             address,
@@ -70,7 +70,7 @@ impl WordChanges {
         }
     }
 
-    /// Each word's place, and what it becomes.
+    /// Each word's place, and its new value.
     pub fn iter(self) -> impl Iterator<Item = (Loc, u64)> {
         (0..self.count).map(move |i| {
             let word = if i < self.half {
@@ -83,11 +83,11 @@ impl WordChanges {
     }
 }
 
-/// A frame on its way into the pool table or out of it.
+/// A frame that is being moved into the pool table or out of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MovingFrame {
     pub frame: Frame,
-    /// Its generation in the arena: in another life it is not this shard's.
+    /// Its generation in the arena: with another generation it does not belong to this shard.
     pub generation: u32,
 }
 
@@ -100,7 +100,7 @@ const COUNT: usize = 3;
 const HALF: usize = 4;
 const FIRST: usize = 5;
 const SECOND: usize = 6;
-/// Segment words; 0: none.
+/// Page words; 0: none.
 const OLD: [usize; 2] = [7, 8];
 /// Block words; 0: none.
 const OLD_BLOCK: usize = 9;
@@ -125,7 +125,7 @@ impl<'s> ShardJournal<'s> {
         ShardJournal(&shard.journal)
     }
 
-    /// Announces what `owner`, the holder of the lock, does from now on.
+    /// Announces what `owner`, the holder of the lock, is about to do.
     pub fn announce(self, owner: SlotId, change: ShapeChange) {
         self.set(OWNER, u64::from(owner.0));
         let kind = match change {
@@ -157,7 +157,7 @@ impl<'s> ShardJournal<'s> {
                 STRIKE
             }
         };
-        // Last: without it nothing was changed.
+        // Stored last: without it nothing was changed.
         self.set(KIND, kind);
     }
 
@@ -202,12 +202,13 @@ impl<'s> ShardJournal<'s> {
         Ok(Some((SlotId(self.get(OWNER) as u16), change)))
     }
 
-    /// Whether a change is announced and nothing of it published.
+    /// Whether a change is announced of which nothing is published.
     pub fn is_preparing(self) -> bool {
         self.get(KIND) == PREPARE
     }
 
-    /// Whether the journal has something that this dead thread, which had the lock, left undone.
+    /// Whether the journal has an operation that this dead thread, which had the lock, left
+    /// unfinished.
     pub fn is_left_by(self, dead: SlotId) -> bool {
         self.get(FRAME) != 0 || (self.get(KIND) != IDLE && self.get(OWNER) == u64::from(dead.0))
     }
@@ -217,12 +218,12 @@ impl<'s> ShardJournal<'s> {
         self.set(KIND, IDLE);
     }
 
-    /// Notes the `n`th block that is allocated for the change. `None`: it was given back.
+    /// Notes the `n`th block that is allocated for the change. `None`: it was freed again.
     pub fn note_new(self, n: usize, block: Option<Block>) {
         self.set(NEW[n], word_of(block));
     }
 
-    /// Notes a frame on its way. `None`: it has arrived.
+    /// Notes a frame that is being moved. `None`: the move is complete.
     pub fn note_frame(self, moving: Option<MovingFrame>) {
         let word = |moving: MovingFrame| {
             (u64::from(moving.frame.0) + 1) | u64::from(moving.generation) << 32
@@ -230,7 +231,8 @@ impl<'s> ShardJournal<'s> {
         self.set(FRAME, moving.map_or(0, word));
     }
 
-    /// The frame on its way. One that no arena can have is damage, and nothing was done with it.
+    /// The frame that is being moved. A number that no frame of the arena has is damage, and is
+    /// ignored.
     pub fn moving_frame(self) -> Option<MovingFrame> {
         let word = self.get(FRAME);
         (word as u32).checked_sub(1).map(|frame| MovingFrame {
@@ -239,12 +241,12 @@ impl<'s> ShardJournal<'s> {
         })
     }
 
-    /// Notes a block on its way out of limbo. `None`: it is free.
+    /// Notes a block that is being freed from limbo. `None`: it is free.
     pub fn note_free(self, block: Option<Block>) {
         self.set(FREE, word_of(block));
     }
 
-    /// The block on its way out of limbo.
+    /// The block that is being freed from limbo.
     pub fn freed_block(self) -> Option<Block> {
         self.block(FREE)
     }
@@ -254,8 +256,8 @@ impl<'s> ShardJournal<'s> {
         self.0[at].load(Acquire)
     }
 
-    /// Writes a word, in order with every other store: after those before it in the program, and
-    /// before those behind it. A death may come between any two instructions.
+    /// Writes a word, in program order with every other store: a death may come between any two
+    /// instructions.
     fn set(self, at: usize, word: u64) {
         // SYNC: pairs with the Acquire load in `get` by the lock's next holder.
         self.0[at].store(word, Release);
@@ -286,8 +288,8 @@ impl<'s> ShardJournal<'s> {
         Ok(old)
     }
 
-    /// The words to be changed: words of the index, or one of the header's roots, and no more than
-    /// the longest directory has.
+    /// The words to be changed: words of the index, or one of the header's roots, and at most as
+    /// many as the longest directory has.
     fn words(self, index: &Index) -> Result<(Loc, u64), Corrupt> {
         let (address, count) = (Loc::of_word(self.get(ADDRESS)), self.get(COUNT));
         let in_header = index.session().tables.in_header(address) && count == 1;

@@ -15,7 +15,7 @@ use crate::region::mem::{Keyed, Loc, Memory};
 use crate::region::record::Record;
 use crate::session::Wait;
 
-/// An entry that was found, where, and what was made of it.
+/// An entry that was found, its place, and the result of reading its record.
 pub(crate) struct FoundIn<'m, R, W = AtomicU64> {
     pub bucket: &'m BucketOf<W>,
     pub slot: usize,
@@ -34,10 +34,10 @@ pub(crate) type Seen<T> = Option<(T, HomeWord)>;
 
 /// The result of a look at a home bucket.
 pub(crate) enum BucketRead<T> {
-    /// This was true at one moment during the look, when the home had this word.
+    /// The result was valid at one moment during the look, when the home had this word.
     Valid(T, HomeWord),
-    /// What was seen may have been true at no moment. Look again, once the transaction that the
-    /// word names is over.
+    /// The result may never have been valid. Look again once the transaction that the word names is
+    /// over.
     Retry(LockWord),
 }
 
@@ -57,7 +57,7 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
         Ok(HomeWord { at, word })
     }
 
-    /// The index segment that `place` falls into, `None` if there is none yet.
+    /// The index page to which `place` belongs, `None` if there is none yet.
     #[inline(always)]
     fn index_segment(&self, root: Root, place: Place) -> Result<Option<SegmentRef>, Corrupt> {
         // SYNC: pairs with the Release stores of `resize::publish`: what the word names is filled.
@@ -75,11 +75,11 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
 
     /// The record of `key`, if it lies in its home bucket, without slack, and nothing there is
     /// unusual. `None` does not mean that the key is absent: look again by [`Index::find`], which
-    /// waits for transactions, follows entries that lie behind their home, and tells damage from
-    /// absence.
+    /// waits for transactions, follows entries that lie behind their home, and distinguishes damage
+    /// from absence.
     ///
-    /// Almost every lookup that finds something ends here. Its results fit a register, and it does
-    /// little enough that a processor overlaps it with the next lookup's misses.
+    /// Almost every successful lookup ends here. Its results fit in a register, and it does so
+    /// little that a processor overlaps it with the next lookup's cache misses.
     #[inline(always)]
     fn try_fast_record(
         &self,
@@ -89,18 +89,19 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
     ) -> Option<Self::Record<'_>> {
         let home = self.bucket(segment, segment.home(tag)).ok()?;
         let before = home.word();
-        // Another entry with this tag before it is as rare as a key behind its home.
+        // That another entry with this tag comes before it is as rare as a key behind its home.
         let record = self.plain_record(home.first_of(tag)?.loc())?;
-        // As in `read_bucket`; a locked bucket, whose page may have been replaced, is left to that.
+        // As in `read_bucket`; a locked bucket, whose page may have been replaced, is left to that
+        // function.
         let settled = before.is_unlocked() && home.word() == before;
         (settled && record.has_key(key)).then_some(record)
     }
 
-    /// The index segment that `place` falls into, if there is one and nothing is unusual. `None`
-    /// does not mean that there is none: look again by [`index_segment`](Self::index_segment).
+    /// The index page to which `place` belongs, if there is one and nothing is unusual. `None` does
+    /// not mean that there is none: look again by [`index_segment`](Self::index_segment).
     ///
-    /// Only the bits that are followed here are checked, not the seal: a key that is found there is
-    /// the key.
+    /// Only the bits that are used here are checked, not the seal: a key that is found there is the
+    /// key.
     #[inline(always)]
     fn try_fast_segment(&self, root: Root, place: Place) -> Option<SegmentRef> {
         // SYNC: as in `index_segment`.
@@ -143,8 +144,8 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
         if let Some(found) = in_bucket(self, home, tag, key)? {
             return Ok(Some(found));
         }
-        // Loaded after the slots: an entry published behind this bucket later than that was not
-        // there when this search began, or is an answer no reader was promised.
+        // Loaded after the slots: an entry that is published behind this bucket later than that was
+        // not there when this search began, or no reader was promised to see it.
         match home.word().reach() {
             0 => Ok(None),
             reach => behind_home(self, segment, tag, key, reach),
@@ -177,15 +178,14 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
     }
 
     /// The one validated look at a bucket: what `look` sees from the home of `place` on in
-    /// `segment`. The caller has seen `place` lead to `segment` under its present pin.
+    /// `segment`. Under its present pin, the caller has seen that `place` leads to `segment`.
     ///
     /// All of a transaction's locks are set before its first publication and kept until its last,
-    /// or until it is undone. So a reader that has seen a part of it sees its bit now, or did
+    /// or until it is undone. So a reader that has seen a part of it sees its bit now, or saw it
     /// before, or sees by the version that the bucket was unlocked since.
     ///
-    /// A page that is replaced is locked before its successor can be found, and for good. So a
-    /// reader that has seen anything that was written after that sees the lock, and looks the page
-    /// up again.
+    /// A page that is replaced is locked before its successor can be found, and stays locked. So a
+    /// reader that has seen anything written after that sees the lock, and looks the page up again.
     ///
     /// `own`: a transaction that is under way there is the calling thread's, and has published
     /// nothing.
@@ -202,8 +202,8 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
         let before = home.word();
         let seen = look(before)?;
         // SYNC: pairs with the Release stores of `BucketOf::replace` and the release fence in
-        // `exclude_readers`: a miss consists of relaxed loads, and a reader that has seen a
-        // removal, or a new byte, sees the bit that was set before, or the unlocking.
+        // `exclude_readers`. A miss consists of relaxed loads. A reader that has seen a removal, or
+        // a new byte, sees the bit that was set before, or the unlocking.
         Self::Word::fence(Acquire);
         let word = home.word();
         Ok(
@@ -218,7 +218,7 @@ pub(crate) trait Lookup: Memory<Word: Tagged> {
     }
 
     /// Publishes a new `entry` in the first free slot from its home bucket on, which the caller
-    /// holds. Returns how far behind home. `None`: no slot is free within reach.
+    /// holds. Returns how far behind home it is. `None`: no slot is free within reach.
     #[inline]
     fn insert_entry(
         &self,
@@ -283,10 +283,10 @@ fn behind_home<'m, M: Lookup + ?Sized>(
 }
 
 impl Index {
-    /// What `look` sees from the home bucket of `place` on, once it belongs to no half-done
-    /// transaction; `look` may be called more than once. `None`: there is no bucket.
+    /// What `look` sees from the home bucket of `place` on, once no transaction is under way there;
+    /// `look` may be called more than once. `None`: there is no bucket.
     ///
-    /// The caller is pinned, and has seen `place` lead to `segment` since.
+    /// The caller is pinned, and has seen since then that `place` leads to `segment`.
     #[inline(always)]
     pub(crate) fn look<T>(
         &self,
@@ -309,7 +309,8 @@ impl Index {
         Ok(None)
     }
 
-    /// As [`look`](Self::look), for `key`: what is found, and the home bucket's word at that time.
+    /// As [`look`](Self::look), for `key`: returns the entry, and the home bucket's word at that
+    /// time.
     #[inline(always)]
     pub(crate) fn find<'m>(
         &'m self,
@@ -323,9 +324,9 @@ impl Index {
         })
     }
 
-    /// Waits once for the transaction that `word` shows, if it does. Returns whether it is the
-    /// calling thread's own, whose body is running: that is not waited for. Sets `segment` to what
-    /// `place` leads to by now: its page may have been replaced.
+    /// Waits once for the transaction that `word` shows, if any. Returns whether it is the calling
+    /// thread's own, whose body is running: that one is not waited for. Sets `segment` to the page
+    /// to which `place` now leads, because the page may have been replaced.
     #[cold]
     #[inline(never)]
     fn await_settled(
@@ -351,7 +352,7 @@ impl Index {
         Ok(false)
     }
 
-    /// All index segments of a partition, in hash order, with the prefix of the tags in each.
+    /// All index pages of a partition, in hash order, with the prefix of the tags in each.
     pub(crate) fn partition_segments(
         &self,
         root: Root,

@@ -60,14 +60,14 @@ use shape::Place;
 pub(crate) struct Index {
     log: Log,
     secrets: RapidSecrets,
-    /// The parts that grew for transactions of this process and are not shrunk meanwhile.
+    /// The pages that have grown for transactions of this process and are not shrunk meanwhile.
     pub grown_ahead: GrownAhead,
-    /// Collections whose mains this process has removed, to be looked at first. A thread that
-    /// finds it full, or dies, has left the note in the header.
+    /// Collections whose mains this process has removed, to be checked first. A thread that finds
+    /// the list full, or dies, has left the note in the header.
     pub lost_mains: Mutex<Vec<u64>>,
 }
 
-/// Collections that are remembered by their ids.
+/// The maximum number of collections that are remembered by their ids.
 const MOST_LOST: usize = 1 << 14;
 
 impl Index {
@@ -105,8 +105,8 @@ impl Index {
         )
     }
 
-    /// Notes that an index does not name this record any more, behind the publication of the change
-    /// that removed it: the collection that it led to, if it was a main, may be garbage now.
+    /// Notes that an index no longer names this record. If the record was a main, its collection
+    /// may now be garbage. Called after the publication of the change that removed it.
     #[inline(always)]
     pub fn note_main_gone(&self, record: &Record<'_>) {
         if record.header().kind().is_large() {
@@ -114,8 +114,8 @@ impl Index {
         }
     }
 
-    /// Notes that a collection may have lost its main, behind the publication of the change that
-    /// removed it. `None`: any may.
+    /// Notes that a collection may have lost its main. Called after the publication of the change
+    /// that removed it. `None`: any collection may have.
     #[cold]
     pub fn lose_main(&self, id: Option<u64>) {
         if without("main.noted") {

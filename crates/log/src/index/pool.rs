@@ -94,8 +94,8 @@ pub(crate) struct HeldShard<'c> {
 
 impl Drop for HeldShard<'_> {
     fn drop(&mut self) {
-        // Beside the journal's kind, its other words and the pool table's cached numbers may speak
-        // of a change that was not finished.
+        // Apart from the kind in the journal, its other words and the cached numbers of the pool
+        // table may belong to a change that was not finished.
         if std::thread::panicking() {
             self.guard.needs_repair();
         }
@@ -120,8 +120,7 @@ impl Index {
         result
     }
 
-    /// As [`with_shard`](Self::with_shard), unless another thread that lives has the lock: then
-    /// `None`.
+    /// As [`with_shard`](Self::with_shard), unless another live thread has the lock: then `None`.
     pub(crate) fn try_with_shard<T>(
         &self,
         slot: &Slot<'_>,
@@ -238,8 +237,8 @@ impl HeldShard<'_> {
         ShardJournal::of(self.shard)
     }
 
-    /// Notes that a frame of the index is on its way into the pool table or out of it, in its
-    /// present life.
+    /// Notes that a frame of the index, in its present generation, is being moved into the pool
+    /// table or out of it.
     fn note_frame(&self, frame: Frame) -> Result<(), Corrupt> {
         let Some(info) = self.index.log().arena.extent_of(frame) else {
             let why = "a frame of the index that nobody has claimed";
@@ -253,7 +252,7 @@ impl HeldShard<'_> {
     }
 
     /// Allocates a block and notes it as the `n`th of the change under way; `None`: the arena has
-    /// no frame to give. The bytes are those of an earlier use.
+    /// no free frame. The bytes are left from an earlier use.
     pub fn allocate(
         &self,
         slot: &Slot<'_>,
@@ -369,7 +368,7 @@ impl HeldShard<'_> {
     }
 
     /// Gives wholly unused frames back to the arena, except one that is kept for the next block.
-    /// Returns how many.
+    /// Returns their number.
     pub fn trim(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         let table = self.index.session().tables.pool(self.number);
         let mut spare = false;
@@ -437,7 +436,8 @@ impl HeldShard<'_> {
         Ok(())
     }
 
-    /// A frame was on its way into the table (adopt it, if it got there) or out of it (release it).
+    /// A frame was being moved into the table (adopt it, if it got there) or out of it (release
+    /// it).
     fn repair_frame(
         &self,
         slot: &Slot<'_>,
@@ -450,17 +450,17 @@ impl HeldShard<'_> {
         let Some(info) = self.index.log().arena.extent_of(frame) else {
             return Ok(());
         };
-        // In another life the frame belongs to a thread that has claimed it since and may be
-        // linking or releasing it right now. In this life it is this shard's, and changes its state
-        // under this shard's lock alone, until the dead thread's slot is freed. The thread that
-        // frees the slot takes this lock first.
+        // With another generation the frame belongs to a thread that has claimed it since and may
+        // be linking or releasing it right now. With this generation it belongs to this shard, and
+        // changes its state only under this shard's lock until the dead thread's slot is freed. The
+        // thread that frees the slot takes this lock first.
         if (info.extent, info.tag, info.generation) != (extent, TAG_INDEX, generation) {
             return Ok(());
         }
         let linked = self.index.pool_frames(self.number).any(|f| f == frame);
-        // A frame is linked before it is adopted: one that is adopted and not linked was on its way
-        // out. One that is neither was on its way in, and is taken back with all that the dead
-        // thread had claimed.
+        // A frame is linked before it is adopted. So one that is adopted but not linked was being
+        // moved out. One that is neither was being moved in, and is taken back with everything that
+        // the dead thread had claimed.
         match info.state {
             ExtentState::Claimed(_) if linked => self.index.log().adopt(extent)?,
             ExtentState::Held if !linked => self.index.log().release(slot, extent)?,

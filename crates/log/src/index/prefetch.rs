@@ -1,4 +1,4 @@
-//! Fetching ahead what a lookup, or a batch of them, will touch.
+//! Prefetching what a lookup, or a batch of them, will touch.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,26 +11,26 @@ use crate::error::{Corrupt, ReadError};
 use crate::region::mem::Loc;
 use crate::region::record::Header;
 
-/// Lines of a record, behind its first ones, that are prefetched at most.
+/// The maximum number of lines of a record, after its first ones, that are prefetched.
 pub(crate) const MAX_REST: u64 = 32;
-/// Keys of which buckets and records are fetched together.
+/// The number of keys whose buckets and records are prefetched together.
 pub(crate) const WIDTH: usize = 32;
-/// Lines of a record that are prefetched at most before its header is loaded. The rest follow by
-/// the length in the header.
+/// The maximum number of lines of a record that are prefetched before its header is loaded. The
+/// rest follow by the length in the header.
 pub(crate) const AHEAD_LINES: u64 = 3;
 /// How many buckets are prefetched before the first is looked at.
 const BEHIND: usize = 12;
 /// How many records ahead the rest of a record is prefetched.
 pub(crate) const DISTANCE: usize = 4;
 
-/// What is fetched of the records of a batch.
+/// What is prefetched of the records of a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fetch {
     /// The first lines, with values that are read.
     Values,
-    /// Headers and keys alone: an old value is not read.
+    /// Headers and keys only: an old value is not read.
     Keys,
-    /// The first lines, as few as hold most short records: what will be read is not known.
+    /// The first lines, enough for most short records: it is not known what will be read.
     Beginnings,
 }
 
@@ -39,12 +39,12 @@ pub(crate) struct PrefetchBatch<'m> {
     pub places: [Place; WIDTH],
     /// Their home buckets, each with its index segment.
     homes: [Option<(SegmentRef, &'m Bucket)>; WIDTH],
-    /// The probable places of their records.
+    /// Where their records probably lie.
     pub locs: [Option<Loc>; WIDTH],
 }
 
 impl PrefetchBatch<'_> {
-    /// The index segment that key number `i` falls into.
+    /// The index page to which key number `i` belongs.
     #[inline]
     pub fn segment(&self, i: usize) -> Option<SegmentRef> {
         self.homes[i].map(|(segment, _)| segment)

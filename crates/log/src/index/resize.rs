@@ -1,19 +1,19 @@
-//! Growing, splitting, shrinking and merging index segments, one at a time.
+//! Growing, splitting, shrinking and merging index pages, one at a time.
 //!
-//! A change of shape holds its shard's lock and every bucket lock of the segments it replaces:
+//! A change of shape holds its shard's lock and every bucket lock of the pages that it replaces:
 //!
 //! 1. blocks are allocated (journal: `PREPARE`, undone by the lock's next holder if this one dies);
-//! 2. the old buckets are locked, so that their entries do not change; readers go on reading them;
-//! 3. the new segments are filled from position and tag alone, no other thread sees them yet;
-//! 4. the words that name the old segments are changed to name the new (journal: `PUBLISH`,
+//! 2. the old buckets are locked, so that their entries do not change; readers continue to read
+//!    them;
+//! 3. the new pages are filled from position and tag alone; no other thread sees them yet;
+//! 4. the words that name the old pages are changed to name the new ones (journal: `PUBLISH`,
 //!    finished by the lock's next holder). Each word is one store, and a key is reached by one
-//!    word, so a reader or writer finds either the frozen old segment or the new one that equals
-//!    it;
-//! 5. the old buckets are marked retired, so that waiting writers look the segment up again, and
-//!    the old blocks wait in limbo until their readers have unpinned.
+//!    word, so a reader or writer finds either the frozen old page or the new one that equals it;
+//! 5. the old buckets are marked retired, so that waiting writers look the page up again, and the
+//!    old blocks wait in limbo until their readers have unpinned.
 //!
 //! A directory that is too short for a split is doubled in the same step: the new directory already
-//! names the new segments, and is published by the one store of the partition word.
+//! names the new pages, and is published by the one store of the partition word.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -29,29 +29,30 @@ use crate::error::{Corrupt, WriteError};
 use crate::index::Index;
 use crate::region::mem::Loc;
 
-/// A segment fuller than this grows. Tuned by `cargo run --release -p mneme-log --example
-/// index_fill`: 85 costs 12.3 bytes a record and 1.021 buckets a hit, 90 costs 11.7 and 1.029;
-/// beyond, segments run full before they get there.
+/// A page fuller than this grows. Tuned by `cargo run --release -p mneme-log --example index_fill`:
+/// 85 costs 12.3 bytes a record and 1.021 buckets a hit, 90 costs 11.7 and 1.029. Above that, pages
+/// run full before they reach it.
 const GROW_PERCENT: u64 = 90;
-/// The greatest fill of a segment that was just grown or shrunk.
+/// The maximum fill of a page that has just grown or shrunk.
 const TARGET_PERCENT: u64 = 75;
-/// A segment emptier than this shrinks, or merges with its buddy.
+/// A page emptier than this shrinks, or merges with its buddy.
 const SHRINK_PERCENT: u64 = 25;
 /// Attempts at one bucket's lock before a change of shape is postponed.
 const LOCK_TRIES: u32 = 4000;
-/// Segments of unusual size, tried when entries crowd so much that they do not fit the usual sizes.
+/// Unusual page sizes, tried when so many entries share a few homes that they do not fit the usual
+/// sizes.
 const LAST_RESORT: [u64; 2] = [56, 63];
 
-/// Why a segment should change its shape.
+/// The reason for a change of a page's shape.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Why {
-    /// An entry found no slot, or there is no segment yet: the change must happen.
+    /// An entry found no slot, or there is no page yet: the change must happen.
     Full,
-    /// So many entries are to come: the change happens unless they fit already.
+    /// This number of entries will be added: the change happens unless they fit already.
     Ahead(u64),
-    /// Entries lie behind their homes: the change happens if the segment is full enough.
+    /// Entries lie behind their homes: the change happens if the page is full enough.
     Crowded,
-    /// A bucket is nearly empty: the change happens if the segment is empty enough.
+    /// A bucket is nearly empty: the change happens if the page is empty enough.
     Sparse,
 }
 
@@ -60,17 +61,17 @@ pub(crate) enum Why {
 pub(crate) enum Resized {
     /// The index has another shape now, or needs none: look again.
     Done,
-    /// A thread blocks the change by what it holds: wait for it, then try again.
+    /// A thread holds something that blocks the change: wait for it, then try again.
     Busy(SlotId, Holding),
     /// The arena has no frame for the new blocks.
     NoSpace,
-    /// Limbo has no place for the blocks that the change would retire, until pins are released. The
-    /// caller's own pin may be among them, so the caller must not wait before it has unpinned.
+    /// Limbo has no place for the blocks that the change would retire until some pins are released.
+    /// The caller's own pin may be among them, so the caller must unpin before it waits.
     LimboFull,
 }
 
 impl Index {
-    /// Changes the shape of the index around `place`, whose segment the caller saw as `seen`.
+    /// Changes the shape of the index around `place`, whose page the caller saw as `seen`.
     ///
     /// The caller holds no bucket. It may be pinned: nothing here waits for a grace period. If
     /// another thread holds the shard now, an optional change is left to the next thread that sees
@@ -108,7 +109,7 @@ impl Index {
                 Why::Crowded if used * 100 < slots * GROW_PERCENT => Ok(Resized::Done),
                 Why::Full | Why::Crowded => held.grow(slot, root, place, segment, used),
                 Why::Sparse if used * 100 > slots * SHRINK_PERCENT => Ok(Resized::Done),
-                // A segment that has grown for a transaction is empty until that commits.
+                // A page that has grown for a transaction is empty until the transaction commits.
                 Why::Sparse if self.grown_ahead.keeps(segment) => Ok(Resized::Done),
                 Why::Sparse => held.shrink(slot, root, place, segment, used),
             }
@@ -122,19 +123,19 @@ impl Index {
     }
 }
 
-/// The smallest size, above `above` buckets, that `entries` fill to the target at most.
+/// The smallest size, above `above` buckets, at which `entries` do not exceed the target fill.
 fn size_for(entries: u64, above: u64) -> Option<u64> {
     SIZES
         .into_iter()
         .find(|&n| n > above && entries * 100 <= n * SLOTS as u64 * TARGET_PERCENT)
 }
 
-/// Units of a segment of `buckets` buckets.
+/// Units of a page of `buckets` buckets.
 fn segment_units(buckets: u64) -> u64 {
     (buckets * BUCKET_WORDS * 8).div_ceil(UNIT)
 }
 
-/// The block that an index segment lies in.
+/// The block in which an index page lies.
 pub(crate) fn block_of(segment: SegmentRef) -> Block {
     Block {
         loc: segment.loc(),
@@ -142,9 +143,9 @@ pub(crate) fn block_of(segment: SegmentRef) -> Block {
     }
 }
 
-/// What came of locking every bucket of the segments that a change of shape replaces.
+/// The result of locking every bucket of the pages that a change of shape replaces.
 enum Frozen {
-    /// All are locked; their entries.
+    /// All are locked; these are their entries.
     Entries(Vec<Entry>),
     /// This thread does not release one of them.
     HeldBy(SlotId),
@@ -210,7 +211,7 @@ impl HeldShard<'_> {
         }
     }
 
-    /// The segment whose tags differ from `old`'s in the last bit of the prefix alone.
+    /// The page whose tags differ from `old`'s only in the last bit of the prefix.
     fn buddy(
         &self,
         root: Root,
@@ -229,7 +230,7 @@ impl HeldShard<'_> {
         Ok(buddy.filter(|b| b.depth() == old.depth()))
     }
 
-    /// Replaces `old` (one segment, or two buddies) by one segment.
+    /// Replaces `old` (one page, or two buddies) by one page.
     fn replace(
         &self,
         slot: &Slot<'_>,
@@ -259,7 +260,7 @@ impl HeldShard<'_> {
                 let (address, count) = self.words_of(root, place, depth)?;
                 return self.commit(old, WordChanges::words(address, count, new.word()));
             }
-            // So many entries share a few homes that they do not fit: try a larger segment.
+            // The entries share so few homes that they do not fit: try a larger page.
             self.undo()?;
             match SIZES.into_iter().chain(LAST_RESORT).find(|&n| n > size) {
                 Some(larger) => size = larger,
@@ -318,7 +319,7 @@ impl HeldShard<'_> {
         }
     }
 
-    /// The words that a split changes: a part of the directory, or a longer directory altogether.
+    /// The words that a split changes: a part of the directory, or a whole longer directory.
     fn split_change(
         &self,
         slot: &Slot<'_>,
@@ -370,7 +371,7 @@ impl HeldShard<'_> {
         }))
     }
 
-    /// Where the words are that name the segment of `place` at `depth`, and how many.
+    /// The place and the number of the words that name the page of `place` at `depth`.
     fn words_of(&self, root: Root, place: Place, depth: u32) -> Result<(Loc, u64), Corrupt> {
         let partition = root.partition(place.partition);
         match Partition::of_word(
@@ -419,7 +420,7 @@ impl HeldShard<'_> {
         Ok(why)
     }
 
-    /// Allocates and clears a segment, noted as the `n`th new block.
+    /// Allocates and clears a page, noted as the `n`th new block.
     fn fresh_segment(
         &self,
         slot: &Slot<'_>,
@@ -466,7 +467,7 @@ impl HeldShard<'_> {
         Ok(Frozen::Entries(entries))
     }
 
-    /// Places `entries` in a fresh segment; false if they crowd too much.
+    /// Places `entries` in a fresh page; returns false if they do not fit near their homes.
     fn fill(&self, segment: SegmentRef, entries: &[Entry]) -> Result<bool, Corrupt> {
         fill(&self.index.session().mem, segment, entries)
     }
@@ -495,7 +496,7 @@ impl HeldShard<'_> {
         Ok(())
     }
 
-    /// Carries out a prepared change of the segments `old`.
+    /// Carries out a prepared change of the pages `old`.
     pub(super) fn commit(
         &self,
         old: &[SegmentRef],
@@ -536,13 +537,12 @@ impl HeldShard<'_> {
     }
 }
 
-/// The segments that a change replaces, at most two, as the journal has them.
+/// The pages that a change replaces, at most two, in the journal's form.
 fn pair(old: &[SegmentRef]) -> [Option<SegmentRef>; 2] {
     [old.first().copied(), old.get(1).copied()]
 }
 
-/// The error for an index word that names a replaced segment, which begins or has a bucket at
-/// `loc`.
+/// The error for an index word that names a replaced page, which begins or has a bucket at `loc`.
 #[cold]
 pub(crate) fn retired(loc: Loc) -> Corrupt {
     Corrupt::at(loc.byte(), "a retired index segment is in use")
@@ -577,7 +577,7 @@ pub(crate) fn freeze<M: Lookup>(
     Ok(None)
 }
 
-/// Adds the entries of a frozen segment to `entries`.
+/// Adds the entries of a frozen page to `entries`.
 pub(crate) fn collect<M: Lookup>(
     mem: &M,
     segment: SegmentRef,
@@ -594,7 +594,8 @@ pub(crate) fn collect<M: Lookup>(
     Ok(())
 }
 
-/// Places `entries` in a segment that no other thread sees yet; false if they crowd too much.
+/// Places `entries` in a page that no other thread sees yet; returns false if they do not fit near
+/// their homes.
 pub(crate) fn fill<M: Lookup>(
     mem: &M,
     segment: SegmentRef,
@@ -619,9 +620,9 @@ pub(crate) fn fill<M: Lookup>(
     Ok(true)
 }
 
-/// Makes the new segments visible in place of the old ones, which `owner` has frozen: stores each
-/// of `words`, in the order of their tags (see `scan`), then marks every bucket of `old` as
-/// retired. `stored` and `retired` are called for each.
+/// Makes the new pages visible in place of the old ones, which `owner` has frozen: stores each of
+/// `words`, in the order of their tags (see `scan`), then marks every bucket of `old` as retired.
+/// `stored` and `retired` are called for each.
 pub(crate) fn replace<M: Lookup>(
     mem: &M,
     words: impl Iterator<Item = (Loc, u64)>,

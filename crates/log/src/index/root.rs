@@ -1,11 +1,12 @@
-//! The indexes of spaces: one for each, over one log for all. The cost of dropping one does not
-//! depend on what it holds.
+//! The indexes of spaces: one for each, all over one log. Dropping one costs the same whatever it
+//! holds.
 //!
 //! One word of the store's header names a space's index. Clearing a database moves its space's root
-//! to the list of dropped ones and stores zero there: it is empty from that store on. A sweep frees
-//! the blocks and the records' bytes, piece by piece, once no thread can still be writing to the
-//! old index. Until the sweep is over no log segment is freed that was condemned since the drop, so
-//! that every location in the dropped index still leads to the record it named.
+//! to the list of dropped ones and stores zero there: the space is empty from that store on. A
+//! sweep frees the blocks and the records' bytes, piece by piece, once no thread can still be
+//! writing to the old index. Until the sweep is over, no log segment that was condemned since the
+//! drop is freed, so that every location in the dropped index still leads to the record that it
+//! named.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::AtomicU64;
@@ -32,9 +33,9 @@ use crate::region::space::KeyspaceId;
 
 /// Words before the first partition word: id, space, mean time of expiry and its samples.
 const ROOT_WORDS: u64 = 8;
-/// How often a root is looked at before damage is reported.
+/// How often a root is read before damage is reported.
 const RETRY_LIMIT: u32 = 3;
-/// How long a sweep waits for those who may still be writing to what it is to sweep.
+/// How long a sweep waits for threads that may still be writing to what it is about to sweep.
 const MOMENT: Duration = Duration::from_millis(1);
 /// The shard whose lock guards the roots.
 pub(crate) const ROOT_SHARD: u64 = 0;
@@ -66,7 +67,7 @@ impl Root {
     ) -> Option<Root> {
         // SYNC: as in `Index::root`.
         let loc = Loc::of_word(header.roots[space.index()].load(Acquire));
-        // At location zero is no root, but the region's magic, and behind it no space.
+        // At location zero is the region's magic and no root; the word behind it is not a space.
         let of = mem.words::<2>(loc).ok()?[1].load(Relaxed);
         match of == u64::from(space.number()) {
             true => Root::new(loc, space),
@@ -87,11 +88,11 @@ impl Root {
     /// The space that the index belongs to.
     #[inline]
     pub fn space(self) -> KeyspaceId {
-        // A root is made of a keyspace alone.
+        // Roots are always made with a valid keyspace.
         KeyspaceId::of_number(self.0.get() >> LOC_BITS).unwrap_or(KeyspaceId::new(0))
     }
 
-    /// Where the word of a partition is.
+    /// The location of a partition's word.
     #[inline]
     pub fn partition(self, i: u32) -> Loc {
         self.loc().add_words(ROOT_WORDS + u64::from(i))
@@ -112,7 +113,7 @@ fn no_root(loc: Loc) -> Corrupt {
 }
 
 impl Index {
-    /// The index of `space`, `None` while it is empty and was never written to.
+    /// The index of `space`; `None` if it is empty and was never written to.
     #[inline(always)]
     pub(crate) fn root(&self, space: KeyspaceId) -> Result<Option<Root>, Corrupt> {
         // SYNC: pairs with the Release store in `publish` that links a new root.
@@ -138,7 +139,7 @@ impl Index {
     fn root_at(&self, loc: Loc) -> Result<Root, Corrupt> {
         let words = self.session().mem.words::<2>(loc)?;
         let (id, space) = (words[0].load(Relaxed), words[1].load(Relaxed));
-        // Memory that was never written is no index, though it looks like an empty one.
+        // Memory that was never written is not an index, though it looks like an empty one.
         if id != 0
             && let Some(space) = KeyspaceId::of_number(space)
             && let Some(root) = Root::new(loc, space)
@@ -149,8 +150,8 @@ impl Index {
         }
     }
 
-    /// A number that no other index of this store has or had. The caller is pinned since it saw
-    /// `root`.
+    /// A number that no other index of this store has or had. The caller has been pinned since it
+    /// saw `root`.
     #[inline(always)]
     pub(crate) fn root_id(&self, root: Root) -> Result<u64, Corrupt> {
         match self.session().mem.word(root.loc())?.load(Relaxed) {
@@ -173,7 +174,7 @@ impl Index {
 
     /// Checks that there is an index wherever the header names one, and that every database has a
     /// space of its own: a damaged store must not open as one that holds less. Runs beside writers.
-    /// Costs a cache line for each index, and no thread slot.
+    /// Costs a cache line for each index, and needs no thread slot.
     pub(crate) fn look_at_roots(&self) -> Result<(), Corrupt> {
         let header = self.session().tables.header();
         for space in KeyspaceId::with_hidden() {
@@ -185,8 +186,8 @@ impl Index {
                     break;
                 };
                 looks += 1;
-                // Without a pin the root may have been dropped and freed in between, or another one
-                // be there by now.
+                // Without a pin the root may have been dropped and freed in between, or another
+                // root may be there.
                 if word.load(Acquire) == before && looks >= RETRY_LIMIT {
                     return Err(corrupt);
                 }
@@ -220,7 +221,7 @@ impl Index {
         1 << self.session().tables.geometry.partition_bits
     }
 
-    /// The index of `space`, created if need be. `None`: no free space.
+    /// The index of `space`, created if necessary. `None`: no free space.
     #[inline(always)]
     pub(crate) fn root_or_create(
         &self,
@@ -233,8 +234,8 @@ impl Index {
         }
     }
 
-    /// As [`root_or_create`](Self::root_or_create). A new one gets that id, which no index has or
-    /// had; the next unused one if none is named.
+    /// As [`root_or_create`](Self::root_or_create). A new index gets this id, which no other index
+    /// has or had, or the next unused one if it is `None`.
     #[cold]
     pub(crate) fn create_root_of(
         &self,
@@ -255,7 +256,7 @@ impl Index {
         }
     }
 
-    /// Empties `space` at once; the sweep follows. False: too many sweeps are due.
+    /// Empties `space` at once; the sweep follows. Returns false if too many sweeps are due.
     pub(crate) fn drop_root(&self, slot: &Slot<'_>, space: KeyspaceId) -> Result<bool, WriteError> {
         self.with_shard(slot, ROOT_SHARD, |_| {
             let header = self.session().tables.header();
@@ -265,8 +266,8 @@ impl Index {
                 return Ok(true);
             }
             let pair = |i| (&header.dropped[2 * i], &header.dropped[2 * i + 1]);
-            // A dropper that died after it had listed this root left it listed. A second listing
-            // would have it swept twice.
+            // A dropper that died after it had listed this root left it in the list. A second
+            // listing would cause a second sweep.
             let find = |wanted: u64| {
                 (0..DATABASES)
                     .map(pair)
@@ -291,7 +292,7 @@ impl Index {
         })
     }
 
-    /// Enters into the change feed, if there is one, that the database of `space` loses its root at
+    /// Enters into the change feed, if there is one, that the database of `space` loses the root at
     /// this location. The caller holds the root shard.
     fn enter_drop(
         &self,
@@ -316,8 +317,8 @@ impl Index {
         Ok(entry.is_some())
     }
 
-    /// Completes the entry of a drop by whether it has taken place. The caller holds the root
-    /// shard, whose last owner may have died.
+    /// Completes the entry of a drop, as whole or void, depending on whether the drop has taken
+    /// place. The caller holds the root shard, whose last owner may have died.
     pub(crate) fn settle_drop(&self) {
         let roots = &self.session().tables.header().roots;
         let is_linked = |root| roots.iter().any(|word| word.load(Acquire) == root);
@@ -326,12 +327,12 @@ impl Index {
 
     /// The ids of the dropped roots whose sweep is not over.
     pub(crate) fn dropped_ids(&self, slot: &Slot<'_>) -> Result<Vec<u64>, WriteError> {
-        // While the lock is held none is struck from the list.
+        // No root is removed from the list while the lock is held.
         self.with_shard(slot, ROOT_SHARD, |_| {
             let header = self.session().tables.header();
             let places = (0..DATABASES).map(|i| header.dropped[2 * i].load(Acquire));
             let id = |word| self.root_id(self.root_at(Loc::of_word(word))?);
-            // A damaged one has none, and stays on the list.
+            // A damaged root has none, and stays on the list.
             Ok(places
                 .filter(|word| *word != 0)
                 .map(|word| id(word).unwrap_or(0))
@@ -339,10 +340,12 @@ impl Index {
         })
     }
 
-    /// Sweeps what can be swept now, unless another thread does. The caller is not pinned.
+    /// Sweeps the dropped roots that can be swept now, unless another thread does. The caller is
+    /// not pinned.
     pub(crate) fn sweep(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
         let session = self.session();
-        // One sweeper at a time: a second would follow words of a root that the first has freed.
+        // One sweeper at a time: a second one would follow words of a root that the first has
+        // freed.
         let Some(sweeping) = session.tables.header().sweep.try_lock(slot) else {
             return Ok(());
         };
@@ -350,10 +353,10 @@ impl Index {
         // are still due.
         let _sweeping = sweeping.into_inner();
         let is_due = |i: usize| session.tables.header().dropped[2 * i].load(Acquire) != 0;
-        // What is dropped from here on is left to the next sweep, or this one might never end.
+        // Roots dropped after this are left to the next sweep; otherwise this one might never end.
         let due: Vec<usize> = (0..DATABASES).filter(|i| is_due(*i)).collect();
         if let Some(epoch) = self.with_shard(slot, ROOT_SHARD, |_| self.begin_graces())? {
-            // Most operations are over in a moment. What stays pinned is not waited for.
+            // Most operations are over in a moment. Pins that last longer are not waited for.
             let _ = session.participants.wait_quiescent(epoch, MOMENT);
         }
         for i in due {
@@ -399,8 +402,7 @@ impl Index {
         Ok(Some(epoch))
     }
 
-    /// The root in dropped place `i`, once no writer can reach it any more. The caller holds the
-    /// root shard.
+    /// The root in dropped place `i`, once no writer can reach it. The caller holds the root shard.
     fn due_sweep(&self, i: usize) -> Result<Option<Root>, WriteError> {
         let header = self.session().tables.header();
         let (place, stamp) = (&header.dropped[2 * i], &header.dropped[2 * i + 1]);
@@ -456,7 +458,7 @@ impl HeldShard<'_> {
                 databases: &[binding(index.database_of(space), id)],
                 dead: &[],
             };
-            // It is true already, whether or not the root is linked: the database is empty.
+            // The entry is true already, whether or not the root is linked: the database is empty.
             if let Some(entry) = index.session().feed.enter(slot, &[bind])? {
                 index.session().feed.complete(entry);
             }
@@ -465,8 +467,8 @@ impl HeldShard<'_> {
         self.commit(&[], WordChanges::words(link, 1, block.loc.bits()))
     }
 
-    /// Frees the index segments of one partition of a dropped root, and counts their records as
-    /// dead. After a death in the middle, finished steps are not repeated.
+    /// Frees the index pages of one partition of a dropped root, and counts their records as dead.
+    /// After a death in the middle, finished steps are not repeated.
     fn sweep_partition(&self, root: Root, partition: u32) -> Result<(), WriteError> {
         let mem = &self.index.session().mem;
         let at = root.partition(partition);
@@ -515,7 +517,7 @@ impl HeldShard<'_> {
                 // being freed. It is not counted as dead until compaction counts again.
                 if let Ok(record) = index.session().mem.record(entry.loc()) {
                     if record.header().kind().is_large() {
-                        // There may be many: the sweep looks at all anchors.
+                        // There may be many: the sweep checks all anchors.
                         index.lose_main(None);
                     }
                     let _ = index.log().mark_dead(entry.loc(), record.header().size());
@@ -525,7 +527,7 @@ impl HeldShard<'_> {
         self.strike(block_of(segment), address, count)
     }
 
-    /// Clears the `count` words from `address` on, which name `block`, and frees it.
+    /// Clears the `count` words from `address` on, which name `block`, and frees the block.
     fn strike(&self, block: Block, address: Loc, count: u64) -> Result<(), WriteError> {
         let block = Some(block);
         let change = ShapeChange::Strike {
@@ -538,7 +540,7 @@ impl HeldShard<'_> {
         self.finish_strike(address, count, block)
     }
 
-    /// Completes a strike, from any step at which it was left.
+    /// Completes a strike, whatever step it had reached.
     pub(super) fn finish_strike(
         &self,
         address: Loc,

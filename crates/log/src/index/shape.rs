@@ -1,4 +1,4 @@
-//! The words that lead to a bucket, and what they say: where a key belongs, an index segment, the
+//! The words that lead to a bucket, and their meaning: where a key belongs, an index page, the
 //! contents of a partition.
 
 use std::num::NonZeroU64;
@@ -27,9 +27,9 @@ impl Place {
     }
 }
 
-/// How often a partition's segments split at most: directories have at most 2^12 words.
+/// The maximum number of times that a partition's pages split: directories have at most 2^12 words.
 pub(crate) const MAX_DEPTH: u32 = 12;
-/// Sizes of an index segment, in buckets.
+/// Sizes of an index page, in buckets.
 pub(crate) const SIZES: [u64; 10] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48];
 
 const BUCKETS_SHIFT: u32 = LOC_BITS;
@@ -40,9 +40,9 @@ pub(super) const DIRECTORY: u64 = 1 << 62;
 const SEAL_SHIFT: u32 = 52;
 const SEAL: u64 = ((1 << 10) - 1) << SEAL_SHIFT;
 
-/// The word with its seal. Following a damaged index word could lock, and fill, unrelated words
-/// that look like a bucket, or make present keys look absent. Every change of one bit breaks the
-/// seal, and so do all but one in a thousand of other changes.
+/// The word with its seal. Following a damaged index word could lock and fill unrelated words that
+/// look like a bucket, or make present keys look absent. Every change of one bit breaks the seal,
+/// and so do all but one in a thousand of other changes.
 #[inline]
 pub(super) const fn sealed(word: u64) -> u64 {
     let rest = word & !SEAL;
@@ -58,18 +58,19 @@ pub(super) fn not_sealed(loc: Loc) -> Corrupt {
     )
 }
 
-/// An index segment: the contents of a partition or directory word whose seal was checked.
+/// An index page: the contents of a partition or directory word whose seal was checked.
 ///
-/// The word itself, as are a [`Root`] and a [`Loc`]: what every lookup carries from one step to the
-/// next stays in registers. A value of several words goes through memory at calls, and one that is
-/// read back in other pieces than it was stored in waits until every instruction before it is done,
-/// and with it the fetches of the next operation: single lookups at half their speed (measured).
+/// It is the word itself, as are a [`Root`] and a [`Loc`], so that what every lookup carries from
+/// one step to the next stays in registers. A value of several words goes through memory at calls.
+/// If it is read back in other pieces than it was stored in, the load waits until every instruction
+/// before it is done, and so do the fetches of the next operation: single lookups ran at half their
+/// speed (measured).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentRef(NonZeroU64);
 
 impl SegmentRef {
-    /// The segment of `buckets` buckets at `loc`, whose entries share the first `depth` bits of
-    /// their tags.
+    /// The page of `buckets` buckets at `loc`, whose entries share the first `depth` bits of their
+    /// tags.
     #[inline]
     pub const fn new(loc: Loc, buckets: u64, depth: u32) -> SegmentRef {
         let rest = loc.bits() | buckets << BUCKETS_SHIFT | (depth as u64) << DEPTH_SHIFT;
@@ -79,7 +80,7 @@ impl SegmentRef {
         }
     }
 
-    /// The segment that `word`, found at `at`, names.
+    /// The page that `word`, found at `at`, names.
     #[inline(always)]
     pub fn of_word(word: u64, at: Loc) -> Result<SegmentRef, Corrupt> {
         if sealed(word) == word
@@ -95,8 +96,8 @@ impl SegmentRef {
         }
     }
 
-    /// The segment that `word` names, for readers that use only its location. `None` means nothing:
-    /// the word may be damaged, or no segment.
+    /// The page that `word` names, for readers that use only its location. `None` says nothing: the
+    /// word may be damaged, or name no page.
     #[inline(always)]
     pub(super) fn try_of_word(word: u64) -> Option<SegmentRef> {
         if sealed(word) == word && word >> 62 == PRESENT >> 62 {
@@ -165,7 +166,7 @@ impl SegmentRef {
         prefix_tag(prefix, self.depth()) + below + u32::from(rounded)
     }
 
-    /// The bits that all tags of this segment begin with, of which `tag` is one.
+    /// The bits with which all tags of this page begin, one of which is `tag`.
     pub fn prefix(self, tag: u32) -> u32 {
         if self.depth() == 0 {
             0
@@ -174,12 +175,12 @@ impl SegmentRef {
         }
     }
 
-    /// The first tag that has the same home as `tag`.
+    /// The first tag with the same home as `tag`.
     pub fn first_of_home(self, tag: u32) -> u32 {
         self.first_tag(self.prefix(tag), self.home(tag))
     }
 
-    /// The bucket `distance` behind bucket `home`, around the end.
+    /// The bucket `distance` behind bucket `home`, with wrap-around.
     #[inline]
     pub fn behind(self, home: u64, distance: u64) -> u64 {
         let i = home + distance;
@@ -190,7 +191,7 @@ impl SegmentRef {
         }
     }
 
-    /// How far behind its home an entry may lie in this segment.
+    /// How far behind its home an entry may lie in this page.
     pub fn max_reach(self) -> u64 {
         MAX_REACH.min(self.buckets() - 1)
     }
@@ -212,18 +213,18 @@ pub(crate) fn prefix_tag(prefix: u32, depth: u32) -> u32 {
     }
 }
 
-/// What a partition word says.
+/// The meaning of a partition word.
 pub(crate) enum Partition {
     /// No record was ever stored there.
     Empty,
-    /// One index segment.
+    /// One index page.
     One(SegmentRef),
     /// A directory of 2^`depth` words.
     Directory { loc: Loc, depth: u32 },
 }
 
 impl Partition {
-    /// What `word`, found at `at`, says.
+    /// The meaning of `word`, found at `at`.
     #[inline(always)]
     pub fn of_word(word: u64, at: Loc) -> Result<Partition, Corrupt> {
         if word == 0 {

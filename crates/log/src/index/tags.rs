@@ -1,8 +1,8 @@
-//! Comparing the tags of a whole bucket at once.
+//! Compares the tags of a whole bucket at once.
 //!
-//! The answer is a filter: a reader that follows an entry loads it again, with Acquire, and looks
-//! at the record's key. So the answer may be a little out of date, but it must not miss a tag that
-//! was there all along. Therefore every word is read by a load that cannot tear.
+//! The result is a filter: a reader that follows an entry loads it again, with Acquire, and
+//! compares the record's key. So the result may be a little out of date, but it must not miss a tag
+//! that was there all along. Therefore every word is read by a load that cannot tear.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use std::sync::atomic::AtomicU8;
@@ -15,8 +15,8 @@ use crate::region::mem::LOC_BITS;
 
 /// Words that buckets are made of.
 pub(crate) trait Tagged: Word + Sized {
-    /// A bit for each of a bucket's 15 slots whose entry carries `tag`. (An empty one looks like
-    /// tag 0.)
+    /// A bit for each of a bucket's 15 slots whose entry has `tag`. (An empty one looks like tag
+    /// 0.)
     #[inline]
     fn matching(bucket: &[Self; 16], tag: u32) -> u32 {
         word_by_word(bucket, tag)
@@ -39,7 +39,7 @@ impl Tagged for AtomicU64 {
     }
 }
 
-/// Which vectors the processor has: asked once, and looked at by one load.
+/// The processor's vector extension, detected once and then read by one load.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 static VECTORS: AtomicU8 = AtomicU8::new(UNKNOWN);
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -54,7 +54,7 @@ const AVX512: u8 = 3;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[cold]
 fn find_vectors() {
-    // Processors older than VBMI2 run slower for a while after any vector of 64 bytes.
+    // Processors older than VBMI2 run more slowly for a while after any 64-byte vector instruction.
     let found = if std::arch::is_x86_feature_detected!("avx512vbmi2") {
         AVX512
     } else if std::arch::is_x86_feature_detected!("avx2") {
@@ -73,11 +73,11 @@ fn word_by_word<W: Word>(bucket: &[W; 16], tag: u32) -> u32 {
     })
 }
 
-/// Four loads of four words each. A tag lies in the upper half of its word, so that two vectors of
-/// words make one of halves, and half of the comparisons do.
+/// Four loads of four words each. A tag lies in the upper half of its word, so two vectors of words
+/// make one vector of halves, which halves the number of comparisons.
 ///
 /// Other threads store to these words meanwhile, so the loads are written in assembler: to the
-/// compiler they are what `word_by_word` does, sixteen relaxed loads of aligned words. Processors
+/// compiler they do what `word_by_word` does, sixteen relaxed loads of aligned words. Processors
 /// with AVX2 read each aligned eight bytes of a vector that lies in one cache line at once.
 ///
 /// # Safety

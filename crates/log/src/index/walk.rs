@@ -1,4 +1,4 @@
-//! Walking an index in the order of its keys' hashes, a home bucket at a time: for scans, sweeps
+//! Walks an index in the order of its keys' hashes, one home bucket at a time: for scans, sweeps
 //! and samples.
 
 use super::Index;
@@ -8,7 +8,7 @@ use super::root::Root;
 use super::shape::{Place, SegmentRef, prefix_tag};
 use crate::error::{Corrupt, ReadError};
 
-/// The most entries that a bucket can be the home of.
+/// The maximum number of entries whose home is one bucket.
 pub(crate) const HOME_ENTRIES: usize = SLOTS * (MAX_REACH as usize + 1);
 
 /// A home bucket's place in hash order: partition and tag.
@@ -24,7 +24,7 @@ impl HashOrder {
         HashOrder { partition, tag }
     }
 
-    /// Whether nothing is left in an index of so many partitions.
+    /// Whether nothing is left in an index of `partitions` partitions.
     pub fn is_over(self, partitions: u64) -> bool {
         self.partition >= partitions
     }
@@ -36,7 +36,7 @@ impl HashOrder {
         }
     }
 
-    /// Goes on to tag `next` of the partition, or to the next partition if there is none.
+    /// Moves on to tag `next` of the partition, or to the next partition if there is none.
     pub fn go_to(&mut self, next: u64) {
         if next >> TAG_BITS == 0 {
             self.tag = next;
@@ -50,8 +50,8 @@ impl HashOrder {
 }
 
 impl Index {
-    /// Hands out all entries from `at` on whose home is its bucket, and goes on to the next one.
-    /// The caller is pinned.
+    /// Hands out all entries whose home is the bucket at `at`, and moves `at` to the next one. The
+    /// caller is pinned.
     pub(crate) fn entries_here(
         &self,
         root: Root,
@@ -78,7 +78,7 @@ impl Index {
         Ok(())
     }
 
-    /// Moves `at` to the next bucket that can be found, past damage at `at`. The caller is pinned.
+    /// Moves `at` past damage, to the next bucket that can be found. The caller is pinned.
     #[cold]
     pub(crate) fn pass_by(&self, root: Root, at: &mut HashOrder) {
         let place = at.place();
@@ -91,7 +91,7 @@ impl Index {
     }
 
     /// The entries of `tag` and of later tags whose home is its bucket. `word` is that bucket's
-    /// word. Returns how many.
+    /// word. Returns their number.
     pub(crate) fn home_entries(
         &self,
         segment: SegmentRef,
@@ -115,7 +115,7 @@ impl Index {
     }
 }
 
-/// The first tag behind the interval of `tag`'s home bucket; `1 << TAG_BITS`: the partition's end.
+/// The first tag after the interval of `tag`'s home bucket; `1 << TAG_BITS`: the partition's end.
 pub(crate) fn next_interval(tag: u32, segment: SegmentRef) -> u64 {
     let (home, prefix) = (segment.home(tag), segment.prefix(tag));
     if home + 1 < segment.buckets() {

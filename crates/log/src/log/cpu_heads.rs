@@ -7,7 +7,7 @@ use mneme_sys::{CpuId, NodeId, Topology};
 /// whose memory the others' records lie.
 pub(crate) struct CpuHeads {
     heads: u64,
-    /// The head of each CPU; empty where each has one of its own.
+    /// The head of each CPU; empty if each CPU has its own.
     shared: Vec<u32>,
 }
 
@@ -42,7 +42,7 @@ impl CpuHeads {
         match self.shared.get(cpu.0 as usize) {
             Some(head) => u64::from(*head),
             None if number < self.heads => number,
-            // A CPU that the machine had not when the store was opened.
+            // A CPU that the machine did not have when the store was opened.
             None => number % self.heads,
         }
     }

@@ -1,8 +1,8 @@
-//! Growing a store while it is in use: nothing moves, and no thread waits.
+//! Grows a store while it is in use: nothing moves, and no thread waits.
 //!
-//! The tables were laid out for the greatest size that the store may ever have. Growing commits
-//! memory behind the present end and hands it to the arena. Other openings of the region notice
-//! when they first load a location beyond what they have mapped.
+//! The tables were laid out for the maximum size of the store. Growing commits memory after the
+//! present end and hands it to the arena. Other openings of the region notice when they first load
+//! a location beyond what they have mapped.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +14,7 @@ use crate::error::GrowError;
 use crate::log::Log;
 
 impl Log {
-    /// Bytes of the store now, whatever this opening has mapped of it.
+    /// The present size of the store in bytes, whatever part of it this opening has mapped.
     pub(crate) fn capacity(&self) -> u64 {
         self.region_frames().saturating_sub(self.extra_frames()) * FRAME_BYTES
     }
@@ -29,8 +29,8 @@ impl Log {
         self.session().tables.header().extra.load(Relaxed)
     }
 
-    /// Lets a store that is loaded use at least `bytes` bytes more than its capacity, until
-    /// [`end_extension`](Self::end_extension). No other opening has it.
+    /// Lets a store that is being loaded use at least `bytes` bytes more than its capacity, until
+    /// [`end_extension`](Self::end_extension). No other opening has the store.
     pub(crate) fn extend(&self, slot: &Slot<'_>, bytes: u64) -> Result<(), GrowError> {
         let before = self.region_frames();
         self.grow_region(slot, before * FRAME_BYTES + bytes)?;
@@ -56,14 +56,14 @@ impl Log {
         (frames * FRAME_BYTES).min(self.session().mem.region().max() as u64)
     }
 
-    /// Bytes that it has in any case at most, at little cost.
+    /// An upper bound on its size in bytes, at little cost.
     #[inline]
     pub(crate) fn most_bytes(&self) -> u64 {
         self.session().mem.region().max() as u64
     }
 
-    /// Frames that only compaction may claim, in a store of `frames` frames: a 50th, at least what
-    /// it was created with.
+    /// Frames that only compaction may claim, in a store of `frames` frames: a 50th, but not fewer
+    /// than when the store was created.
     fn reserve_for(&self, frames: u64) -> u64 {
         (frames / 50).max(self.session().tables.geometry.reserve_frames)
     }
@@ -91,8 +91,8 @@ impl Log {
             .header()
             .extra
             .fetch_min(extra, Relaxed);
-        // Two that grow at once, or one that died before this, leave a reserve that is smaller than
-        // a 50th and still enough for compaction to start.
+        // If two threads grow at once, or one died before this step, the reserve is smaller than a
+        // 50th and still enough for compaction to start.
         self.end_extension()?;
         Ok(self.capacity())
     }

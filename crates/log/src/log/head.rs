@@ -21,33 +21,36 @@ use crate::region::layout::{GapOf, Head, LogSegmentInfo, SegmentInfoOf};
 use crate::region::mem::{Loc, Memory};
 use crate::region::record::Header;
 
-/// Log segments have the ordinary length in a store that uses so many times as much.
+/// A store that uses this many times the length of an ordinary log segment has segments of that
+/// length.
 const MANY: u64 = 64;
-/// A log segment has space for so many records such as its first.
+/// A log segment has space for this many records like its first one.
 const SEVERAL: u64 = 16;
 
 /// Records above this share of an ordinary log segment are *bulk* records, which have heads and log
-/// segments of their own: what the next one does not fit is a small part of a segment.
+/// segments of their own, so that the unused end of a segment is a small part of it.
 const BULK_SHARE: u64 = 32;
 /// An unused end of a log segment counts as a gain only above this share of an ordinary one.
 pub(crate) const END_SHARE: u64 = 4;
-/// A log segment of bulk records is begun with so many frames that records like its first one leave
-/// at most this share of it unused, where its greatest length allows that.
+/// A segment of bulk records gets so many frames that records like its first one leave at most this
+/// share of it unused, if its maximum length allows that.
 const WASTE_SHARE: u64 = 16;
 
 /// A shorter rest of a large record's extent is left unused: it would be one more log segment to
 /// manage, for a few records.
 const MIN_TAIL: u64 = 64 << 10;
 
-/// Much is stale in the log segment of a head: one in so many of its live bytes, and so many bytes.
+/// The log segment of a head counts as very stale above this share of its live bytes, and this
+/// number of bytes.
 const STALE_SHARE: u64 = 8;
 const STALE_BYTES: u64 = 64 << 10;
 
 impl<W: Word> SegmentInfoOf<W> {
     /// Reserves space in the log segment at `frame` for as many of `headers`, in order, as fit, and
-    /// writes them there; `locs` receives where. `written` is called before the space is taken.
+    /// writes them there; `locs` receives their locations. `written` is called before the space is
+    /// taken.
     ///
-    /// The caller holds the head that appends to it.
+    /// The caller holds the head that appends to the segment.
     #[inline]
     pub(crate) fn append<M: Memory<Word = W>>(
         &self,
@@ -73,8 +76,8 @@ impl<W: Word> SegmentInfoOf<W> {
         Ok(done)
     }
 
-    /// As [`append`](Self::append), of one record, which occupies `size` bytes. `None`: it does not
-    /// fit, or the lengths are damaged. Then nothing was done.
+    /// As [`append`](Self::append), for one record, which occupies `size` bytes. `None`: it does
+    /// not fit, or the lengths are damaged; nothing was done.
     #[inline(always)]
     fn append_one<M: Memory<Word = W>>(
         &self,
@@ -97,7 +100,7 @@ impl<W: Word> SegmentInfoOf<W> {
 }
 
 impl<W: Word> GapOf<W> {
-    /// Where it begins and ends. `None`: there is none.
+    /// Where the gap begins and ends. `None`: there is none.
     fn range(&self) -> Option<Range<u64>> {
         // Relaxed, here and below: changed and read under the head's lock alone.
         let (at, end) = (self.at.load(Relaxed), self.end.load(Relaxed));
@@ -108,17 +111,17 @@ impl<W: Word> GapOf<W> {
         self.end.store(0, Relaxed);
     }
 
-    /// Names the bytes of `range`, in the log segment that the head names.
+    /// Makes the gap the bytes of `range`, in the log segment that the head names.
     fn set(&self, range: Range<u64>) {
         self.at.store(range.start, Relaxed);
         self.end.store(range.end, Relaxed);
     }
 
-    /// Reserves space for the record of `header` in the gap, and writes the header there; before
-    /// it, behind the record's end, that of a filler for what is left. So the segment can be walked
-    /// at any time. `None`: it does not fit.
+    /// Reserves space in the gap for the record of `header`, and writes the header there. Before
+    /// that it writes a filler's header after the record's end, for the rest. So the segment can be
+    /// walked at any time. `None`: it does not fit.
     ///
-    /// The caller holds the head. `within` is what its log segment has written.
+    /// The caller holds the head. `within` is the written part of its log segment.
     pub(crate) fn append<M: Memory<Word = W>>(
         &self,
         mem: &M,
@@ -131,7 +134,7 @@ impl<W: Word> GapOf<W> {
         if start < within.start || end > within.end || start >= end || (start | end) % 8 != 0 {
             return Err(misplaced(start));
         }
-        // A holder that died may have written a header, and not moved on. Its record is dead.
+        // A holder that died may have written a header without moving on. Its record is dead.
         loop {
             let there = mem.header(Loc::of_byte(start))?.size();
             if start + there >= end {
@@ -168,8 +171,8 @@ fn misplaced(at: u64) -> Corrupt {
     Corrupt::at(at, "a head's gap that is none of its log segment")
 }
 
-/// The lock of a head, or of all heads of a worker. A thread that unwinds out of it leaves a repair
-/// to the next owner: a head may name a log segment whose state does not say so yet.
+/// The lock of a head, or of all heads of a worker. If a thread unwinds while it holds it, the next
+/// owner makes a repair: a head may name a log segment whose state does not say so yet.
 pub(crate) struct HeldHeads<'h>(Guard<'h>);
 
 impl Drop for HeldHeads<'_> {
@@ -197,7 +200,7 @@ impl Log {
         }
     }
 
-    /// Whether a record of `bytes` bytes is none for an ordinary log segment.
+    /// Whether a record of `bytes` bytes is too long for an ordinary log segment.
     #[inline]
     pub(crate) fn is_bulk(&self, bytes: u64) -> bool {
         bytes > self.segment_bytes() / BULK_SHARE
@@ -239,9 +242,9 @@ impl Log {
         Some(loc)
     }
 
-    /// Reserves space for as many of `headers`, in order, as the present log segment holds, at
-    /// least for one, and writes them; `locs` receives where. `Ok(0)`: the store has no free space
-    /// now.
+    /// Reserves space for as many of `headers`, in order, as the present log segment holds, but at
+    /// least for one, and writes them; `locs` receives their locations. `Ok(0)`: the store has no
+    /// free space now.
     ///
     /// The caller is pinned, and stays so until the records are published or abandoned.
     pub(crate) fn reserve(
@@ -265,7 +268,7 @@ impl Log {
                 std::thread::yield_now();
             }
         }
-        // All heads stayed busy. From here on the loop checks whether the owner lives.
+        // All heads stayed busy. From now on the loop checks whether the owner is alive.
         let head = self.session().tables.head(first);
         let held = head.lock.lock(slot)?;
         self.append(slot, head, held, headers, locs)
@@ -337,8 +340,8 @@ impl Log {
             .head(geometry.heads + geometry.survivors + number)
     }
 
-    /// Reserves space for a record in the gap of the held `head`, if it has one that the record
-    /// fits.
+    /// Reserves space for a record in the gap of the held `head`, if the head has one and the
+    /// record fits.
     fn append_in_gap(&self, head: &Head, header: Header) -> Result<Option<Loc>, Corrupt> {
         if head.gap.range().is_none() {
             return Ok(None);
@@ -350,7 +353,7 @@ impl Log {
         let within = first..first + info.written_at(frame)?;
         let loc = head.gap.append(&self.session().mem, within, header)?;
         if loc.is_some() {
-            // What lies in a gap counts as dead.
+            // The bytes of a gap count as dead.
             info.revive(header.size());
             // Relaxed: a statistic.
             self.session()
@@ -363,9 +366,9 @@ impl Log {
         Ok(loc)
     }
 
-    /// Has `head` append to `gap`, a filler in the closed segment at `frame`, which the caller has
-    /// claimed as a victim in state `claimed`. False: the head is busy, or the segment is the
-    /// caller's no more.
+    /// Makes `head` append to `gap`, a filler in the closed segment at `frame`, which the caller
+    /// has claimed as a victim in state `claimed`. Returns false if the head is busy, or the caller
+    /// no longer has the segment.
     pub(crate) fn adopt_gap(
         &self,
         slot: &Slot<'_>,
@@ -407,7 +410,7 @@ impl Log {
     }
 
     /// The log segment of the held `head`, with space for a record of `bytes` bytes: the present
-    /// one, or a fresh one that is claimed as `claim` says. `None`: no free space.
+    /// one, or a fresh one that is claimed according to `claim`. `None`: no free space.
     #[inline]
     pub(crate) fn segment_for(
         &self,
@@ -435,7 +438,7 @@ impl Log {
     }
 
     /// Gives the locked `head` a fresh segment, for a record of `bytes` bytes, and closes the `old`
-    /// one. False: no free space.
+    /// one. Returns false if there is no free space.
     fn open_segment(
         &self,
         slot: &Slot<'_>,
@@ -457,7 +460,7 @@ impl Log {
 
     /// Makes the opened segment at `frame` the locked head's, and closes the `old` one.
     fn link_segment(&self, head: &Head, frame: Frame, old: Option<(Frame, &LogSegmentInfo)>) {
-        // First: a gap lies in the segment that the head names.
+        // Cleared first: a gap lies in the segment that the head names.
         head.gap.clear();
         // SYNC: pairs with the Acquire loads in `repair_segments` and `repair_head`.
         head.segment.store(u64::from(frame.0) + 1, Release);
@@ -472,10 +475,10 @@ impl Log {
         }
     }
 
-    /// The length, in frames, of the next log segment, which begins with a record of `bytes`
-    /// bytes. In a store that uses little so far it is shorter than the ordinary one: what heads
-    /// have not written yet would be a good part of the store otherwise. It is long enough for
-    /// any ordinary record, and for several such as this one.
+    /// The length, in frames, of the next log segment, which begins with a record of `bytes` bytes.
+    /// A store that uses little so far gets shorter segments: otherwise the space that heads have
+    /// not written yet would be a good part of the store. The segment is long enough for any
+    /// ordinary record, and for several like this one.
     fn next_length(&self, bytes: u64) -> u64 {
         let ordinary = self.session().tables.geometry.segment_frames;
         let in_use = u64::from(self.arena.stats().in_use());
@@ -485,9 +488,9 @@ impl Log {
         frames.next_power_of_two().min(ordinary)
     }
 
-    /// An extent for a log segment that begins with a record of `bytes` bytes. If large records
-    /// have left free frames but no run of its length, it is shorter, but long enough for any
-    /// ordinary record.
+    /// An extent for a log segment that begins with a record of `bytes` bytes. If there are free
+    /// frames, but no run of its length because of large records, it is shorter, but long enough
+    /// for any ordinary record.
     fn ordinary_extent(
         &self,
         slot: &Slot<'_>,
@@ -513,8 +516,8 @@ impl Log {
         }
     }
 
-    /// An extent for a log segment of bulk records, the first of `bytes` bytes: as long as
-    /// [`bulk_length`](Self::bulk_length) says, or as is free in one piece.
+    /// An extent for a log segment of bulk records, the first of which has `bytes` bytes: as long
+    /// as [`bulk_length`](Self::bulk_length) says, or as long as the longest free run.
     fn bulk_extent(
         &self,
         slot: &Slot<'_>,
@@ -540,8 +543,8 @@ impl Log {
         Ok(None)
     }
 
-    /// Frames of a log segment of bulk records like one of `bytes` bytes: the fewest of which they
-    /// leave little.
+    /// Frames of a log segment of bulk records like one of `bytes` bytes: the smallest number of
+    /// which they leave little unused.
     fn bulk_length(&self, bytes: u64) -> u64 {
         let most = self.session().tables.geometry.bulk_frames;
         let least = bytes.div_ceil(FRAME_BYTES).max(most / 4);
@@ -552,7 +555,8 @@ impl Log {
         best.unwrap_or(least)
     }
 
-    /// Finishes what a head's dead owner may have left: the state of the segment it points to.
+    /// Completes what a dead owner of a head may have left unfinished: the state of the segment
+    /// that the head names.
     pub(crate) fn inherit_head<'h>(&self, head: &Head, held: Acquired<Guard<'h>>) -> HeldHeads<'h> {
         self.inherit_heads(std::iter::once(head), held)
     }
@@ -572,7 +576,7 @@ impl Log {
         HeldHeads(guard)
     }
 
-    /// The numbers of a worker's heads, of all ages. The lock of the first covers them all.
+    /// The numbers of a worker's heads, for all ages. The lock of the first one covers them all.
     pub(crate) fn heads_of_worker(&self, worker: u64) -> Range<u64> {
         let ages = self.session().tables.geometry.ages();
         let first = self.session().tables.geometry.heads + worker * ages;
@@ -604,8 +608,8 @@ impl Log {
         Ok(Some(loc))
     }
 
-    /// Ends the opening of a segment whose large record of `bytes` bytes is reserved. The rest of
-    /// the segment goes to a head, or stays unused.
+    /// Finishes opening a segment whose large record of `bytes` bytes is reserved. A head gets the
+    /// rest of the segment, or the rest stays unused.
     pub(crate) fn close_large(
         &self,
         slot: &Slot<'_>,
@@ -666,8 +670,8 @@ impl Log {
         Ok(true)
     }
 
-    /// Closes the segments that `which` selects of heads that no thread holds. Returns how many.
-    /// The next append to such a head opens another.
+    /// Closes the segments that `which` selects, of heads that no thread holds. Returns their
+    /// number. The next append to such a head opens another segment.
     pub(crate) fn leave_segments(&self, slot: &Slot<'_>, which: Leave) -> u64 {
         let geometry = &self.session().tables.geometry;
         let workers = geometry.heads..geometry.heads + geometry.survivors;
@@ -680,8 +684,8 @@ impl Log {
             .sum()
     }
 
-    /// The numbers of the heads that share one lock, which is that of the first: each writers' head
-    /// alone, also each for bulk records, a worker's heads together.
+    /// The numbers of the heads that share one lock, which is that of the first one. Each writers'
+    /// head has its own, also for bulk records; a worker's heads share one.
     pub(crate) fn head_groups(&self) -> impl Iterator<Item = Range<u64>> {
         let geometry = &self.session().tables.geometry;
         let writers = (0..geometry.heads).map(|head| head..head + 1);
@@ -691,7 +695,7 @@ impl Log {
         writers.chain(workers).chain(bulk)
     }
 
-    /// As [`Log::leave_segments`], of heads that share the lock of the first.
+    /// As [`Log::leave_segments`], for heads that share the lock of the first one.
     fn leave_segments_of(&self, slot: &Slot<'_>, heads: Range<u64>, which: Leave) -> u64 {
         let heads = || heads.clone().map(|head| self.session().tables.head(head));
         let is_longer = |info: &LogSegmentInfo| info.capacity() > self.segment_bytes();
@@ -710,13 +714,13 @@ impl Log {
             }
             Leave::Every => true,
         };
-        // The first check takes no lock, and as a rule it is the only one.
+        // The first check takes no lock, and is usually the only one.
         let named = |head: &Head| self.session().tables.named(head.segment.load(Acquire));
         if !heads().any(|head| named(head).is_some_and(|(_, info)| is_meant(info))) {
             return 0;
         }
-        // Until the pin ends these segments begin no other life: another thread may close them, but
-        // none may free them.
+        // Until the pin ends, no other life of these segments begins: another thread may close
+        // them, but none may free them.
         let _pin = slot.pin();
         let first = heads()
             .next()
@@ -743,22 +747,22 @@ impl Log {
     }
 }
 
-/// Which of their segments heads give up. As long as a head appends to a segment, that is neither
-/// compacted nor evicted, nor freed once it is dead.
+/// Which of their segments heads give up. A segment is not compacted, evicted, or freed once it is
+/// dead, as long as a head appends to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leave {
-    /// Those that lie behind a large record, in a segment longer than others, and the large record
-    /// is dead. Of bulk records, those in which nothing lives.
+    /// Segments that are longer than others because of a large record in front that is now dead;
+    /// and segments of bulk records without a live record.
     BehindTheGone,
-    /// All that lie behind large records, and those of bulk records.
+    /// All segments that begin with a large record, and those of bulk records.
     BehindLarge,
     /// Those in which much is stale.
     Stale,
-    /// All, compaction's too.
+    /// All, including compaction's.
     Every,
 }
 
-/// The error for a damaged word at `loc`, by which a head names the segment that it appends to.
+/// The error for a damaged word at `loc` in which a head names the segment that it appends to.
 #[cold]
 pub(crate) fn no_head(loc: Loc) -> Corrupt {
     Corrupt::at(loc.byte(), "a head names no log segment of its own")

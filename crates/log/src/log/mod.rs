@@ -1,6 +1,6 @@
 //! The log: frames of the arena, the log segments made of them, and the heads that append to these.
 //!
-//! [`Log`] knows where records lie, not what leads to them. It stands on the [session](Session):
+//! [`Log`] knows where records lie, not what leads to them. It is built on the [session](Session):
 //! the threads, and how they wait for each other.
 
 mod cpu_heads;
@@ -55,7 +55,7 @@ impl Log {
         &self.session
     }
 
-    /// Claims frames; `None` if the arena has none to give.
+    /// Claims frames; `None` if the arena has none.
     pub fn claim(
         &self,
         slot: &Slot<'_>,
@@ -64,8 +64,8 @@ impl Log {
         class: Class,
         tag: u16,
     ) -> Result<Option<Extent>, WriteError> {
-        // Segments of one length, each at a multiple of it, leave no gaps between them that are too
-        // short for another. Where there is no such place, any other serves.
+        // If segments of one length each lie at a multiple of it, no gap between them is too short
+        // for another one. If there is no such place, any other will do.
         let align = match frames <= self.session().tables.geometry.segment_frames as u32 {
             true => frames.next_power_of_two(),
             false => 1,
@@ -103,7 +103,7 @@ impl Log {
         })
     }
 
-    /// Gives an extent back.
+    /// A run of free frames may begin anywhere, for a segment or a large record.
     pub fn release(&self, slot: &Slot<'_>, extent: Extent) -> Result<(), WriteError> {
         self.arena.release(slot, extent).map_err(|e| match e {
             ReleaseError::Stalled(stalled) => stalled.into(),

@@ -2,16 +2,16 @@
 //! kernel.
 //!
 //! The first touch of a huge page zeroes it, and in a virtual machine may have to wait until the
-//! host has one: milliseconds (5 ms a 2 MiB page, at times 80 ms, where this was measured), which a
-//! writer would spend within one operation. Claims take the lowest free frames, so untouched memory
-//! begins behind the highest frame that was ever claimed. The maintainer keeps a few frames from
-//! there on populated. A writer that is faster than the maintainer, or has none, touches its frames
-//! itself.
+//! host has one. This takes milliseconds (5 ms for a 2 MiB page, at times 80 ms, where it was
+//! measured), which would be a part of a writer's operation. Claims take the lowest free frames, so
+//! untouched memory begins after the highest frame that was ever claimed. The maintainer keeps a
+//! few frames from there on populated. A writer that is faster than the maintainer, or has none,
+//! touches its frames itself.
 //!
 //! Shared memory that is touched page by page stays in small pages, for every process that maps it,
-//! until a process gathers them into a huge page. So the maintainer goes round the frames in use,
-//! for a short time in each of its rounds: frames whose writers were faster than it, those of a
-//! store that it has just opened, and the store's own tables. The pages of a file on a disk are not
+//! until a process gathers them into a huge page. So the maintainer walks the frames in use, for a
+//! short time in each of its rounds: frames whose writers were faster than it, those of a store
+//! that it has just opened, and the store's own tables. The pages of a file on a disk are not
 //! gathered: that would read the whole file, and write it.
 
 use std::sync::atomic::AtomicU32;
@@ -23,17 +23,17 @@ use mneme_sys::{NodeId, RegionError};
 
 use crate::log::Log;
 
-/// Frames populated ahead: at 16 to 32 bytes a record a second's worth of one writer, at 1 KiB some
-/// milliseconds of it.
+/// Frames populated ahead: at 16 to 32 bytes a record they last one writer a second, at 1 KiB some
+/// milliseconds.
 const AHEAD: u32 = 16;
-/// As many are kept populated by an idle store.
+/// The number of frames that an idle store keeps populated.
 const IDLE: u32 = 2;
 /// The share of all frames that may be populated ahead, since they are resident before they are
 /// needed.
 const SHARE: u32 = 64;
 
-/// The pause after a frame could not be populated: a refused frame costs as much time as a
-/// populated one.
+/// The pause after a frame could not be populated: a refused attempt costs as much time as a
+/// successful one.
 const AGAIN_NS: u64 = 100_000_000;
 /// The longest pause. Each further refusal doubles it, so that a store on a full file system costs
 /// no CPU time; a claim that lacks the space asks for it itself.
@@ -43,7 +43,8 @@ const LONGEST_PAUSE_NS: u64 = 64 * AGAIN_NS;
 const GATHERING_NS: u64 = 500_000;
 /// How long it rests between two rounds.
 const REST_NS: u64 = 1_000_000_000;
-/// Frames of the tables that are gathered. A large store uses only a part of its tables.
+/// The number of frames of the tables that are gathered. A large store uses only a part of its
+/// tables.
 const TABLES: u32 = 8;
 
 /// How far a node's frames have been claimed, as far as this process knows.
@@ -54,15 +55,15 @@ pub(crate) struct Claimed(Vec<AtomicU32>);
 #[derive(Debug)]
 pub(crate) struct Populated {
     node: NodeId,
-    /// Where the node begins, once that has been looked up.
+    /// Where the node begins, once it has been looked up.
     start: Option<u32>,
-    /// The frame behind the last that was populated.
+    /// The frame after the last one that was populated.
     end: u32,
-    /// How many of those that were populated are more than are kept ahead.
+    /// How many populated frames exceed the number that is kept ahead.
     surplus: u32,
-    /// Whether the store is idle: it has less ahead.
+    /// Whether the store is idle: it keeps fewer frames ahead.
     idle: bool,
-    /// When to try again where there was no space, in nanoseconds.
+    /// When to try again after a lack of space, in nanoseconds.
     again_ns: u64,
     /// The pause before that, in nanoseconds; 0 after a success.
     pause_ns: u64,
@@ -96,7 +97,7 @@ impl Claimed {
         Claimed((0..nodes).map(|_| AtomicU32::new(0)).collect())
     }
 
-    /// Notes that `extent`, on `node`, is in use from now on.
+    /// Notes that `extent`, on `node`, is in use.
     pub fn note(&self, node: NodeId, extent: Extent) {
         if let Some(end) = self.0.get(usize::from(node.0)) {
             // Relaxed: this only decides where touching begins, and any place is correct.
@@ -133,7 +134,7 @@ impl Log {
         }
         populated.pause_ns = match self.populate_now(populated, stopped) {
             Ok(()) => 0,
-            // No memory: a claim that needs it reports that.
+            // No memory: a claim that needs it will report that.
             Err(_) => (2 * populated.pause_ns).clamp(AGAIN_NS, LONGEST_PAUSE_NS),
         };
         populated.again_ns = self
@@ -151,13 +152,13 @@ impl Log {
         self.arena.seek_space()?;
         let stats = self.arena.stats();
         let (first, behind) = (stats.own, stats.own + stats.frames);
-        // With the further frames that the next claim asks the file system for, if it does.
+        // Also the further frames that the next claim would request from the file system, if any.
         let further = match self.session().mem.region().is_lazy() {
             true => stats.reserved.min(SPACE_AHEAD),
             false => 0,
         };
-        // A store that uses little has little ahead. Frames that were in use and are free again
-        // are claimed first.
+        // A store that uses little keeps little ahead. Claims first take frames that were in use
+        // before.
         let ahead = AHEAD
             .min(stats.frames / SHARE)
             .min((stats.in_use() / 16).max(IDLE))
@@ -183,8 +184,8 @@ impl Log {
             }
             let bytes = u64::from(next) * FRAME_BYTES;
             let range = bytes as usize..(bytes + FRAME_BYTES) as usize;
-            // A huge page at once, if it can be: pages that have their space already would have to
-            // be copied into it.
+            // A huge page at once, if possible: pages that have memory already would have to be
+            // copied into it.
             self.session().mem.region().prefault(range)?;
             self.arena.back(Frame(next))?;
             populated.end = next + 1;
@@ -198,7 +199,8 @@ impl Log {
         if !idle || populated.surplus == 0 {
             return;
         }
-        // Before anything else: what cannot be given back, or is somebody's by now, stays so.
+        // Counted first: a frame that cannot be given back, or that has been claimed, stays as it
+        // is.
         populated.surplus -= 1;
         populated.end -= 1;
         let _ = self.arena.give_back_fresh(slot, Frame(populated.end));
@@ -206,8 +208,8 @@ impl Log {
 }
 
 impl Log {
-    /// Goes on with a round of the node's frames in use, whose pages are gathered into huge ones,
-    /// or begins another if more frames are in use than when the last round began: their claimants
+    /// Continues a round over the node's frames in use, whose pages are gathered into huge ones.
+    /// Begins another round if more frames are in use than when the last one began: their claimants
     /// may have touched them after the round had passed.
     pub(crate) fn gather(&self, gathered: &mut Gathered, stopped: &dyn Fn() -> bool) {
         if self.session().mem.region().is_on_medium() {
@@ -348,7 +350,7 @@ mod tests {
         let others = u64::from(stats.own.saturating_sub(TABLES)) * FRAME_BYTES;
         let used = u64::from(in_use) * FRAME_BYTES;
         assert!((used..=used + others).contains(&resident()));
-        // It rests, and there is nothing to begin anew for.
+        // It rests, and there is no reason to begin another round.
         inner.log().gather(&mut gathered, &|| false);
         assert!(gathered.ended.is_some());
         gathered = Gathered::new(NodeId(0));
@@ -365,7 +367,7 @@ mod tests {
         let inner = store.inner();
         let stats = inner.log().arena.stats();
         let mut gathered = Gathered::new(NodeId(0));
-        // A round that has begun, and come past all frames but one.
+        // A round that has begun, and has passed all frames but one.
         inner.log().gather(&mut gathered, &|| true);
         gathered.next = stats.own + stats.frames - 1;
         for i in 0..100u32 {
@@ -376,7 +378,7 @@ mod tests {
         clock.advance_ns(2 * REST_NS);
         inner.log().gather(&mut gathered, &|| false);
         assert_eq!(gathered.ended, Some(1 + 2 * REST_NS));
-        // Which has seen them all.
+        // That round has passed all frames.
         clock.advance_ns(2 * REST_NS);
         inner.log().gather(&mut gathered, &|| false);
         assert_eq!(gathered.ended, Some(1 + 2 * REST_NS));
@@ -385,7 +387,7 @@ mod tests {
     #[test]
     fn a_file_on_a_disk_is_not_read_for_its_pages() {
         let (file, page) = (mneme_sys::Access::ReadWrite, PagePolicy::Thp);
-        // Beside the test's own program: there is a disk.
+        // In the directory of the test's own program, which is on a disk.
         let path = std::env::current_exe().unwrap().with_extension("gathered");
         let mut options = std::fs::File::options();
         let options = options.read(true).write(true).create(true).truncate(true);
@@ -400,7 +402,7 @@ mod tests {
         let bytes = crate::control_bytes();
         let control = Region::private(bytes, bytes, PagePolicy::Small).unwrap();
         let liveness = Arc::new(mneme_sys::ScriptedLiveness::new().process(0));
-        // The time that a round may take does not pass.
+        // The clock stands still, so the time that a round may take does not pass.
         let clock = Arc::new(ManualClock::new(1, 1));
         let builder = LogStore::builder().maintainer(false).clock(clock);
         let store = builder.create_in(data, control, liveness).unwrap();

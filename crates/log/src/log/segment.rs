@@ -1,14 +1,14 @@
 //! The life of a log segment: `Free → Opening → Head → Closed → Compacting → Condemned → Freeing`.
 //!
 //! Every step is one compare-and-swap on [`LogSegmentInfo::state`], so that each happens once,
-//! however many threads attempt it. States that belong to one thread carry its slot: the reaper
-//! walks the table to find steps that dead threads left half-way, and undoes or finishes them (see
-//! [`Log::repair_segments`]).
+//! however many threads attempt it. States that belong to one thread hold its slot: the reaper
+//! walks the table to find steps that dead threads left unfinished, and undoes or finishes them
+//! (see [`Log::repair_segments`]).
 //!
-//! Two grace periods guard the bytes (Nibble §3.3, and one more): A closed segment becomes a victim
-//! only when every thread that may have reserved space in it has unpinned, for until then a record
-//! may be reserved and not yet published. A condemned one is freed only when every reader that may
-//! still look at it has unpinned.
+//! Two grace periods guard the bytes (Nibble §3.3, and one more). A closed segment becomes a victim
+//! only when every thread that may have reserved space in it has unpinned, because until then it
+//! may have a record that is reserved and not yet published. A condemned one is freed only when
+//! every reader that may still be using it has unpinned.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -30,18 +30,17 @@ pub(crate) const TAG_INDEX: u16 = 2;
 /// Set in [`LogSegmentInfo::stamp`] while a grace period is due and has not begun.
 const UNSTAMPED: u64 = 1 << 63;
 
-/// Set in [`LogSegmentInfo::dead`] while more may be stale than it says, for a thread died that may
-/// have left records here which it had not published. Compaction counts anew before the store is
-/// full.
+/// Set in [`LogSegmentInfo::dead`] while more may be stale than it says: a thread has died that may
+/// have left unpublished records here. Compaction counts again before the store counts as full.
 const SUSPECT: u64 = 1 << 63;
 
 /// Frames of the longest log segment: one with the largest record, or an ordinary one.
 const MAX_SEGMENT_FRAMES: u64 = (MAX_VALUE + MAX_KEY + 16) as u64 / FRAME_BYTES + 1;
 const _: () = assert!(MAX_SEGMENT_FRAMES >= MAX_ORDINARY_FRAMES);
 
-/// A length as a [`LogSegmentInfo`] keeps it: the length in the low half, its complement in the
-/// high half. These words alone say where records are, so damage to one must be noticed before
-/// compaction, or the next append, relies on it.
+/// The form in which a [`LogSegmentInfo`] keeps a length: the length in the low half, its
+/// complement in the high half. Only these words say where records are, so damage to one must be
+/// noticed before compaction, or the next append, relies on it.
 pub(crate) fn length_word(length: u64) -> u64 {
     length | !length << 32
 }
@@ -66,9 +65,9 @@ fn no_length(frame: Frame) -> Corrupt {
     )
 }
 
-/// Units of the age word of a closed segment. It says when the segment was closed, in 4 us (44
-/// bits: two years), and how much older its records were then, in 17 ms (20 bits: five hours, at
-/// which it saturates).
+/// Units of the age word of a closed segment. It has the time at which the segment was closed, in 4
+/// us (44 bits: two years), and how much older its records were then, in 17 ms (20 bits: five
+/// hours, at which it saturates).
 const CLOSED_UNIT: u32 = 12;
 const LAG_BITS: u32 = 20;
 const LAG_MASK: u64 = (1 << LAG_BITS) - 1;
@@ -96,8 +95,8 @@ pub(crate) enum State {
 
 /// The state word: state 8 bits, owner 16, large flag 1, bulk flag 1, life 38.
 ///
-/// The *life* is a number that goes up with every extent that begins at this frame, and whenever a
-/// closed segment is opened again. So a state that was seen in one life is never mistaken for an
+/// The *life* is a number that increases with every extent that begins at this frame, and whenever
+/// a closed segment is opened again. So a state that was seen in one life is never mistaken for an
 /// equal state of a later life, however long its observer was stopped in between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StateWord(pub u64);
@@ -112,14 +111,14 @@ const LIFE: u64 = u64::MAX << LIFE_SHIFT;
 pub(crate) enum SegmentKind {
     /// Records up to a 32nd of an ordinary log segment.
     Ordinary,
-    /// Longer ones: those that die in it are replaced where they lie (see `crate::reclaim::gaps`).
+    /// Longer ones. When they die, they are replaced in place (see `crate::reclaim::gaps`).
     Bulk,
     /// It begins with a record that has an extent of its own.
     Large,
 }
 
 impl StateWord {
-    /// This segment in another state, owned by `owner` or by no thread.
+    /// This state word with another state, owned by `owner` or by no thread.
     pub fn to(self, state: State, owner: Option<SlotId>) -> StateWord {
         let kept = self.0 & (LARGE | BULK | LIFE);
         StateWord(kept | state as u64 | u64::from(owner.map_or(0, |s| s.0)) << 8)
@@ -136,7 +135,7 @@ impl StateWord {
         StateWord(life | kind).to(State::Opening, Some(owner))
     }
 
-    /// The state, unless the byte holds none.
+    /// The state; `None` if the byte is not a state.
     pub fn state(self) -> Option<State> {
         Some(match self.0 & 0xff {
             0 => State::Free,
@@ -164,7 +163,8 @@ impl StateWord {
         self.0 & BULK != 0
     }
 
-    /// Whether the segment begins with a large record that lives; it is no victim while it does.
+    /// Whether the segment begins with a live large record; until that dies it cannot become a
+    /// victim.
     pub fn large(self) -> bool {
         self.0 & LARGE != 0
     }
@@ -184,8 +184,8 @@ impl<W: Word> SegmentInfoOf<W> {
             .is_ok()
     }
 
-    /// The step that `next` chooses, by the only thread that may take one. Only the flag of the
-    /// large record in front may change meanwhile.
+    /// The step that `next` chooses, made by the only thread that may change the state. Only the
+    /// flag of the large record in front may change meanwhile.
     pub fn step(&self, next: impl Fn(State) -> Option<State>) {
         loop {
             let word = self.state();
@@ -210,18 +210,18 @@ impl<W: Word> SegmentInfoOf<W> {
     }
 
     /// Opens the segment again, which `owner` has claimed as a victim in state `from`: another life
-    /// of the same records. False: another thread has taken it over.
+    /// with the same records. Returns false if another thread has taken it over.
     pub fn reopen(&self, from: StateWord, owner: SlotId) -> bool {
-        // First, so that a thread that sees it closed again also sees that the grace period of its
-        // earlier closing does not count any more.
+        // Done first, so that a thread that sees it closed again also sees that the grace period of
+        // its earlier closing no longer counts.
         self.unstamp();
         self.age.store(0, Relaxed);
         self.change(from, from.reborn(owner, SegmentKind::Bulk))
     }
 
     /// Bytes between the segment's start and the end of its last record; `None` if one of the
-    /// length words is damaged. Relying on a damaged one would mean to append over other bytes, or
-    /// to miss existing records.
+    /// length words is damaged. With a wrong length, an append could overwrite records, or a walk
+    /// could miss some.
     #[inline]
     pub fn written(&self) -> Option<u64> {
         self.written_of().map(|(used, _)| used)
@@ -247,7 +247,7 @@ impl<W: Word> SegmentInfoOf<W> {
         self.written().unwrap_or(0)
     }
 
-    /// States that the headers in the first `bytes` bytes are written.
+    /// Notes that the headers in the first `bytes` bytes are written.
     #[inline]
     pub fn set_used(&self, bytes: u64) {
         // SYNC: pairs with the Acquire load in `written_of`.
@@ -264,7 +264,7 @@ impl<W: Word> SegmentInfoOf<W> {
             .then_some(frames as u32)
     }
 
-    /// Ends the grace period that runs, if any: the next state needs one of its own.
+    /// Ends the grace period that is running, if any: the next state needs its own.
     ///
     /// Each waiting period has a number, so that a stamp meant for an earlier one fails.
     pub fn unstamp(&self) {
@@ -283,19 +283,20 @@ impl<W: Word> SegmentInfoOf<W> {
         }
     }
 
-    /// The number of the period that waits for its grace period to begin, if one does: the segment
-    /// is closed or condemned, and no thread has stamped it since.
+    /// The number of the period that waits for its grace period to begin, if any: the segment is
+    /// closed or condemned, and no thread has stamped it since.
     pub fn waiting(&self) -> Option<u64> {
         let word = self.state();
         if !matches!(word.state(), Some(State::Closed | State::Condemned)) {
             return None;
         }
         let period = self.stamp().err()?;
-        // Otherwise the period may belong to the next life, and not be due yet.
+        // Otherwise the period may belong to the next life, and may not be due yet.
         (self.state() == word).then_some(period)
     }
 
-    /// Begins the grace period of the waiting period `period`; `epoch` was taken since it was seen.
+    /// Begins the grace period of waiting period `period`; `epoch` was obtained after that was
+    /// seen.
     pub fn begin_grace(&self, period: u64, epoch: u64) {
         // SYNC: pairs with the Acquire load in `stamp`.
         let _ = self.stamp.compare_exchange(period, epoch, AcqRel, Relaxed);
@@ -303,13 +304,14 @@ impl<W: Word> SegmentInfoOf<W> {
 
     /// Condemns the segment, which was seen in state `from` and holds no live record.
     pub fn condemn(&self, from: StateWord) -> bool {
-        // First, so that a thread that sees the segment condemned also sees that the grace period
-        // of its closing does not count any more.
+        // Done first, so that a thread that sees the segment condemned also sees that the grace
+        // period of its closing no longer counts.
         self.unstamp();
         self.change(from, from.to(State::Condemned, None))
     }
 
-    /// Notes, of a segment that is about to be closed, when that was and how old its records were.
+    /// Notes the present time as that of the closing, and how old the records are. Called just
+    /// before the segment is closed.
     pub fn close(&self, now: u64) {
         let born = match self.age.load(Relaxed) {
             0 => now,
@@ -320,13 +322,13 @@ impl<W: Word> SegmentInfoOf<W> {
             .store(now >> CLOSED_UNIT << LAG_BITS | lag, Relaxed);
     }
 
-    /// As if the segment were closed now, with records written now.
+    /// Makes the segment look as if it were closed now, with records written now.
     pub fn rejuvenate(&self, now: u64) {
         self.age.store(now >> CLOSED_UNIT << LAG_BITS, Relaxed);
     }
 
-    /// Gives a damaged segment the lowest compaction priority. Compacting others gains more, for
-    /// their records can be walked.
+    /// Gives a damaged segment the lowest compaction priority. Compacting others gains more,
+    /// because their records can be walked.
     pub fn deprioritise(&self) {
         self.age.store(u64::MAX, Relaxed);
     }
@@ -336,11 +338,11 @@ impl<W: Word> SegmentInfoOf<W> {
         self.age.load(Relaxed) == u64::MAX
     }
 
-    /// Makes all times `by` nanoseconds earlier, but none earlier than the clock's beginning.
+    /// Makes all times earlier by `by` nanoseconds, but none earlier than the clock's beginning.
     pub fn predate(&self, state: State, by: u64) {
         let age = self.age.load(Relaxed);
         let earlier = match state {
-            // Of damaged segments, and of those without: see `compact_victim` and `begin`.
+            // Damaged segments, and segments without times: see `compact_victim` and `begin`.
             _ if self.is_deprioritised() || age == 0 => return,
             State::Closed => {
                 self.closed().saturating_sub(by) >> CLOSED_UNIT << LAG_BITS | age & LAG_MASK
@@ -385,14 +387,14 @@ impl<W: Word> SegmentInfoOf<W> {
 }
 
 impl LogSegmentInfo {
-    /// Counts `bytes` bytes as live that counted as stale.
+    /// Counts `bytes` bytes that counted as stale as live.
     pub fn revive(&self, bytes: u64) {
         let fewer = |dead: u64| Some(dead - (dead & !SUSPECT).min(bytes));
-        // No less than none: the word is an estimate, and may be damaged.
+        // At least 0: the word is an estimate, and may be damaged.
         let _ = self.dead.fetch_update(Relaxed, Relaxed, fewer);
     }
 
-    /// States that what is known to be stale is all there was when its records were looked up.
+    /// Notes that the known stale bytes were all of them when the segment's records were looked up.
     pub fn trust(&self) {
         self.dead.fetch_and(!SUSPECT, Relaxed);
     }
@@ -452,8 +454,8 @@ impl Log {
         }
     }
 
-    /// As [`mark_dead`](Self::mark_dead), after a change that is made already. False: the segment
-    /// that the record is counted in is damaged, which the check reports.
+    /// As [`mark_dead`](Self::mark_dead), after a change that cannot fail any more. Returns false
+    /// if the segment in which the record is counted is damaged, which the check reports.
     #[inline(always)]
     pub(crate) fn try_mark_dead(&self, loc: Loc, bytes: u64) -> bool {
         let Some((frame, info)) = self.find_segment(loc) else {
@@ -466,18 +468,18 @@ impl Log {
         true
     }
 
-    /// Suspects the segments in which a dead thread may have left records that it had not
-    /// published. It was pinned since it reserved them, and still counts as pinned.
+    /// Marks as suspect the segments in which a dead thread may have left unpublished records. It
+    /// was pinned since it reserved them, and still counts as pinned.
     pub(crate) fn suspect_unpublished(&self) {
         self.suspect(|info| !self.grace_over(info));
     }
 
-    /// Suspects all segments: who was pinned in an earlier boot is not known any more.
+    /// Marks all segments as suspect: the pins of an earlier boot are unknown.
     pub(crate) fn suspect_all(&self) {
         self.suspect(|_| true);
     }
 
-    /// Suspects all open segments, and those of the closed ones that may have such records.
+    /// Marks as suspect all open segments, and those closed ones for which `may_have` is true.
     fn suspect(&self, may_have: impl Fn(&LogSegmentInfo) -> bool) {
         for (_, info, _, state) in self.segments() {
             let is_open = matches!(state, State::Opening | State::Head);
@@ -487,16 +489,16 @@ impl Log {
         }
     }
 
-    /// Whether compaction may gain more than is known, once it has looked at suspected segments.
+    /// Whether compaction may gain more than is known, once it has examined suspect segments.
     pub(crate) fn has_suspects(&self) -> bool {
         self.segments().any(|(_, info, _, state)| {
             matches!(state, State::Closed | State::Compacting) && info.is_suspect()
         })
     }
 
-    /// The index no longer leads to the large record of `bytes` bytes at `frame`. If the record
-    /// lies in its segment alone, the segment needs no compaction, only the grace period. With
-    /// other records behind it, it becomes a segment like others.
+    /// Notes that the index no longer leads to the large record of `bytes` bytes at `frame`. If the
+    /// record is alone in its segment, the segment needs no compaction, only the grace period. If
+    /// other records follow, it becomes an ordinary segment.
     #[cold]
     #[inline(never)]
     pub(crate) fn mark_large_dead(&self, frame: Frame, bytes: u64) {
@@ -527,7 +529,7 @@ impl Log {
         found.map(|(start, _)| start).ok_or_else(|| no_segment(loc))
     }
 
-    /// The log segment that `loc` lies in, if its words are whole.
+    /// The log segment in which `loc` lies, if its words are intact.
     #[inline(always)]
     fn find_segment(&self, loc: Loc) -> Option<(Frame, &LogSegmentInfo)> {
         let frame = loc.byte() / FRAME_BYTES;
@@ -538,12 +540,12 @@ impl Log {
         (behind < u64::from(info.frames()?)).then_some((start, info))
     }
 
-    /// Marks an empty segment for freeing once its readers have left.
+    /// Marks an empty segment as to be freed once its readers have left.
     pub(crate) fn condemn(&self, frame: Frame, from: StateWord) -> bool {
         self.session().tables.info(frame).condemn(from)
     }
 
-    /// The frames that the arena hands out: those behind its own tables.
+    /// The frames that the arena hands out: those after its own tables.
     pub(crate) fn frames(&self) -> std::ops::Range<u32> {
         let stats = self.arena.stats();
         stats.own..stats.own + stats.frames
@@ -551,7 +553,7 @@ impl Log {
 
     /// Notes that a large record may be lost: its writer died, or gave up, before it published the
     /// record or after it had replaced it. Compaction finds lost ordinary records by itself, in
-    /// suspected segments even if all of them seems to live.
+    /// suspect segments, even if all of a segment seems to be live.
     #[cold]
     pub(crate) fn suspect_lost(&self) {
         // SYNC: pairs with the exchange in `condemn_lost`.
@@ -573,7 +575,7 @@ impl Log {
                     Some(state) => state,
                 };
                 // If the state is unchanged afterwards, the length belongs to this life: no other
-                // segment began inside it.
+                // segment began within it.
                 let length = info.frames();
                 if let Some(length) = length.filter(|_| info.state() == word) {
                     frames.start = frame.0.saturating_add(length).min(frames.end);
@@ -583,15 +585,15 @@ impl Log {
         })
     }
 
-    /// Frames whose state is none: damage.
+    /// Frames whose state byte is not a state: damage.
     pub(crate) fn stateless(&self) -> impl Iterator<Item = Frame> {
         let frames = self.frames().map(Frame);
         frames.filter(|frame| self.session().tables.info(*frame).state().state().is_none())
     }
 
-    /// Starts the grace period of every closed or condemned segment that has none running.
+    /// Starts the grace period of every closed or condemned segment for which none is running.
     ///
-    /// Costs a barrier across processes if there is any, so it is called in batches.
+    /// Costs a barrier across processes if there is any such segment, so it is called in batches.
     pub(crate) fn stamp_segments(&self) {
         let waiting: Vec<(Frame, u64)> = self
             .segments()
@@ -600,8 +602,8 @@ impl Log {
         if waiting.is_empty() {
             return;
         }
-        // Without the barrier no grace period begins: another process, or a later call, stamps the
-        // segments.
+        // Without the barrier no grace period begins: another process, or a later call, will stamp
+        // the segments.
         let Ok(epoch) = self.session().participants.advance() else {
             return;
         };
@@ -619,11 +621,11 @@ impl Log {
         condemned.map(|(frame, _, word, _)| (frame, word)).collect()
     }
 
-    /// Frees every condemned segment whose readers have unpinned. Returns how many.
+    /// Frees every condemned segment whose readers have unpinned. Returns their number.
     ///
-    /// While a dropped index waits for its sweep only those are freed that are `unnamed`: the walk
-    /// that emptied a segment treated the records of the dropped index as stale, and the sweep
-    /// still follows their locations.
+    /// While a dropped index waits for its sweep, only those segments are freed that are `unnamed`:
+    /// the walk that emptied a segment treated the records of the dropped index as stale, and the
+    /// sweep still follows their locations.
     pub(crate) fn free_condemned(
         &self,
         slot: &Slot<'_>,
@@ -643,8 +645,8 @@ impl Log {
                 continue;
             };
             // Checked after the state was seen: the thread that emptied the segment of a dropped
-            // index' records had seen the index dropped. So this load sees the index listed, or its
-            // sweep is over.
+            // index' records had seen that the index was dropped. So this load sees the index in
+            // the list, or its sweep is over.
             if !is_unnamed(frame, word) && self.session().tables.header().sweeps_due() {
                 continue;
             }
@@ -681,9 +683,9 @@ impl Log {
             .is_ok_and(|epoch| self.session().participants.quiescent(epoch))
     }
 
-    /// Settles every segment that the dead thread `dead` owned.
+    /// Completes or undoes the steps of every segment that the dead thread `dead` owned.
     ///
-    /// Runs before the arena's own repair, which gives back what was claimed and never adopted.
+    /// Runs before the arena's own repair, which takes back what was claimed and never adopted.
     pub(crate) fn repair_segments(&self, slot: &Slot<'_>, dead: SlotId) -> Result<(), WriteError> {
         for i in self.frames() {
             while !self.repair_segment(slot, dead, Frame(i))? {}
@@ -692,8 +694,8 @@ impl Log {
         Ok(())
     }
 
-    /// False: its state changed meanwhile. Another thread may have marked the large record in front
-    /// dead, and left the rest to be done.
+    /// Returns false if its state changed meanwhile: another thread may have marked the large
+    /// record in front as dead, and left the rest to be done.
     fn repair_segment(
         &self,
         slot: &Slot<'_>,
@@ -705,8 +707,8 @@ impl Log {
         if word.owner() != dead || dead.0 == 0 {
             return Ok(true);
         }
-        // Read before the state is read again: an extent that is adopted while its state still
-        // names the dead thread was not released since.
+        // Read before the state is read again: if an extent is adopted and its state still names
+        // the dead thread, it was not released since.
         let arena = self.arena.extent_of(frame);
         let adopted = arena.as_ref().is_some_and(|a| {
             a.tag == TAG_LOG && a.extent.start == frame && a.state == ExtentState::Held
@@ -728,7 +730,7 @@ impl Log {
                 info.change(word, kind.to(to, None))
             }
             Some(State::Compacting) => {
-                // It may have moved records, and not counted them.
+                // It may have moved records without counting them.
                 info.dead.fetch_or(SUSPECT, Relaxed);
                 info.change(word, word.to(State::Closed, None))
             }
@@ -747,8 +749,8 @@ impl Log {
         for (frame, info, mut word, state) in self.segments() {
             if state == State::Head && !self.is_some_heads(frame) && info.state() == word {
                 info.close(self.session().clock.now_ns());
-                // The exchange succeeds only in the life in which the segment was seen. The large
-                // record in front may be marked dead meanwhile.
+                // The exchange succeeds only in the life in which the segment was seen. Meanwhile
+                // the large record in front may be marked dead.
                 while !info.change(word, word.to(State::Closed, None)) && word.large() {
                     word = word.ordinary();
                 }
@@ -788,8 +790,8 @@ mod tests {
         assert!(infos[0].is_deprioritised());
     }
 
-    /// A compactor that is stopped between its choice of a victim and its claim finds that frame
-    /// closed again: in another life, whose grace period is not over.
+    /// A compactor is stopped between choosing a victim and claiming it. When it resumes, that
+    /// frame is closed again: in another life, whose grace period is not over.
     #[test]
     fn a_state_of_an_earlier_life_is_taken_for_no_later_one() {
         let info = LogSegmentInfo::default();

@@ -1,10 +1,11 @@
-//! Spare frames: free ones whose memory is still there. What a store does not need of them for a
-//! while goes back to the machine.
+//! Spare frames: free ones whose memory is still there. The machine gets back those that a store
+//! has not needed for a while.
 //!
-//! Some are kept for what is written next: a share of what is in use, and at least as many as are
-//! populated ahead. Of what lies beyond, only what was spare during the whole of the last
-//! [seconds](UNUSED_NS) is given back, a frame at a time, from the highest address down: claims
-//! take the lowest. How a frame is given back, and why nobody misses it, `mneme_arena::spare` says.
+//! Some are kept for the next writes: a share of the frames in use, and at least the number that is
+//! populated ahead. Of the rest, only frames that were spare during the whole of the last
+//! [seconds](UNUSED_NS) are given back, one at a time, from the highest address down, because
+//! claims take the lowest. `mneme_arena::spare` explains how a frame is given back, and why no
+//! thread misses it.
 
 use mneme_arena::{FRAME_BYTES, GiveBackError};
 use mneme_sync::Slot;
@@ -13,37 +14,37 @@ use mneme_sys::NodeId;
 use crate::error::{Corrupt, WriteError};
 use crate::log::Log;
 
-/// How long frames must have been spare, in nanoseconds, and in how many parts that is observed: it
-/// may begin with any of them.
+/// How long frames must have been spare, in nanoseconds, and the number of parts in which that time
+/// is observed: it may begin with any of them.
 const UNUSED_NS: u64 = 2_000_000_000;
 const PARTS: usize = 4;
-/// The time between two counts, at least, and as a multiple of what a count takes.
+/// The minimum time between two counts, in nanoseconds and as a multiple of the time of a count.
 const COUNT_NS: u64 = 50_000_000;
 const COUNTS: u64 = 200;
-/// One in so many of the frames in use is kept.
+/// The share of the frames in use that is kept.
 const SHARE: u32 = 20;
-/// As many are kept at least: 8 MiB.
+/// The minimum number of frames that are kept: 8 MiB.
 const FEW: u32 = 4;
-/// As many are kept by a store to which nothing is written.
+/// The number that is kept by a store to which nothing is written.
 const IDLE: u32 = 1;
-/// Frames that are given back between two looks at anything else.
+/// Frames that are given back before the maintainer checks anything else.
 const AT_ONCE: u32 = 4;
 /// The pause after the system has refused, in nanoseconds.
 const REFUSED_NS: u64 = 1_000_000_000;
 
-/// What a maintainer knows of its node's spare frames.
+/// What a maintainer knows about its node's spare frames.
 #[derive(Debug)]
 pub(crate) struct SpareFrames {
     node: NodeId,
-    /// When to count again, in nanoseconds.
+    /// When to count next, in nanoseconds.
     count_ns: u64,
-    /// Frames that were spare beyond what is kept at every count of the present part.
+    /// The number of frames beyond what is kept that were spare at every count of the present part.
     surplus: u32,
     /// When the part began; 0: there was no count yet.
     since_ns: u64,
-    /// Those at every count of each part before it.
+    /// The surplus of each earlier part.
     parts: [u32; PARTS],
-    /// How many of them are still to be given back.
+    /// The number of frames still to be given back.
     due: u32,
 }
 
@@ -61,7 +62,7 @@ impl SpareFrames {
 }
 
 impl Log {
-    /// Gives back all spare frames that tenants may not want. Returns how many bytes.
+    /// Gives back all spare frames that tenants are not likely to use. Returns the number of bytes.
     pub(crate) fn give_all_back(&self, slot: &Slot<'_>) -> Result<u64, WriteError> {
         let mut given = 0;
         for node in (0..self.arena.nodes()).map(NodeId) {
@@ -186,7 +187,7 @@ mod tests {
         clear(0);
         let freed = resident();
         assert!(freed > 20, "{freed}");
-        // Nothing that was spare for a shorter time.
+        // Frames that were spare for a shorter time are kept.
         observe(UNUSED_NS * 3 / 4);
         assert!(resident() > 20);
         observe(UNUSED_NS);
@@ -222,8 +223,8 @@ mod tests {
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
     }
 
-    /// What a full file system has no space for is not in use. Otherwise a store that may grow far
-    /// beyond it would keep all of it, whatever lives.
+    /// Frames for which a full file system has no space are not in use. Otherwise a store that may
+    /// grow far beyond the file system would keep all of it, however little is live.
     #[test]
     fn a_store_gives_back_to_a_full_file_system_what_it_does_not_need() {
         let directory = TestDir::new("spare-full");

@@ -1,5 +1,5 @@
-//! No follower sleeps through an entry that was completed after it had looked, also if a writer
-//! stops before it has woken it.
+//! No follower sleeps through an entry that was completed after it had looked, even if a writer
+//! stops before it has woken the follower.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -16,12 +16,12 @@ struct Scene {
     bell: Bell,
     /// How many entries there are.
     entries: Bell,
-    /// The kernel's: whether the follower sleeps.
+    /// Whether the follower sleeps, as the kernel knows it.
     asleep: Mutex<bool>,
 }
 
 impl Scene {
-    /// The kernel lets it sleep only on the word that it saw.
+    /// The kernel lets it sleep only if the word is the one that it saw.
     fn sleep(&self, armed: u64) {
         let mut asleep = self.asleep.lock().unwrap();
         *asleep = self.bell.load(Relaxed) == armed;
@@ -32,7 +32,7 @@ impl Scene {
     }
 }
 
-/// What a follower sleeps on, and whether it saw all entries.
+/// The word on which a follower sleeps, and whether it saw all entries.
 type Look = fn(&Scene) -> (u64, bool);
 
 fn looks(scene: &Scene) -> (u64, bool) {
@@ -45,7 +45,7 @@ fn rings(scene: &Scene) {
 }
 
 /// A writer completes an entry and rings, beside two followers and, if `stops`, another writer that
-/// stops when it is about to wake the sleepers.
+/// stops just before it wakes the sleepers.
 fn sleepers(look: Look, ring_it: fn(&Scene), stops: bool) -> impl Fn() + Send + Sync + 'static {
     move || {
         let scene = Arc::new(Scene {
@@ -54,7 +54,7 @@ fn sleepers(look: Look, ring_it: fn(&Scene), stops: bool) -> impl Fn() + Send + 
             asleep: Mutex::new(false),
         });
         if stops {
-            // It had rung for an earlier entry.
+            // The other writer had rung for an earlier entry.
             arm(&scene.bell);
             let _ = scene.bell.compare_exchange(1, 2, Relaxed, Relaxed);
         }
@@ -109,7 +109,7 @@ fn a_bell_that_is_armed_as_it_was_before_lets_one_sleep() {
     fails("sleeps for ever", sleepers(looks, to_zero, false));
 }
 
-/// A follower slept on word 1 when a writer rang and stopped before it woke it; another writer
+/// A follower slept on word 1 when a writer rang and stopped before waking it; another writer
 /// rings.
 fn rung_by_one_that_stopped(ring_it: fn(&Scene)) -> impl Fn() + Send + Sync + 'static {
     move || {

@@ -1,6 +1,6 @@
-//! Readers of the index against all kinds of changes to it.
+//! Readers of the index beside all kinds of changes to it.
 //!
-//! One partition with one index segment of two buckets; the home bucket of the key in question is
+//! One partition with one index page of two buckets; the home bucket of the key in question is
 //! full, so that the key lies, or will lie, behind it.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -54,7 +54,7 @@ const THIRD: usize = 2;
 pub(super) struct Scene {
     /// Entries that only fill slots, in each bucket.
     fillers: [usize; 2],
-    /// Whether `KEY` is there, behind its home unless that has a free slot.
+    /// Whether `KEY` is there: behind its home, unless that has a free slot.
     key: bool,
 }
 
@@ -116,7 +116,7 @@ pub(super) fn root() -> Root {
     Root::at(Loc::at_word(ROOT))
 }
 
-/// The version a reader finds.
+/// The version that a reader finds.
 fn read<O: Orders>(space: &KeyspaceId<O>, place: Place, key: u8) -> Option<u64> {
     let segment = space.index_segment(root(), place).unwrap().unwrap();
     let found = space.find_in(segment, place.tag, &[key]).unwrap();
@@ -139,7 +139,7 @@ fn change<O: Orders>(space: &KeyspaceId<O>, me: u16, place: Place, key: u8, entr
                 continue;
             }
             TryLock::Retired => {
-                // As `Records::lock_home`, which takes anything else for damage.
+                // As in `Records::lock_home`, which takes anything else for damage.
                 assert!(home.word().retired());
                 let now = space.index_segment(root(), place).unwrap();
                 assert_ne!(now, Some(segment), "a retired segment is in use");
@@ -158,7 +158,7 @@ fn change<O: Orders>(space: &KeyspaceId<O>, me: u16, place: Place, key: u8, entr
     }
 }
 
-/// Replaces the old segment by the new one, as the holder of the shard's lock does.
+/// Replaces the old page by the new one, as the holder of the shard's lock does.
 fn grow<O: Orders>(space: &KeyspaceId<O>) {
     let me = SlotId(9);
     freeze(space, me);
@@ -185,7 +185,7 @@ fn publish<O: Orders>(space: &KeyspaceId<O>, me: SlotId) {
     resize::replace(space, words, || (), [OLD].into_iter(), me, |_| ()).unwrap();
 }
 
-/// Entries that lead to `key`, in the segment that is in use.
+/// The entries for `key`, in the page that is in use.
 fn entries_of<O: Orders>(space: &KeyspaceId<O>, place: Place, key: u8) -> usize {
     let segment = space.index_segment(root(), place).unwrap().unwrap();
     let mut entries = Vec::new();
@@ -196,8 +196,7 @@ fn entries_of<O: Orders>(space: &KeyspaceId<O>, place: Place, key: u8) -> usize 
         .count()
 }
 
-/// A key that is there all the time, a reader, a change of shape, and perhaps a writer of a new
-/// version.
+/// A key that is always there, a reader, a change of shape, and perhaps a writer of a new version.
 fn shapes<O: Orders>(
     change_shape: fn(&KeyspaceId<O>),
     write: bool,
@@ -286,7 +285,7 @@ fn a_new_segment_without_reach_hides_what_lies_behind_its_home() {
         freeze(space, me);
         let mut entries = Vec::new();
         resize::collect(space, OLD, &mut entries).unwrap();
-        // As `fill`, but the reach left out.
+        // As `fill`, but without setting the reach.
         let mut used = [0; 3];
         for entry in &entries {
             let mut places = (0..3).map(|d| NEW.behind(NEW.home(entry.tag()), d));
@@ -303,8 +302,8 @@ fn a_new_segment_without_reach_hides_what_lies_behind_its_home() {
     );
 }
 
-/// A reader of a batch: the page of `KEY` is fetched ahead, then another key is read, elsewhere,
-/// and then `KEY`. Meanwhile the page is replaced, `KEY` is written, and then the other key.
+/// A reader of a batch: the page of `KEY` is prefetched, then another key is read, elsewhere, and
+/// then `KEY`. Meanwhile the page is replaced, `KEY` is written, and then the other key.
 fn batched(look: fn(&KeyspaceId<Sound>, SegmentRef) -> Option<u64>) -> impl Fn() + Send + Sync {
     move || {
         let space = KEY_IN_FRONT.build::<Sound>();
@@ -358,7 +357,8 @@ fn a_batch_that_believes_a_replaced_page_does_not() {
         found.map(|found| found.record.version)
     };
     fails("an answer from before the last one", batched(twin));
-    // Nor is it enough to check whether the page was retired: its successor is in use before that.
+    // It is not enough to check whether the page was retired, either: its successor is in use
+    // before that.
     let twin = |space: &KeyspaceId<Sound>, page: SegmentRef| {
         let home = space.bucket(page, page.home(TAG)).unwrap();
         let found = space.find_in(page, TAG, &[KEY]).unwrap();
@@ -507,7 +507,7 @@ fn without_the_homes_lock_they_leave_two() {
     fails("one entry a key", rivals(twin));
 }
 
-/// A compactor moves the key's record while a writer stores a new one and a reader looks on.
+/// A compactor moves the key's record while a writer stores a new one and a reader reads.
 fn moves(relocate: fn(&KeyspaceId<Sound>, Loc, Loc)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let space = KEY_BEHIND.build::<Sound>();

@@ -1,5 +1,5 @@
-//! A change set whose thread dies after any of its steps, beside a reader: once it is repaired it
-//! was made whole or not at all, no reader sees half of it, and what a reader has sealed never
+//! A change set whose thread dies after any of its steps, beside a reader: after the repair it is
+//! made wholly or not at all, no reader sees half of it, and a value that a reader has sealed never
 //! changes.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -17,7 +17,8 @@ use crate::region::patch_word::{PatchWord, Seal, begin, finish, seal};
 const OLD: u64 = 1;
 const NEW: u64 = 2;
 
-/// Two words that are changed together, the word that guards them, and what their writer leaves.
+/// Two words that are changed together, the word that guards them, and the notes that their writer
+/// leaves.
 struct Value<O> {
     guard: Model<O>,
     words: [Model<O>; 2],
@@ -38,9 +39,9 @@ enum Step {
 use Step::{Announce, Begin, End, Store, WriteDown};
 
 const STEPS: [Step; 6] = [WriteDown, Announce, Begin, Store(0), Store(1), End];
-/// The twin that announces what it has not written down.
+/// The twin that announces the change set before it has written it down.
 const ANNOUNCED_FIRST: [Step; 6] = [Announce, WriteDown, Begin, Store(0), Store(1), End];
-/// The twin that announces what it has begun.
+/// The twin that announces the change set after it has begun it.
 const BEGUN_FIRST: [Step; 6] = [WriteDown, Begin, Store(0), Announce, Store(1), End];
 
 /// How a repairer makes a change set again.
@@ -64,7 +65,7 @@ impl<O: Orders> Value<O> {
         }
     }
 
-    /// Runs these steps, and then dies. A guard that was sealed ends it as well.
+    /// Runs these steps, and then dies. It also ends if the guard is sealed.
     fn write(&self, steps: &[Step]) {
         for step in steps {
             match step {
@@ -107,7 +108,7 @@ impl<O: Orders> Value<O> {
             .then_some(words)
     }
 
-    /// What a reader is lent.
+    /// The value that is lent to a reader.
     fn lend(&self) -> Option<[u64; 2]> {
         (seal(&self.guard) == Seal::Sealed).then(|| self.words())
     }

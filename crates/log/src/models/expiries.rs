@@ -1,5 +1,5 @@
-//! The note that there are expiring records: a sweep clears it before it looks at them, and no
-//! record that is published meanwhile is forgotten.
+//! The note that there are expiring records. A sweep clears it before it looks at them; no record
+//! that is published meanwhile is forgotten.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -16,7 +16,7 @@ type Words = Model<Sound>;
 struct Scene {
     record: Words,
     note: Words,
-    /// A word of which the checker tries all orders, which it does not do for fences.
+    /// A word for which the checker tries all orders, which it does not do for fences.
     turns: Words,
 }
 

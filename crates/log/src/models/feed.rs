@@ -1,5 +1,5 @@
-//! What is reserved, filled and completed in the change feed comes out whole, once and in order,
-//! also if a thread stands still for a lap, and if one dies.
+//! Entries of the change feed come out whole, once and in order, even if a thread is stopped for a
+//! lap, and if one dies.
 
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 
@@ -81,7 +81,7 @@ fn fill<O: Orders>(ring: &FeedRing<'_, Model<O>>, entry: Reserved, i: usize, wor
     place.unwrap().store(word, Relaxed);
 }
 
-/// Takes out what is entered.
+/// Drains the entries.
 struct Drainer<'s, O> {
     scene: &'s Scene<O>,
     at: u64,
@@ -97,7 +97,7 @@ impl<'s, O: Orders> Drainer<'s, O> {
         }
     }
 
-    /// Drains one entry; what stands there.
+    /// Drains one entry; returns what is there.
     fn next(&mut self) -> NextEntry {
         let ring = self.scene.ring();
         let next = match ring.next(self.at) {
@@ -107,7 +107,7 @@ impl<'s, O: Orders> Drainer<'s, O> {
         if let NextEntry::Complete(stride) = next {
             let mut words = Vec::new();
             ring.copy(self.at, self.at + stride, |word| words.push(word));
-            // An entry that is void has nothing to say.
+            // A void entry has no content.
             if words[0] & 3 == State::Whole as u64 {
                 self.seen.push(words[1]);
             }
@@ -154,7 +154,7 @@ fn beside<O: Orders>(entered: [u64; 2]) -> impl Fn() + Send + Sync + 'static {
         drainer.seen.sort_unstable();
         assert_eq!(drainer.seen, expected, "not as entered");
         drainer.set_durable();
-        // It goes on for a lap.
+        // It continues for a lap.
         let seen = drainer.seen.len();
         assert!(scene.enter(3, 30) && scene.enter(3, 31), "stuck");
         drainer.drain();
@@ -175,8 +175,8 @@ fn without_one_kind_of_ordering_it_does_not() {
     fails("damaged", beside::<LooseExchanges>([1, 0]));
 }
 
-/// A thread enters a value, however long it stands still, while others fill two laps, whose content
-/// is zero. With zeros for blanks it takes a word of theirs for the tail.
+/// A thread that may be stopped for any time enters a value, while others fill two laps with zeros.
+/// If blank words were zero, it would take one of their words for the tail.
 fn stands_still(blanks: bool) -> impl Fn() + Send + Sync + 'static {
     move || {
         let scene = Arc::new(Scene::<Sound>::new());
@@ -186,7 +186,7 @@ fn stands_still(blanks: bool) -> impl Fn() + Send + Sync + 'static {
                 if blanks {
                     return scene.enter(1, 11);
                 }
-                // Broken: the header takes the place of a zero.
+                // Broken: the header replaces a zero.
                 let at = scene.tail.load(Acquire);
                 let word = &scene.words[at as usize / 8 % WORDS];
                 let header = 1 << 19 | (ENTRY as u64) << 2 | State::Whole as u64;
@@ -233,8 +233,8 @@ fn with_zeros_for_blanks_it_does() {
     fails("not as entered", stands_still(false));
 }
 
-/// A thread dies after it has reserved an entry, before or after the tail moved past it, and is
-/// settled beside a thread that enters another.
+/// A thread dies after it has reserved an entry, before or after the tail moved past it. It is
+/// repaired beside a thread that enters another one.
 fn dies(moved: bool, settle: fn(&Scene<Sound>)) -> impl Fn() + Send + Sync + 'static {
     move || {
         let scene = Arc::new(Scene::<Sound>::new());
@@ -266,7 +266,7 @@ fn changes_of_the_dead_come_out() {
                 .ring()
                 .settle(|slot| slot == DEAD, State::Whole)
                 .expect("sound");
-            // Another reaper comes by.
+            // Another reaper does it again.
             scene
                 .ring()
                 .settle(|slot| slot == DEAD, State::Void)
@@ -339,7 +339,8 @@ fn a_change_that_is_made_before_its_entry_is_reserved_is_not_behind_it() {
     );
 }
 
-/// An entry that is filled for long holds up those behind it, and a void one says nothing.
+/// An entry that is not completed for a long time holds up those after it, and a void one has no
+/// content.
 #[test]
 fn a_void_entry_says_nothing_and_an_unfinished_one_lets_nothing_pass() {
     holds(|| {
@@ -386,8 +387,8 @@ fn a_reaper_is_not_led_astray_by_what_is_freed_meanwhile() {
     });
 }
 
-/// A reader that nobody waits for, beside a thread that enters more than the ring holds and frees
-/// the oldest: what it reads is whole, in order, and it knows what it misses.
+/// A reader that no thread waits for, beside a thread that enters more than the ring holds and
+/// frees the oldest: what it reads is whole and in order, and it knows what it has missed.
 fn reads_beside(
     look: fn(&Scene<Sound>, u64, &mut Vec<u64>) -> ReadEntry,
 ) -> impl Fn() + Send + Sync {
@@ -400,7 +401,7 @@ fn reads_beside(
                 assert!(scene.enter(1, 12));
                 let ring = scene.ring();
                 ring.free_oldest(ENTRY as u64);
-                // In the place of the first.
+                // In the place of the first entry.
                 assert!(scene.enter(1, 13));
             })
         };
@@ -446,7 +447,7 @@ fn one_that_does_not_look_again_reads_what_was_overwritten() {
     );
 }
 
-/// Whatever is not kept is blanked by the first thread that finds no space.
+/// A ring that is not kept is blanked by the first thread that finds no space.
 #[test]
 fn a_ring_that_was_never_blanked_is_blanked_when_it_is_used() {
     holds(|| {
@@ -471,8 +472,8 @@ fn a_ring_that_was_never_blanked_is_blanked_when_it_is_used() {
     });
 }
 
-/// A reader's own entry and another's are overwritten. What is noted of the other's before it is
-/// complete is seen by a reader that learns that it is gone.
+/// A reader's own entry and another's are overwritten. A reader that learns that the other's entry
+/// is gone sees what was noted about it before it was complete.
 fn learns_of_a_loss<O: Orders>() -> impl Fn() + Send + Sync {
     || {
         let scene = Arc::new((Scene::<O>::new(), Model::<O>::new(0)));
@@ -507,8 +508,8 @@ fn with_loads_that_order_nothing_it_does_not() {
     fails("missed for ever", learns_of_a_loss::<LooseLoads>());
 }
 
-/// A reaper of a thread that has left no entry, beside one that frees the place at which it looks
-/// and enters a body there whose word looks like an entry that the dead has left.
+/// A reaper of a thread that has left no entry, beside a thread that frees the place at which the
+/// reaper looks, and enters a body there with a word that looks like an entry of the dead thread.
 #[test]
 fn a_reaper_does_not_take_a_later_body_for_an_entry() {
     holds(|| {
@@ -525,7 +526,7 @@ fn a_reaper_does_not_take_a_later_body_for_an_entry() {
                 let ring = scene.ring();
                 ring.set_durable(ENTRY as u64, 0);
                 let entry = ring.reserve(by(2), ENTRY).expect("space");
-                // Behind the ring's end, where the first entry was.
+                // After the ring's end, where the first entry was.
                 fill(&ring, entry, 0, like);
                 ring.complete(entry, State::Whole);
             })
@@ -537,8 +538,8 @@ fn a_reaper_does_not_take_a_later_body_for_an_entry() {
     });
 }
 
-/// A word of the model checker without the companion that a [`Model`] has: by that, what one thread
-/// stores and another overwrites would be ordered.
+/// A word of the model checker without the companion of a [`Model`], which would order what one
+/// thread stores and another overwrites.
 struct Bare(loom::sync::atomic::AtomicU64);
 
 impl Word for Bare {

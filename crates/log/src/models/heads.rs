@@ -42,7 +42,7 @@ impl<O: Orders> Head<O> {
         Arc::new(head)
     }
 
-    /// The record headers that a walk over the segment meets.
+    /// The record headers that a walk over the segment finds.
     fn walk(&self) -> Vec<Header> {
         let end = self.info.used();
         let (mut at, mut headers) = (0, Vec::new());
@@ -66,7 +66,7 @@ fn append<O: Orders>(head: &Head<O>, headers: &[Header]) -> usize {
         .unwrap()
 }
 
-/// Dies with its headers written and no space taken; the lock goes to the next.
+/// Dies after writing its headers and before taking the space; the next thread gets the lock.
 fn append_and_die<O: Orders>(head: &Head<O>) {
     let _held = head.lock.lock().unwrap();
     let at = Loc::of_byte(head.info.used());
@@ -74,7 +74,7 @@ fn append_and_die<O: Orders>(head: &Head<O>) {
     head.space.word(at).unwrap().store(longer.0, Relaxed);
 }
 
-/// Two writers, the second after one that died, and a walk meanwhile.
+/// Two writers, the second after one that died, beside a walk.
 fn writers<O: Orders>(append: Append<O>) -> impl Fn() + Send + Sync + 'static {
     move || {
         let head = Head::<O>::new();
@@ -184,7 +184,7 @@ impl<O: Orders> Gap<O> {
     }
 }
 
-/// Two writers, one of which dies with its header written, and a walk meanwhile.
+/// Two writers, one of which dies after writing its header, beside a walk.
 fn fillers<O: Orders>() {
     let gap = Gap::<O>::new();
     let (short, long) = (Header::record(0, 0, OURS), Header::record(8, 0, OURS));
@@ -192,7 +192,7 @@ fn fillers<O: Orders>() {
         let gap = gap.clone();
         thread::spawn(move || {
             gap.append(long).unwrap();
-            // The dead one did not move the gap's beginning.
+            // The dead writer did not move the gap's beginning.
             let _held = gap.lock.lock().unwrap();
             let at = gap.gap.at.load(Relaxed);
             gap.gap.append(&gap.space, 0..GAP, short).unwrap();

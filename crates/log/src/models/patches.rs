@@ -1,5 +1,5 @@
-//! Readers of a value, in part and as a whole, against one that patches it: none sees half a patch,
-//! and a sealed value never changes.
+//! Readers of a value, of a part and of the whole, beside a thread that patches it: no reader sees
+//! half a patch, and a sealed value never changes.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -1,9 +1,9 @@
-//! The states of a log segment and its grace periods, against threads that saw an earlier state and
+//! The states of a log segment and its grace periods, beside threads that saw an earlier state and
 //! were stopped before they acted on it.
 //!
-//! What must hold: a thread that claims a victim or frees a segment does so after a grace period
-//! that began when the segment was closed, or condemned, *in this life*. Each model says from which
-//! epoch on that would be (`due`), and what was stamped is compared with it.
+//! What must hold: a thread claims a victim or frees a segment only after a grace period that began
+//! when the segment was closed, or condemned, *in this life*. Each model gives the first epoch for
+//! which that is true (`due`), and the stamp is compared with it.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
@@ -23,7 +23,7 @@ struct Segment<O> {
     info: SegmentInfoOf<Model<O>>,
     epoch: Model<O>,
     /// The first epoch whose end is a grace period for the present state. The checker does not see
-    /// this word: it is an observer's knowledge.
+    /// this word: it belongs to the observer.
     due: AtomicU64,
 }
 
@@ -82,7 +82,7 @@ impl<O: Orders> Segment<O> {
         true
     }
 
-    /// What is stamped now belongs to the present state.
+    /// Fails if a stamp that is stored now does not belong to the present state.
     fn assert_stamp_is_ours(&self) {
         if let Ok(epoch) = self.info.stamp() {
             assert!(epoch.to_u64() >= self.due.load(SeqCst), "{EARLY}");
@@ -117,7 +117,7 @@ fn live_again<O: Orders>(segment: &Segment<O>, rebirth: Rebirth<O>) {
     segment.step(State::Closed);
 }
 
-/// Two that stamp; one of them also frees the segment and gives it its next life.
+/// Two threads that stamp; one of them also frees the segment and gives it its next life.
 fn late_stampers<O: Orders>(stamp: Stamp<O>) -> impl Fn() + Send + Sync + 'static {
     move || {
         let segment = Segment::<O>::new(State::Condemned, false);
@@ -210,7 +210,7 @@ fn late_freers<O: Orders>(rebirth: Rebirth<O>) -> impl Fn() + Send + Sync + 'sta
         };
         live_again(&segment, rebirth);
         if segment.info.state().state() == Some(State::Closed) {
-            // Stamped, claimed and emptied: only the second grace period is missing.
+            // Stamped, claimed and emptied: only the second grace period has still to come.
             segment.stamp();
             if segment.claim(State::Closed, State::Compacting) {
                 segment.is_due_now();
@@ -231,7 +231,7 @@ fn if_lives_were_not_distinguished_the_next_one_would_be_freed_early() {
     fails(EARLY, late_freers::<Sound>(same_life));
 }
 
-/// A compactor that has emptied its victim, one that stamps, and one that frees.
+/// A compactor that has emptied its victim, beside a thread that stamps and one that frees.
 fn condemning<O: Orders>(
     stamp: Stamp<O>,
     condemn: fn(&Segment<O>, StateWord) -> bool,

@@ -1,11 +1,12 @@
 //! An operation, or a transaction, beside a swap of the model's two databases.
 //!
-//! The index of each space is plain memory, so that the checker reports any use that is not before
-//! or after every other: what is prepared in a database is visible to a thread that finds it in the
-//! other afterwards, and a thread that has taken a database out of service has it for itself.
+//! The index of each space is plain memory, so that the checker reports any use that is not ordered
+//! before or after every other. So a thread sees what was prepared in a database even if it finds
+//! it as the other database afterwards, and a thread that has taken a database out of service has
+//! exclusive use of it.
 //!
-//! The order of the table's bytes themselves has no twin: the checker lets two sequentially
-//! consistent fences order more than C11 does, so that those of pin and swap hide it.
+//! The ordering of the table's bytes has no twin: the checker lets two sequentially consistent
+//! fences order more than C11 does, so the fences of pin and swap hide a weaker ordering.
 
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -35,9 +36,9 @@ struct Store {
     bytes: [ModelByte; 2],
     note: Model<Sound>,
     epoch: Model<Sound>,
-    /// The one user's; 0: not pinned.
+    /// The only user's pin; 0: not pinned.
     pin: Model<Sound>,
-    /// What lies in each space: how often it was used.
+    /// The content of each space: how often it was used.
     indexes: [UnsafeCell<u64>; 2],
 }
 
@@ -166,7 +167,7 @@ fn nor_does_a_swap_that_marks_after_it_has_waited() {
     fails("Causality violation", swap(enter, late));
 }
 
-/// A swapper that dies before it stores, and a thread that settles the swap, beside a user.
+/// A swapper that dies before it stores, and a thread that completes the repair, beside a user.
 #[test]
 fn a_swap_that_its_swapper_left_did_not_happen() {
     holds(swap(enter, |store| {

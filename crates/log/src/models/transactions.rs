@@ -1,4 +1,4 @@
-//! Readers against a transaction on two keys of two buckets, which is committed or taken back.
+//! Readers beside a transaction on two keys of two buckets, which is committed or undone.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -13,17 +13,17 @@ use crate::index::shape::{Place, SegmentRef};
 use crate::region::mem::Loc;
 
 const ME: SlotId = SlotId(3);
-/// A key whose home is the other bucket; it is not there before.
+/// A key whose home is the other bucket; it is absent at first.
 const FAR: u8 = b'f';
 const FAR_PLACE: Place = Place {
     partition: 0,
     tag: 1 << 21 | 9,
 };
-/// Where records go; the first is that of `KEY`.
+/// The place of the next record; the first place has that of `KEY`.
 const NEW: usize = 1;
 const FAR_NEW: usize = 2;
 
-/// How a reader looks for a key: the version there, or none if it must look again.
+/// How a reader looks up a key: returns the version found, or `None` if it must look again.
 type Look<O> = fn(&KeyspaceId<O>, SegmentRef, Place, u8) -> Option<Option<u64>>;
 
 /// The version that a reader finds, once its look is valid.
@@ -37,7 +37,7 @@ fn read<O: Orders>(space: &KeyspaceId<O>, place: Place, key: u8, look: Look<O>) 
     }
 }
 
-/// As readers look.
+/// As readers look in the general case.
 fn look<O: Orders>(
     space: &KeyspaceId<O>,
     segment: SegmentRef,
@@ -54,7 +54,7 @@ fn look<O: Orders>(
     }
 }
 
-/// As readers look first.
+/// As the optimistic read looks.
 fn look_fast<O: Orders>(
     space: &KeyspaceId<O>,
     segment: SegmentRef,
@@ -67,8 +67,8 @@ fn look_fast<O: Orders>(
     }
 }
 
-/// The twin without the fence before the second look at the home's word: no load of a miss orders
-/// it.
+/// The twin without the fence before the second look at the home's word: nothing orders that after
+/// the loads of a miss.
 fn look_without_fence<O: Orders>(
     space: &KeyspaceId<O>,
     segment: SegmentRef,
@@ -111,17 +111,17 @@ fn lock<O: Orders>(space: &KeyspaceId<O>, place: Place) -> (SegmentRef, Held<'_,
 enum Locks {
     /// The twin: as a single write locks its home.
     Plain,
-    /// Plainly until it holds all of them, then so that readers wait before it publishes.
+    /// As a plain lock until it holds all of them; then, before it publishes, so that readers wait.
     Transaction,
-    /// The twin that lets readers wait only once it has published `FAR`.
+    /// The twin that makes readers wait only after it has published `FAR`.
     TooLate,
 }
 use Locks::{Plain, TooLate, Transaction};
 
-/// What a transaction does once it has inserted `FAR`.
+/// What a transaction does after it has inserted `FAR`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// It takes that back.
+    /// It undoes the insertion.
     TakeBack,
     /// It replaces `KEY` by a new version.
     Replace,
@@ -169,7 +169,7 @@ fn scene<O: Orders>() -> Arc<KeyspaceId<O>> {
     KEY_IN_FRONT.build::<O>()
 }
 
-/// A reader of a new key beside a transaction that is taken back.
+/// A reader of a new key beside a transaction that is undone.
 fn taken_back<O: Orders>(locks: Locks, look: Look<O>) -> impl Fn() + Send + Sync + 'static {
     move || {
         let space = scene::<O>();
@@ -181,8 +181,8 @@ fn taken_back<O: Orders>(locks: Locks, look: Look<O>) -> impl Fn() + Send + Sync
     }
 }
 
-/// A reader of both keys, one after the other, beside a transaction that is committed: the new one
-/// is there first.
+/// A reader of both keys, one after the other, beside a transaction that commits: the new one is
+/// inserted first.
 fn committed<O: Orders>(locks: Locks, look: Look<O>) -> impl Fn() + Send + Sync + 'static {
     move || {
         let space = scene::<O>();
@@ -197,7 +197,7 @@ fn committed<O: Orders>(locks: Locks, look: Look<O>) -> impl Fn() + Send + Sync 
     }
 }
 
-/// A reader of the key that is replaced, alone.
+/// A reader of only the key that is replaced.
 fn replaced<O: Orders>() -> impl Fn() + Send + Sync + 'static {
     move || {
         let space = scene::<O>();
@@ -273,8 +273,8 @@ fn without_ordering_a_reader_sees_unwritten_bytes() {
     fails(unwritten, replaced::<LooseLoads>());
 }
 
-/// A writer of one of the keys waits for the transaction, and is not overwritten by what it takes
-/// back.
+/// A writer of one of the keys waits for the transaction, whose undoing does not overwrite the
+/// write.
 #[test]
 fn a_write_beside_an_undone_change_is_not_lost() {
     holds(|| {

@@ -1,4 +1,4 @@
-//! A watch of a key misses no change of it, and reports none that its thread had seen already.
+//! A watch of a key misses no change of it, and reports none that its thread had already seen.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -16,14 +16,14 @@ use crate::region::mem::Loc;
 
 const WRITER: SlotId = SlotId(3);
 const WATCHER: SlotId = SlotId(4);
-/// Where the new record goes.
+/// The place of the new record.
 const NEW: usize = 1;
 
 struct Scene<O> {
     space: Arc<KeyspaceId<O>>,
     watched: Model<O>,
     counter: Model<O>,
-    /// A word of which the checker tries all orders, which it does not do for fences.
+    /// A word for which the checker tries all orders, which it does not do for fences.
     turns: Model<O>,
 }
 
@@ -66,7 +66,7 @@ impl<O: Orders> Scene<O> {
         found.bucket.replace(found.slot, Entry::new(PLACE.tag, loc));
     }
 
-    /// As `Records::begin_watching`; what was noted.
+    /// As `Records::begin_watching`; returns what was noted.
     fn begin(&self) -> u64 {
         self.watched.store(1, Relaxed);
         self.barrier();

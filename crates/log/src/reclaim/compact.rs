@@ -4,9 +4,9 @@
 //! (Nibble §3.2), among those whose grace period is over: every record in it was published or
 //! abandoned. Its records are walked from header to header. A record is live if the index of its
 //! database names exactly its location. Live ones are copied to a survivors' head. *Then* the
-//! bucket is locked, and the entry compared once more and swapped. A compactor that lost the race
-//! to a writer leaves a dead copy. Readers never block this: the old bytes stay until the last of
-//! them has unpinned.
+//! bucket is locked, and the entry compared again and swapped. If a compactor loses the race to a
+//! writer, its copy is dead. Readers never block this: the old bytes stay until the last of them
+//! has unpinned.
 //!
 //! The age is the time since the segment was closed. (The paper's source uses the age of the data.
 //! Then data that never changes becomes ever more attractive, and is moved again and again for
@@ -14,10 +14,10 @@
 //! data's age decides between a worker's two heads, one for young and one for old records, so that
 //! data that seldom changes is kept apart from data that changes often.
 //!
-//! Work is divided by node. Each node has its own list of candidates, and survivors stay on their
-//! node, unless another node is much emptier. Then they move to that one, so that writers find free
-//! space on their own node again. Any thread may compact, as many at once as there are workers'
-//! heads.
+//! Work is divided by node. Each node has its own list of candidates. Survivors stay on their node
+//! unless another node is much emptier. In that case they move there, so that writers find free
+//! space on their own node again. Any thread may compact. The number of workers' heads limits how
+//! many do so at once.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -41,10 +41,10 @@ use crate::region::record::Header;
 const CANDIDATE_SHARE: usize = 16;
 /// Victims that are moved between two checks for what can be freed: a grace period costs a barrier.
 const BATCH: usize = 4;
-/// Bulk records are moved before a writer finds no other space if they take at most one in so many
-/// bytes of their log segment.
+/// Bulk records may be moved for a writer that finds no other space if their share of their log
+/// segment's bytes is at most one in this number.
 const BULK_LIVE: u64 = 2;
-/// Another node is much emptier if this much more of it is free.
+/// Another node is much emptier if its free share is this much larger.
 const MUCH: f64 = 0.25;
 
 /// Victims of one node, the best last, as this process has found them.
@@ -55,15 +55,15 @@ pub(crate) struct Candidates {
     born: u64,
 }
 
-/// A victim whose records the thread that claimed it moves bit by bit. While it does nothing for
-/// it, no worker is held.
+/// A victim whose records are moved bit by bit by the thread that claimed it. Between two such
+/// steps the thread holds no worker.
 #[derive(Debug)]
 pub(crate) struct Victim {
     frame: Frame,
     claimed: StateWord,
     old: bool,
     to: NodeId,
-    /// How far its records have been moved.
+    /// The offset up to which its records have been moved.
     at: u64,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Victim {
 pub(crate) enum Moved {
     /// All of it: it is condemned.
     All,
-    /// A part: the caller's time was over.
+    /// A part: the caller's time ran out.
     Part,
     /// Nothing: no worker was idle.
     NoWorker,
@@ -80,17 +80,18 @@ pub(crate) enum Moved {
     NoSpace,
 }
 
-/// Where survivors go: a head that the caller holds, and where its segments are claimed.
+/// The destination of survivors: a head that the caller holds, and the node on which its segments
+/// are claimed.
 pub(crate) struct CompactionTarget<'h> {
     pub head: &'h Head,
     pub claim: Claim,
 }
 
 impl Reclaim {
-    /// Moves one victim's records, on the calling thread's node if there is one, or finds lost
-    /// large records. False: no victim is worth it, or none is available now.
+    /// Moves one victim's records, on the calling thread's node if there is a victim there, or
+    /// finds lost large records. Returns false if no victim is worth it, or none is available now.
     pub(crate) fn compact(&self, slot: &Slot<'_>) -> Result<bool, WriteError> {
-        // First: a segment whose large record is lost need not be counted again.
+        // Done first: a segment whose large record is lost need not be counted again.
         let found = self.condemn_lost(slot) > 0;
         for &node in (self.log().arena).nodes_from(self.session().topology.current_node()) {
             if self.compact_node(slot, NodeId(node))? {
@@ -156,8 +157,8 @@ impl Reclaim {
         Ok(None)
     }
 
-    /// Goes on moving a victim's records while `goes_on`. After [`Moved::All`],
-    /// [`Moved::NoSpace`], or an error, the victim is no longer the caller's.
+    /// Continues to move a victim's records while `goes_on`. After [`Moved::All`],
+    /// [`Moved::NoSpace`], or an error, the caller no longer has the victim.
     pub(crate) fn move_part(
         &self,
         slot: &Slot<'_>,
@@ -182,22 +183,22 @@ impl Reclaim {
             })
     }
 
-    /// Gives a victim up: it is closed, as before it was claimed.
+    /// Gives a victim up: it is closed again, as before it was claimed.
     pub(crate) fn leave_victim(&self, victim: &Victim) {
         let info = self.session().tables.info(victim.frame);
         info.step(|state| (state == State::Compacting).then_some(State::Closed));
     }
 
-    /// Whether the records of a victim are moved, to another node if `leave`. One that is suspected
-    /// alone, or begins with a large record, is counted anew. Of bulk records what is free between
-    /// them can be reused, so they are moved only where they are few.
+    /// Whether the records of a victim are moved, to another node if `leave`. A victim that is only
+    /// suspect, or begins with a large record, is counted again instead. The free space between
+    /// bulk records can be reused, so these are moved only from segments that have few of them.
     fn is_worth_moving(&self, info: &LogSegmentInfo, word: StateWord, leave: bool) -> bool {
         !stays(info, word) && (leave || gain(info, self.log().segment_bytes()).is_some())
     }
 
-    /// Moves the bulk records of the log segment whose emptying costs the fewest bytes, if there is
-    /// space for them in gaps of others, and so frees frames: for a record of `wanted` bytes, as a
-    /// rule one that fits no gap. False: no segment yields any.
+    /// Moves the bulk records of the log segment whose emptying costs the fewest bytes, if gaps of
+    /// other segments have space for them. That frees frames for a record of `wanted` bytes,
+    /// usually one that fits no gap. Returns false if no segment yields any.
     pub(crate) fn compact_bulk(&self, slot: &Slot<'_>, wanted: u64) -> Result<bool, WriteError> {
         let needed = match self.log().is_bulk(wanted) {
             true => wanted,
@@ -216,7 +217,7 @@ impl Reclaim {
                 all.push((info.live(), info.capacity(), frame, word));
             }
         }
-        // What is moved must find its place in the others.
+        // The moved records must find places in the others.
         let fits = all
             .into_iter()
             .filter(|(_, capacity, ..)| *capacity <= free);
@@ -227,14 +228,14 @@ impl Reclaim {
         self.compact_this(slot, frame, word)
     }
 
-    /// Moves a large record with much dead or unused space behind it, and the live records there.
-    /// It is the last resort of a writer that finds no other space for a record of `wanted` bytes.
-    /// False: no large record would yield any.
+    /// Moves a large record with much dead or unused space after it, and the live records there. It
+    /// is the last resort of a writer that finds no other space for a record of `wanted` bytes.
+    /// Returns false if no large record would yield any.
     pub(crate) fn compact_large(&self, slot: &Slot<'_>, wanted: u64) -> Result<bool, WriteError> {
         let log = self.log();
-        // The gain is the rest of the extent that the large record moves to, which goes to this
-        // CPU's head. If the head had as much before, one large record after the other would move
-        // for nothing.
+        // The gain is the rest of the extent to which the large record moves; this CPU's head gets
+        // it. If the head had as much before, large records would move one after the other for no
+        // gain.
         let needed = (2 * log.left_at_head()?).max(wanted);
         if log.is_large(wanted) {
             return Ok(false);
@@ -247,8 +248,8 @@ impl Reclaim {
             .filter_map(|(frame, info, word, _)| {
                 let gain = large_gain(info, log.segment_bytes())?;
                 let _pin = slot.pin();
-                // Checked again under the pin: until it ends, the record's frames are not freed,
-                // and so not given back to the machine.
+                // Checked again under the pin: until the pin ends, the record's frames are not
+                // freed, so their memory is not given back to the machine.
                 if info.state() != word {
                     return None;
                 }
@@ -261,7 +262,7 @@ impl Reclaim {
                 if bytes.next_multiple_of(FRAME_BYTES) - bytes <= needed {
                     return None;
                 }
-                // Gain for every byte that must be copied.
+                // The gain for each byte that must be copied.
                 Some((gain as f64 / info.live().max(1) as f64, frame, word))
             })
             .max_by(|a, b| a.0.total_cmp(&b.0));
@@ -272,7 +273,8 @@ impl Reclaim {
     }
 
     /// Moves the live records of the closed segment at `frame`, whose grace period is over,
-    /// whatever the gain. False: the segment is no longer closed, or there is no free space.
+    /// whatever the gain. Returns false if the segment is no longer closed, or there is no free
+    /// space.
     pub(crate) fn compact_this(
         &self,
         slot: &Slot<'_>,
@@ -291,11 +293,11 @@ impl Reclaim {
         self.compact_victim(slot, &self.lane(first, node), frame, claimed, None)
     }
 
-    /// Reserves space for a record of a transaction that frees no less than it writes, and writes
-    /// its header: behind the survivors in a compaction worker's head, where no other writer uses
-    /// the space, and in the frames that are kept for compaction. A log segment for each worker
-    /// stays free, so that compaction goes on. `None`: there is no such space, or no idle worker.
-    /// The caller is pinned.
+    /// Reserves space for a record of a transaction that frees at least as much as it writes, and
+    /// writes its header. The space is after the survivors in a compaction worker's head, where no
+    /// other writer uses it, and in the frames that are reserved for compaction. A log segment for
+    /// each worker stays free, so that compaction can continue. `None`: there is no such space, or
+    /// no idle worker. The caller is pinned.
     pub(crate) fn reserve_for_removal(
         &self,
         slot: &Slot<'_>,
@@ -328,8 +330,8 @@ impl Reclaim {
         Ok((done > 0).then_some(loc))
     }
 
-    /// The first head of an idle worker on `node`, and the lock that gives it and the worker's
-    /// other heads to the caller.
+    /// The first head of an idle worker on `node`, and the lock by which the caller holds it and
+    /// the worker's other heads.
     pub(crate) fn hold_worker<'s>(
         &'s self,
         slot: &Slot<'s>,
@@ -365,7 +367,7 @@ impl Reclaim {
         (node % workers..workers).step_by(nodes as usize)
     }
 
-    /// The node that the survivors of `node` go to: `node` itself, or, if it is short of free
+    /// The node to which the survivors of `node` go: `node` itself, or, if it is short of free
     /// frames, one that is much emptier.
     fn destination(&self, node: NodeId) -> NodeId {
         if self.log().arena.nodes() < 2 {
@@ -387,16 +389,15 @@ impl Reclaim {
     }
 
     fn candidates(&self, node: NodeId) -> MutexGuard<'_, Candidates> {
-        // There is a list for every node of the arena. After a panic the list is still one of
-        // candidates.
+        // There is a list for every node of the arena. A list stays valid even if a thread panics.
         let i = usize::from(node.0) % self.candidates.len();
         self.candidates[i]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Claims the closed segment of greatest benefit on `node`. Returns also whether its records
-    /// are rather old.
+    /// Claims the closed segment of greatest benefit on `node`. Also returns whether its records
+    /// are old.
     fn claim_victim(
         &self,
         slot: &Slot<'_>,
@@ -419,7 +420,7 @@ impl Reclaim {
             let (frame, word) = next;
             let info = self.session().tables.info(frame);
             let is_worth = || self.is_worth_moving(info, word, node != to);
-            // The segment is in another life by now, or is no longer worth a copy.
+            // The segment is in another life, or is no longer worth a copy.
             if info.state() != word || !(is_worth() || info.is_suspect()) {
                 continue;
             }
@@ -432,7 +433,7 @@ impl Reclaim {
     }
 
     /// Examines all closed segments of `node`, and keeps the best. If their records leave the node,
-    /// all of their memory is gained.
+    /// all of their memory counts as a gain.
     fn look_for_victims(&self, node: NodeId, leave: bool, found: &mut Candidates) {
         let now = self.session().clock.now_ns();
         let mut all: Vec<(f64, Frame, StateWord)> = Vec::new();
@@ -451,7 +452,8 @@ impl Reclaim {
                     .then(|| benefit(info, self.log().segment_bytes(), now, leave))
                     .flatten()
             };
-            // The last ones: nothing is known to be gained. Large ones are counted alone.
+            // Suspect segments come last: no gain is known there. Large ones are only counted
+            // again.
             let benefit = benefit.or(info.is_suspect().then_some(0.0));
             if let Some(benefit) = benefit
                 && self.log().grace_over(info)
@@ -472,7 +474,7 @@ impl Reclaim {
         found.born = (born / u128::from(closed.max(1))) as u64;
     }
 
-    /// Walks a claimed victim. Condemns it if it is empty then, otherwise closes it again.
+    /// Walks a claimed victim. Condemns it if it is empty afterwards, otherwise closes it again.
     pub(crate) fn compact_victim(
         &self,
         slot: &Slot<'_>,
@@ -563,10 +565,10 @@ fn benefit(info: &LogSegmentInfo, segment_bytes: u64, now: u64, leave: bool) -> 
 
 /// Bytes gained by compacting a closed segment, if they are worth a copy of the live ones.
 ///
-/// An unused end counts only if it is longer than any that an ordinary closing leaves: the segment
-/// of the copies would have as long an unused end.
+/// An unused end counts only if it is longer than an ordinary closing leaves: the segment of the
+/// copies would have as long an unused end.
 pub(crate) fn gain(info: &LogSegmentInfo, segment_bytes: u64) -> Option<u64> {
-    // A segment whose lengths are damaged is left alone.
+    // A segment whose lengths are damaged is not moved.
     let used = info.written()?;
     let capacity = info.capacity().max(used);
     let tail = capacity - used;
@@ -579,8 +581,8 @@ pub(crate) fn gain(info: &LogSegmentInfo, segment_bytes: u64) -> Option<u64> {
     (gain >= capacity / 256).then_some(gain)
 }
 
-/// Bytes gained by moving the large record in front of a closed segment, if they suffice for a log
-/// segment of small records.
+/// Bytes gained by moving the large record in front of a closed segment, if they are enough for a
+/// log segment of small records.
 pub(crate) fn large_gain(info: &LogSegmentInfo, segment_bytes: u64) -> Option<u64> {
     let gain = info.capacity().saturating_sub(info.live());
     (gain > segment_bytes / END_SHARE && gain > info.capacity() / 8).then_some(gain)

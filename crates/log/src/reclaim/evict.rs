@@ -1,17 +1,17 @@
 //! Eviction: a full store that may evict frees space instead of refusing writes.
 //!
-//! The oldest part of the log is compacted, but records that were not read since they were written
-//! there are removed instead of copied. Records that were read lose their marks and go to the young
-//! end of the log. This is the clock algorithm over a log, or FIFO with reinsertion. Samples decide
-//! what counts as read, see [`crate::records::access`].
+//! The oldest part of the log is compacted, but records there that were not read since they were
+//! written are removed instead of copied. Records that were read lose their marks and move to the
+//! young end of the log. This is the clock algorithm over a log, or FIFO with reinsertion. Samples
+//! decide what counts as read, see [`crate::records::access`].
 //!
 //! Policies that may evict only records with an expiry do not walk the log, where such records may
-//! be few: they sample records by random places in the index, as Redis does, and remove the worst
+//! be few. They sample records at random places in the index, as Redis does, and remove the worst
 //! of each sample. Ordinary compaction then frees the space. If few records have an expiry, a walk
 //! through the index finds them. If none has, by the databases' counters, there is no search.
 //!
-//! Eviction begins when compaction could gain little. The maintainer does it ahead of need,
-//! otherwise the writer that lacks space.
+//! Eviction begins when compaction could gain little. The maintainer does it ahead of need;
+//! otherwise the writer that lacks space does it.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -46,13 +46,13 @@ pub enum Evict {
     None = 0,
     /// Those that were not read for the longest time.
     Lru = 1,
-    /// Those that are read most seldom.
+    /// Those that are read least often.
     Lfu = 2,
     /// Any.
     Random = 3,
     /// Of those with an expiry, the ones not read for the longest time.
     ExpiringLru = 4,
-    /// Of those with an expiry, the ones read most seldom.
+    /// Of those with an expiry, the ones read least often.
     ExpiringLfu = 5,
     /// Any that has an expiry.
     ExpiringRandom = 6,
@@ -60,18 +60,19 @@ pub enum Evict {
     ExpiringSoonest = 7,
 }
 
-/// Records looked at for each that is removed from a sample.
+/// Records that are examined for each one that is removed from a sample.
 const SAMPLE: usize = 8;
 /// Samples drawn in one round, each for a record to remove.
 const ROUND: usize = 64;
-/// As many samples take as long as [`STEP`] buckets of a walk.
+/// The number of samples that take as long as [`STEP`] buckets of a walk.
 const STEP_SAMPLES: usize = 8;
-/// Random places without a record to evict after which a walk through the index begins.
+/// The number of random places without a record to evict after which a walk through the index
+/// begins.
 const VAIN: u32 = 100;
-/// Buckets that a walk looks at under one pin.
+/// Buckets that a walk examines under one pin.
 const STEP: u32 = 256;
-/// Nanoseconds above which a step of a walk takes no longer for its buckets: the thread had no
-/// processor.
+/// If a step of a walk takes longer, in nanoseconds, it was not its buckets that took the time: the
+/// thread had no processor.
 const LONG_NS: u64 = 1_000_000;
 /// The pause, in nanoseconds, after a walk that found nothing in the whole store.
 const REST_NS: u64 = 100_000_000;
@@ -109,7 +110,7 @@ impl Evict {
         matches!(self, Evict::Lfu | Evict::ExpiringLfu)
     }
 
-    /// Whether only records with an expiry may go.
+    /// Whether only records with an expiry may be evicted.
     fn is_choosy(self) -> bool {
         matches!(
             self,
@@ -120,8 +121,8 @@ impl Evict {
         )
     }
 
-    /// The marks of a record with `marks` that was read once more. A count of frequencies goes up
-    /// with probability 1 in 2^marks.
+    /// The marks of a record with `marks` that was read again. A frequency count rises with
+    /// probability 1 in 2^marks.
     pub(crate) fn marked(self, marks: u64, dice: u64) -> u64 {
         if !self.is_by_frequency() {
             return 1;
@@ -134,7 +135,7 @@ impl Evict {
         }
     }
 
-    /// The new marks of a record that is kept when its turn comes. `None`: it is evicted.
+    /// The new marks of a record that is kept when the walk reaches it. `None`: it is evicted.
     pub(crate) fn kept(self, marks: u64) -> Option<u64> {
         match self {
             Evict::Lru if marks > 0 => Some(0),
@@ -143,7 +144,7 @@ impl Evict {
         }
     }
 
-    /// How much a sampled record is worth keeping: the record of least worth is removed.
+    /// How much a sampled record is worth keeping: the one worth least is removed.
     fn worth(self, header: Header, expires: u64) -> u64 {
         match self {
             Evict::ExpiringSoonest => expires,
@@ -160,18 +161,18 @@ type Sample = Vec<(u64, Root, Entry)>;
 #[derive(Debug, Default)]
 pub(crate) struct ExpiringWalk {
     sweep: ExpirySweep,
-    /// Since the walk last found a record: nanoseconds that it took, and how often it has come to
-    /// the end of the store.
+    /// Since the walk last found a record: the nanoseconds that it took, and how often it has
+    /// reached the end of the store.
     took_ns: u64,
     ends: u32,
-    /// When the walk last went on.
+    /// When the walk last continued.
     last_ns: u64,
-    /// The walk found none in the whole store, and rests until this time.
+    /// The walk found none in the whole store, and pauses until this time.
     rests_until_ns: u64,
 }
 
 impl ExpiringWalk {
-    /// Resets the walk: records that it has not found so far may exist by now.
+    /// Resets the walk: there may now be records that it has not found.
     fn forget(&mut self) {
         (self.took_ns, self.ends) = (0, 0);
     }
@@ -191,7 +192,7 @@ pub(crate) enum Evicted {
 /// The policy of an eviction walk, and what the walk has removed.
 pub(crate) struct Cull {
     pub policy: Evict,
-    /// Of bulk records, no more are removed once they have so many bytes.
+    /// Stop removing bulk records at this number of removed bytes.
     pub enough: u64,
     /// Bytes of the records that were removed.
     pub bytes: u64,
@@ -232,7 +233,7 @@ impl Reclaim {
         if policy.is_choosy() {
             return self.evict_sampled(slot, policy);
         }
-        // One walk over each segment takes a mark off each record.
+        // A walk over all segments takes one mark off each record.
         for _ in 0..2 * self.log().segments().count() {
             let evicted = self.evict_oldest(slot, policy, wanted)?;
             if evicted != Evicted::Nothing {
@@ -260,7 +261,7 @@ impl Reclaim {
                 }))
     }
 
-    /// Whether any record may be evicted, sooner or later. The caller is not pinned.
+    /// Whether any record may be evicted, now or later. The caller is not pinned.
     pub(crate) fn may_forget_any(&self, slot: &Slot<'_>) -> Result<bool, ReadError> {
         match self.eviction() {
             Evict::None => Ok(false),
@@ -289,7 +290,7 @@ impl Reclaim {
         })
     }
 
-    /// Walks one log segment, of the nearest node that has one.
+    /// Walks one log segment, of the nearest node that has one to evict from.
     fn evict_oldest(
         &self,
         slot: &Slot<'_>,
@@ -303,7 +304,8 @@ impl Reclaim {
                 continue;
             };
             let lane = self.lane(first, NodeId(node));
-            // Large records that were read are not copied: they are kept until their next turn.
+            // Large records that were read are not copied: they are kept until the walk reaches
+            // them again.
             while let Some((frame, word)) = self.choose_to_evict(NodeId(node), policy) {
                 let info = self.session().tables.info(frame);
                 if word.large() && self.spare_large(frame, info, word, policy)? {
@@ -333,9 +335,9 @@ impl Reclaim {
         })
     }
 
-    /// The log segment of `node` that is to be walked: the oldest, or any; a damaged one last.
+    /// The log segment of `node` that is walked next: the oldest, or any; a damaged one last.
     fn choose_to_evict(&self, node: NodeId, policy: Evict) -> Option<(Frame, StateWord)> {
-        // Damaged segments are left alone while undamaged ones will be due.
+        // Damaged segments are left alone while others will become due.
         let mut waits = false;
         let due = self.log().segments().filter(|(frame, info, _, state)| {
             let is_meant = *state == State::Closed && self.log().arena.node_of(*frame) == node;
@@ -357,7 +359,8 @@ impl Reclaim {
             .map(|(frame, _, word, _)| (frame, word))
     }
 
-    /// Whether the large record at `frame` is kept where it is. It then counts as young again.
+    /// Whether the large record at `frame` is kept where it is. If so, it then counts as young
+    /// again.
     fn spare_large(
         &self,
         frame: Frame,
@@ -380,10 +383,10 @@ impl Reclaim {
         Ok(stays)
     }
 
-    /// Whether a record whose turn has come is kept. If so, its marks are lowered.
+    /// Whether a record that the walk has reached is kept. If so, its marks are lowered.
     pub(crate) fn spares(&self, record: &Record<'_>, policy: Evict) -> bool {
         if record.header().space().is_hidden() {
-            // It goes with its main.
+            // It is evicted with its main.
             return true;
         }
         let kept = policy.kept(record.header().marks());
@@ -393,8 +396,8 @@ impl Reclaim {
         kept.is_some()
     }
 
-    /// Removes a record because it is least worth keeping. Returns its bytes and those of the
-    /// collection that it led to, if it was still what `expect` says.
+    /// Removes a record because it is the one least worth keeping, if it still is what `expect`
+    /// says. Returns its bytes and those of the collection that it led to.
     pub(crate) fn forget(
         &self,
         slot: &Slot<'_>,
@@ -411,7 +414,7 @@ impl Reclaim {
         };
         mneme_sys::fault!("evict.chosen");
         let header = self.session().tables.header();
-        // Damage there is for the check to report.
+        // The check reports damage there.
         let bytes = record.header().size() + self.bytes_behind(record).unwrap_or(0);
         // Relaxed: statistics.
         match self.records().publish(slot, &pin, &change)? {
@@ -441,8 +444,8 @@ impl Reclaim {
         Ok(anchor.map_or(0, |anchor| anchor.bytes.saturating_add(anchor.tree.bytes)))
     }
 
-    /// The anchor of a collection, as it is by now. `None`: there is none, or it is damaged. The
-    /// caller is pinned.
+    /// The present anchor of a collection. `None`: there is none, or it is damaged. The caller is
+    /// pinned.
     pub(crate) fn anchor_now(&self, id: u64) -> Result<Option<Anchor>, ReadError> {
         let Some(root) = self.index().root(KeyspaceId::ANCHORS)? else {
             return Ok(None);
@@ -456,12 +459,12 @@ impl Reclaim {
         Ok(anchor.and_then(|found| Anchor::decode(found.record.value(), self.log().most_bytes())))
     }
 
-    /// Removes the worst of samples of records with an expiry: of [`ROUND`] samples, and no more at
-    /// once than compaction, which wins their space, then needs not be little. A round is bounded
-    /// by its work: by the clock, a thread that seldom gets a processor would remove one record.
+    /// Removes the worst of samples of records with an expiry: of [`ROUND`] samples, but no more at
+    /// once than makes the gain of compaction no longer little. A round is bounded by its work:
+    /// bounded by the clock, a thread that seldom gets a processor would remove only one record.
     ///
-    /// Samples are drawn at random, and where that finds none, for few have an expiry, by a walk
-    /// that goes on where the last one has ended: all are found in one round of it.
+    /// Samples are drawn at random. If that finds none because few records have an expiry, a walk
+    /// follows that continues where the last one ended: one round of it finds all of them.
     fn evict_sampled(&self, slot: &Slot<'_>, policy: Evict) -> Result<Evicted, WriteError> {
         let mut sample = Sample::new();
         let (mut removed, mut bytes, mut few) = (0, 0, false);
@@ -494,7 +497,7 @@ impl Reclaim {
             if let Some(&(_, root, entry)) = sample.iter().min_by_key(|s| s.0) {
                 let record = self.session().mem.record(entry.loc())?;
                 let place = self.index().place(record.key());
-                // Its expiry may be taken away where it lies: it is looked at again under the lock.
+                // Its expiry may be removed in place: it is checked again under the lock.
                 let expect = Expect::WithExpiry(entry.loc());
                 let gone = self.forget(slot, root, place, expect, &record)?;
                 removed += usize::from(gone > 0);
@@ -531,7 +534,7 @@ impl Reclaim {
                 .fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed)
                 .wrapping_mul(0xd134_2543_de82_ef95);
             match self.sample_at(policy, dice ^ dice >> 29, sample) {
-                // Others are drawn: what is damaged is for the check to say, or for a walk.
+                // Others are drawn: damage is reported by the check, or by a walk.
                 Ok(()) | Err(ReadError::Corrupt(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -539,8 +542,9 @@ impl Reclaim {
         Ok(())
     }
 
-    /// Goes on from bucket to bucket until one holds records with an expiry, for some buckets.
-    /// False: it has been everywhere and found none, a while ago at most. The caller is pinned.
+    /// Continues from bucket to bucket until one has records with an expiry, for a limited number
+    /// of buckets. Returns false if it has passed the whole store without finding any, now or a
+    /// short time ago. The caller is pinned.
     fn walk_on(
         &self,
         policy: Evict,
@@ -566,7 +570,7 @@ impl Reclaim {
             budget -= 1;
             let before = *at;
             if let Err(error) = self.sample_bucket(root, policy, at, sample) {
-                // Damage is met once a round: the next walk goes on behind it.
+                // Damage is reported once in a round: the next walk continues after it.
                 if *at == before {
                     self.index().pass_by(root, at);
                 }
@@ -582,7 +586,8 @@ impl Reclaim {
         if !sample.is_empty() {
             walk.forget();
         } else if walk.ends >= 2 {
-            // Begun in the middle, it has been everywhere when it comes to an end again.
+            // It began in the middle, so it has passed the whole store when it reaches an end the
+            // second time.
             let rest = walk.took_ns.saturating_mul(10).max(REST_NS);
             walk.rests_until_ns = now.saturating_add(rest);
             walk.forget();
@@ -599,7 +604,7 @@ impl Reclaim {
         let Some(root) = used.transpose()? else {
             return Ok(());
         };
-        // Other bits than the tag's, or some places were never drawn.
+        // Not the tag's bits: with those, some places would never be drawn.
         let partition = (dice >> 32) % self.index().partitions();
         let tag = (dice & ((1 << TAG_BITS) - 1)) as u32;
         let place = Place {
@@ -609,13 +614,13 @@ impl Reclaim {
         let Some(segment) = self.session().mem.index_segment(root, place)? else {
             return Ok(());
         };
-        // The whole bucket, or its first records were seldom drawn.
+        // The whole bucket: otherwise its first records would seldom be drawn.
         let mut at = HashOrder::at(partition, u64::from(segment.first_of_home(tag)));
         self.sample_bucket(root, policy, &mut at, sample)
     }
 
-    /// Adds the records with an expiry of the bucket at `at`, which goes on to the next. The caller
-    /// is pinned.
+    /// Adds the records with an expiry of the bucket at `at`, and moves `at` to the next one. The
+    /// caller is pinned.
     fn sample_bucket(
         &self,
         root: Root,
@@ -651,7 +656,8 @@ mod tests {
     use crate::records::expiry::Expiry;
     use crate::store::{LogStore, MIN_CAPACITY};
 
-    /// Damage fails at most one write of those that would forget, whoever may go.
+    /// Damage fails at most one of the writes that need an eviction, whichever record that would
+    /// evict.
     #[test]
     fn a_damaged_record_does_not_keep_others_from_being_forgotten() {
         for evict in [Evict::Lru, Evict::Random, Evict::ExpiringLru] {
@@ -676,8 +682,8 @@ mod tests {
         }
     }
 
-    /// A walk that finds nothing rests in proportion to what it took, not to how long others left
-    /// it alone.
+    /// A walk that finds nothing pauses in proportion to the time that it took, not to the time
+    /// during which other threads ran.
     #[test]
     fn a_walk_that_was_left_alone_does_not_rest_for_as_long() {
         let clock = Arc::new(ManualClock::new(1, 1));

@@ -1,5 +1,5 @@
-//! Removing what has expired. The sweep goes round all spaces in the order of their hashes: slowly
-//! while it finds little, faster while much of what it sees has expired. A store that never held an
+//! Removing what has expired. The sweep walks all spaces in the order of their hashes: slowly while
+//! it finds little, faster while much of what it sees has expired. A store that never held an
 //! expiring record is never swept.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ use crate::records::publish::{Expect, KeyChange, Published};
 use crate::region::mem::Loc;
 use crate::region::space::KeyspaceId;
 
-/// Home buckets looked at in one step of the sweep.
+/// Home buckets examined in one step of the sweep.
 const STEP: usize = 32;
 /// Steps of a round in which little has expired.
 const STEPS: u32 = 4;
@@ -31,7 +31,7 @@ pub(crate) struct ExpirySweep {
 
 impl Reclaim {
     /// Removes a record that has expired, if it is still there. Returns whether it was. `place` is
-    /// its key's.
+    /// that of its key.
     pub(crate) fn remove_expired(
         &self,
         slot: &Slot<'_>,
@@ -45,7 +45,7 @@ impl Reclaim {
             ..change
         };
         let removed = match self.records().publish(slot, &pin, &change) {
-            // It stays, as expired as it is, until there is space in the change feed.
+            // It stays, though it has expired, until there is space in the change feed.
             Err(WriteError::FeedFull) => false,
             published => published? == Published::Absent,
         };
@@ -56,8 +56,8 @@ impl Reclaim {
         Ok(removed)
     }
 
-    /// One round of the sweep. Returns how many records it removed. If it finds damage it continues
-    /// behind it and returns the error at the end. The next round continues behind it too.
+    /// One round of the sweep. Returns the number of records that it removed. After damage it
+    /// continues, and returns the error at the end. The next round continues after the damage too.
     pub(crate) fn sweep_expired(
         &self,
         slot: &Slot<'_>,
@@ -72,7 +72,8 @@ impl Reclaim {
         let (mut removed_in_all, mut damage) = (0, None);
         for step in 1.. {
             if sweep.is_at_start() {
-                // Set again by any thread that finds or stores an expiring record from here on.
+                // Any thread that finds or stores an expiring record after this sets the note
+                // again.
                 self.records().begin_expecting();
                 mneme_sys::fault!("expiry.sweep.begun");
             }
@@ -98,15 +99,15 @@ impl Reclaim {
         damage.map_or(Ok(removed_in_all), |corrupt| Err(corrupt.into()))
     }
 
-    /// Abandons a sweep: another one finds the records that this one has not come to.
+    /// Abandons a sweep: another one finds the records that this one has not reached.
     pub(crate) fn leave_sweep(&self, sweep: &ExpirySweep) {
         if !sweep.is_at_start() {
             self.records().expect_expiries();
         }
     }
 
-    /// Removes every record that has expired. Returns how many there were. Damage is skipped, and
-    /// reported afterwards.
+    /// Removes every record that has expired. Returns their number. Damage is skipped, and reported
+    /// afterwards.
     pub(crate) fn remove_all_expired(&self) -> Result<usize, WriteError> {
         let slot = self.session().writer()?;
         let mut sweep = ExpirySweep::default();
@@ -122,11 +123,11 @@ impl Reclaim {
         }
     }
 
-    /// Looks at the next few buckets. Returns how many records there were, and how many of them it
+    /// Examines the next few buckets. Returns the number of records there, and how many of them it
     /// removed.
     ///
-    /// After any error, the sweep's position is behind it. The step continues behind damage, and
-    /// returns the first damage at the end.
+    /// After any error, the sweep's position is past the place of the error. The step continues
+    /// after damage, and returns the first damage at the end.
     fn sweep_step(
         &self,
         slot: &Slot<'_>,
@@ -190,7 +191,7 @@ impl Reclaim {
     }
 }
 
-/// Keeps the first damage that is met; any other error ends the work.
+/// Keeps the first damage that is found; any other error ends the work.
 fn note(damage: &mut Option<Corrupt>, error: WriteError) -> Result<(), WriteError> {
     match error {
         WriteError::Corrupt(corrupt) => {

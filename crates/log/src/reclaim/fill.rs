@@ -1,22 +1,22 @@
-//! Keeping log segments filled: resident memory follows what lives, at a bounded cost.
+//! Keeping log segments filled: resident memory follows the live bytes, at a bounded cost.
 //!
-//! The *fill* of a node is the share of its closed and open log segments' bytes that live. Segments
-//! that compaction leaves as they are do not count, those of large records and those in which bulk
-//! records have left gaps: what they waste no copy of other records wins back. While the fill is
-//! below a target, the maintainer empties the best victims, however much is free. **The cost is
-//! bounded by processor time**: of one processor it takes a share, which grows from the least at
-//! the target to the most at a threshold below it. It works in [slices](SLICE_NS) and leaves the
-//! processor in between. A victim is moved in as many slices as it takes, and between two of them
-//! no lock and no pin is held.
+//! The *fill* of a node is the live share of the bytes in its closed and open log segments.
+//! Segments that compaction leaves as they are do not count: those of large records, and those in
+//! which bulk records have left gaps. No copying of other records would win back what these waste.
+//! While the fill is below a target, the maintainer empties the best victims, however much is free.
+//! **The cost is bounded by processor time**: it takes a share of one processor, which grows from
+//! the minimum at the target to the maximum at a threshold below it. It works in [slices](SLICE_NS)
+//! and leaves the processor in between. A victim is moved in as many slices as it takes, and
+//! between two of them no lock and no pin is held.
 //!
 //! Once no other thread has changed anything for [a second](IDLE_NS) the target rises, and the
-//! share too: until something changes again, which is looked for before each chunk of records. What
-//! is changed where it lies counts, as does an expiry.
+//! share too, until something changes again. This is checked before each chunk of records. Changes
+//! made in place, also of an expiry, count.
 //!
-//! It gives way: in a store that is short of free frames, where compaction is due anyway and takes
-//! what it needs; while what has expired must not be dropped; and while a pin holds up the memory
-//! of more segments than [that](HELD_UP), since emptying further ones would take memory and free
-//! none. [`Stats`](crate::Stats) say [what it waits for](CompactionWait).
+//! It pauses in a store that is short of free frames, where compaction is due anyway and takes what
+//! it needs; while expired records must not be dropped; and while a pin keeps the memory of more
+//! segments than [`HELD_UP`] from being freed, because emptying further ones would take memory and
+//! free none. [`Stats`](crate::Stats) have [the reason of the wait](CompactionWait).
 
 use std::fmt;
 use std::sync::PoisonError;
@@ -39,19 +39,20 @@ const SLICE_NS: u64 = 250_000;
 const IDLE_NS: u64 = 1_000_000_000;
 /// The target of an idle store, unless its own is higher.
 pub(crate) const IDLE_FILL: f64 = 0.97;
-/// The highest target: above it every record is moved many times.
+/// The highest target: above it every record would be moved many times.
 pub(crate) const MAX_FILL: f64 = 0.95;
-/// The share of a processor that an idle store is compacted with.
+/// The share of a processor that compacts an idle store.
 const IDLE_SHARE: f64 = 0.5;
-/// The time between two looks at all segments, at least, and as a multiple of what a look takes.
+/// The minimum time between two looks at all segments, in nanoseconds and as a multiple of the time
+/// that a look takes.
 const LOOK_NS: u64 = 10_000_000;
 const LOOKS: u64 = 100;
 /// The time between two looks for victims in an idle store that has none, in nanoseconds.
 const IDLE_LOOK_NS: u64 = 100_000_000;
 /// Victims that are emptied before their frames are freed: a grace period costs a barrier.
 const BATCH: u32 = 4;
-/// It gives way while emptied segments that wait for readers take more than one part in so many of
-/// what lives, and more than so many bytes.
+/// It pauses while emptied segments that wait for readers have more than one in this number of the
+/// live bytes, and more than this number of bytes.
 const HELD_UP: u64 = 8;
 const HELD_UP_BYTES: u64 = 32 << 20;
 
@@ -60,14 +61,14 @@ const HELD_UP_BYTES: u64 = 32 << 20;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct FillPolicy {
-    /// Whether segments are emptied for the sake of memory at all. If not, compaction waits until
-    /// free frames run short, but for segments of which little lives.
+    /// Whether segments are emptied to save memory at all. If not, compaction waits until free
+    /// frames run short, except for segments with few live bytes.
     pub active: bool,
-    /// Compaction goes on below this fill.
+    /// Compaction continues below this fill.
     pub target_fill: f64,
-    /// At this fill and below compaction takes its greatest share.
+    /// At this fill and below, compaction takes its greatest share.
     pub least_fill: f64,
-    /// Fewer stale bytes than this are left alone.
+    /// If fewer bytes than this are stale, they are left alone.
     pub ignored_bytes: u64,
     /// The share of a processor that it takes at the target.
     pub least_share: f64,
@@ -92,7 +93,7 @@ impl Default for FillPolicy {
 }
 
 impl FillPolicy {
-    /// The target, and the share of a processor that is taken at this `fill`. `None`: nothing.
+    /// The share of a processor at this `fill`. `None`: nothing is to be done.
     fn share(&self, fill: &Fill, idle: bool) -> Option<f64> {
         if !self.active || fill.winnable() < self.ignored_bytes {
             return None;
@@ -110,8 +111,8 @@ impl FillPolicy {
     }
 }
 
-/// What compaction for the sake of memory waits for, although the fill is below its target. Nothing
-/// is lost meanwhile, and it goes on by itself.
+/// What compaction to save memory waits for although the fill is below its target. Nothing is lost
+/// meanwhile, and it continues by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompactionWait {
@@ -133,7 +134,7 @@ impl CompactionWait {
         CompactionWait::Space,
     ];
 
-    /// Of a number that [`Reclaim::note_wait`] has stored.
+    /// The reason that [`Reclaim::note_wait`] has stored as this number.
     fn of(number: u8) -> Option<CompactionWait> {
         Self::ALL.into_iter().find(|wait| *wait as u8 + 1 == number)
     }
@@ -155,7 +156,7 @@ impl fmt::Display for CompactionWait {
 /// How a slice of compaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slice {
-    /// Its time was over.
+    /// Its time ran out.
     Over,
     /// No segment is worth it.
     NoVictim,
@@ -165,20 +166,20 @@ enum Slice {
     NoWorker,
 }
 
-/// What lives in the log segments of a node, and what does not, in bytes.
+/// Live and other bytes in the log segments of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fill {
     pub live: u64,
     /// Dead records, and unused ends of closed segments.
     pub stale: u64,
-    /// What of `live` and of `stale` lies in segments whose records stay where they are.
+    /// The parts of `live` and of `stale` in segments whose records stay where they are.
     pub settled: (u64, u64),
     /// Emptied segments that wait for readers.
     pub condemned: u64,
 }
 
 impl Fill {
-    /// The share that lives of what compaction may move.
+    /// The live share of the bytes that compaction may move.
     fn share(&self) -> f64 {
         let live = self.live.saturating_sub(self.settled.0);
         match live + self.winnable() {
@@ -204,12 +205,12 @@ pub(crate) struct FillKeeper {
     victim: Option<Victim>,
     /// Victims that were emptied since their frames were last freed.
     emptied: u32,
-    /// What the last look has seen, and when the next is due, in nanoseconds.
+    /// The result of the last look, and when the next is due, in nanoseconds.
     seen: Fill,
     look_ns: u64,
     /// When the next slice is due.
     due_ns: u64,
-    /// The number that stands for all changes when it last differed, and when that was.
+    /// A number that stands for all changes, at the time when it last differed, and that time.
     changes: u64,
     changed_ns: u64,
 }
@@ -247,7 +248,7 @@ impl Reclaim {
         *policy.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets that.
+    /// Sets how full this opening keeps the log segments while it maintains.
     pub(crate) fn set_fill_policy(&self, policy: FillPolicy) {
         let default = FillPolicy::default();
         let or = |given: f64, default: f64| if given.is_finite() { given } else { default };
@@ -299,8 +300,8 @@ impl Reclaim {
             && nodes.any(|node| policy.share(&self.fill(node), false).is_some())
     }
 
-    /// A number that differs after any other thread has changed a record, wherever that lies: each
-    /// change is announced. Compaction by others counts, which is over soon.
+    /// A number that differs after any other thread has changed any record: each change is
+    /// announced. Compaction by others also counts, but is over soon.
     fn changes(&self, slot: &Slot<'_>) -> u64 {
         let lanes = [OPERATION_LANE, TRANSACTION_LANE];
         self.session().participants.announcements(&lanes, slot.id())
@@ -314,7 +315,7 @@ impl Reclaim {
         }
     }
 
-    /// What compaction for the sake of memory waits for, as far as this opening maintains.
+    /// What compaction to save memory waits for, if this opening maintains.
     pub(crate) fn compaction_wait(&self) -> Option<CompactionWait> {
         let mut waits = self.fill_waits.iter();
         waits.find_map(|noted| CompactionWait::of(noted.load(Relaxed)))
@@ -331,8 +332,8 @@ impl Reclaim {
         seen.is_held_up().then_some(CompactionWait::Readers)
     }
 
-    /// A slice of work for the fill of the keeper's node, if one is due. Returns how long nothing
-    /// is to be done.
+    /// A slice of work for the fill of the keeper's node, if one is due. Returns the time until the
+    /// next one.
     pub(crate) fn keep_filled(
         &self,
         slot: &Slot<'_>,
@@ -345,7 +346,8 @@ impl Reclaim {
         }
         if now >= keeper.look_ns {
             let (seen, changes) = (self.fill(keeper.node), self.changes(slot));
-            // This thread's compaction changes neither. What is removed here changes what lives.
+            // Neither changes by this thread's compaction. Removals by this thread change the live
+            // bytes.
             if (changes, seen.live) != (keeper.changes, keeper.seen.live) {
                 (keeper.changes, keeper.changed_ns) = (changes, now);
             }
@@ -378,13 +380,14 @@ impl Reclaim {
         let done = self.fill_slice(slot, keeper, &goes_on);
         let wait = matches!(done, Ok(Slice::NoSpace)).then_some(CompactionWait::Space);
         self.note_wait(keeper.node, wait);
-        // What is stale may lie in the segments that heads append to.
+        // Segments to which heads append may have stale bytes.
         let found = matches!(done, Ok(Slice::NoVictim)) && idle;
         let found = found && self.log().leave_segments(slot, Leave::Stale) > 0;
         let spent = spent_ns().saturating_sub(before).max(1_000);
         let mut rest = (spent as f64 * (1.0 - share) / share) as u64;
         if !matches!(done, Ok(Slice::Over)) && !found {
-            // Nothing can be moved now: what closes next can. In an idle store nothing will.
+            // Nothing can be moved now, but the next closed segment can. In an idle store none is
+            // closed.
             rest = rest.max(if idle { IDLE_LOOK_NS } else { LOOK_NS });
         }
         keeper.due_ns = self
@@ -442,8 +445,8 @@ impl Reclaim {
         Ok(Slice::Over)
     }
 
-    /// Moves victims on all nodes until these are filled as wanted, or `budget` is over. Returns
-    /// whether they are.
+    /// Moves victims on all nodes until these have the wanted fill, or `budget` is over. Returns
+    /// whether they have it.
     pub(crate) fn fill_for(&self, slot: &Slot<'_>, budget: Duration) -> Result<bool, WriteError> {
         let begin = self.session().clock.now_ns();
         let in_time = || u128::from(self.session().clock.now_ns() - begin) < budget.as_nanos();
@@ -452,7 +455,7 @@ impl Reclaim {
         for node in (0..self.log().arena.nodes()).map(NodeId) {
             let wants = || policy.share(&self.fill(node), false).is_some();
             self.free_emptied(slot)?;
-            // While writers go on without pause, some segment is always worth it.
+            // Bounded: while writers continue without a pause, some segment is always worth it.
             let most = self.log().segments().count();
             for _ in 0..most {
                 if !wants() || !in_time() {
@@ -498,7 +501,7 @@ mod tests {
     const RECORDS: u32 = 100_000;
     const SECOND: u64 = 1_000_000_000;
 
-    /// A store of `RECORDS` values, of which one in `kept` lives, and its clock.
+    /// A store of `RECORDS` values, one in `kept` of which is live, and its clock.
     fn store(kept: u32, policy: UpdatePolicy) -> (LogStore, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::new(1, 1_000));
         let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
@@ -513,7 +516,7 @@ mod tests {
         (store, clock)
     }
 
-    /// Slices of some chunks each, a second after one another.
+    /// Slices of some chunks each, one second apart.
     fn keep(store: &LogStore, keeper: &mut FillKeeper, clock: &ManualClock, slices: u32) {
         let inner = store.inner();
         let slot = inner.session().writer().unwrap();
@@ -570,7 +573,7 @@ mod tests {
         let (store, clock) = store(3, UpdatePolicy::InPlace);
         let mut keeper = FillKeeper::new(NodeId(0));
         let (inner, key) = (store.inner(), 0u32.to_le_bytes());
-        // Of the same length, so that the value is overwritten where it lies.
+        // Of the same length, so that the value is overwritten in place.
         let overwrite = || store.put(&key, &[7; 1000]).unwrap();
         let expire = || {
             let until = Expiry::At(u64::MAX >> 1);
@@ -583,7 +586,7 @@ mod tests {
         };
         let bulk = || store.put(b"bulk", &[7; 200 << 10]).unwrap();
         let remove = || assert!(store.remove(b"bulk").unwrap());
-        // The first ones of each kind change more than this.
+        // The first changes of each kind have further effects.
         for change in [&overwrite, &expire] as [&(dyn Fn() + Sync); 2] {
             std::thread::scope(|scope| scope.spawn(change).join().unwrap());
         }
@@ -595,7 +598,7 @@ mod tests {
             keep(&store, &mut keeper, &clock, 1);
             assert!(!keeper.is_idle(inner.session().clock.now_ns()), "{i}");
         }
-        // What is only read does not.
+        // Reads do not count as changes.
         keep(&store, &mut keeper, &clock, 3);
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(store.get(&key).unwrap().map(|v| v.len()), Some(1000)));
@@ -610,7 +613,7 @@ mod tests {
         let (store, clock) = store(3, UpdatePolicy::Append);
         let mut keeper = FillKeeper::new(NodeId(0));
         let condemned = || store.inner().reclaim().fill(NodeId(0)).condemned;
-        // What is closed by now may be emptied although the reader stays.
+        // Segments closed by now may be emptied although the reader stays.
         store.inner().log().stamp_segments();
         let (pinned, done) = (Barrier::new(2), Barrier::new(2));
         let (held_up, moved, later) = std::thread::scope(|scope| {
@@ -719,8 +722,8 @@ mod tests {
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
     }
 
-    /// What lies between bulk records is reused where it lies. Were it to count against the target,
-    /// segments of short records would be moved for the little that is stale in them, for ever.
+    /// The space between bulk records is reused in place. If it counted against the target,
+    /// segments of short records would be moved for ever for their few stale bytes.
     #[test]
     fn stale_bytes_that_compaction_leaves_alone_move_no_other_records() {
         let clock = Arc::new(ManualClock::new(1, 1_000));
@@ -749,7 +752,7 @@ mod tests {
         assert_eq!(store.stats().moved_bytes, 0);
         assert!(store.compact_for(std::time::Duration::MAX).unwrap());
         assert_eq!(store.stats().moved_bytes, 0);
-        // Those of short records that are worth it are moved all the same.
+        // Segments of short records that are worth it are moved all the same.
         for i in (0..short).filter(|i| i % 2 == 1) {
             assert!(store.remove(&i.to_le_bytes()).unwrap());
         }
@@ -784,7 +787,7 @@ mod tests {
         keep(&store, &mut FillKeeper::new(NodeId(0)), &clock, 10);
     }
 
-    /// As while one that has it is stopped.
+    /// As while the thread that holds the worker is stopped.
     #[test]
     fn compaction_for_memory_rests_while_no_worker_is_idle() {
         let (store, clock) = store(3, UpdatePolicy::Append);

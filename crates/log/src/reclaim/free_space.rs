@@ -1,10 +1,10 @@
-//! Freeing space: what a writer does that found none.
+//! Freeing space: what a writer does that has found none.
 //!
 //! One ordered list names the ways to find space ([`WAYS`]), and one deadline bounds the search. If
-//! there is nothing to gain the store is full, and the write fails at once; if one thread is in the
-//! way for long, by its pin or by a lock, the write fails and names it. Reads and removals go on,
-//! and after removals writes succeed again. Nibble has a reserve for compaction too (§3.2). That
-//! any writer may compact is new here.
+//! there is nothing to gain, the store is full, and the write fails at once. If one thread blocks
+//! the search for long, by its pin or by a lock, the write fails and names it. Reads and removals
+//! continue, and after removals writes succeed again. Nibble has a reserve for compaction too
+//! (§3.2). That any writer may compact is new here.
 
 use std::sync::TryLockError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,32 +33,32 @@ pub(crate) struct SpaceSearch {
     spent: Duration,
     /// How many rounds it has had.
     rounds: u32,
-    /// Consecutive rounds after which there was nothing to wait for, and yet no free space.
+    /// Consecutive rounds with nothing to wait for and yet no free space.
     vain: u32,
     /// Windows of frames emptied for this search.
     vacated: u32,
-    /// Only free frames count: it is for more than one record.
+    /// Only free frames count: the space is for more than one record.
     frames_only: bool,
-    /// A gap is there, and somebody was in the way when that was last tried.
+    /// There is a gap, but a thread blocked the last attempt to reuse it.
     held_up: bool,
-    /// Windows between bulk records that it has tried to clear.
+    /// Windows between bulk records that the search has tried to clear.
     cleared: u32,
-    /// Segments of bulk records that it has tried to empty.
+    /// Segments of bulk records that the search has tried to empty.
     emptied: u32,
     /// The pin that blocked the search when that was last checked.
     pin: Suspect<(SlotId, Epoch)>,
-    /// The thread that swept then, and what it was doing.
+    /// The thread that was sweeping then, and what it was doing.
     sweeper: Suspect<(SlotId, Progress)>,
     /// The threads that held all compaction workers of a node then, and what they were doing.
     compactors: Suspect<Vec<(SlotId, Progress)>>,
 }
 
-/// What seems to block a search, since when, in nanoseconds, and how often it was seen since.
+/// What seems to block a search, since when, in nanoseconds, and how often it was seen since then.
 #[derive(Debug)]
 struct Suspect<T>(Option<(T, u64, u32)>);
 
 impl<T: Clone + PartialEq> Suspect<T> {
-    /// How long `seen` has been found at every look, if that is long enough to report it.
+    /// How long every look has found `seen`, if that is long enough to report it.
     fn look(&mut self, seen: Option<T>, now: u64) -> Option<(T, Duration)> {
         match &mut self.0 {
             Some((before, since, looks)) if seen.as_ref() == Some(&*before) => {
@@ -75,7 +75,7 @@ impl<T: Clone + PartialEq> Suspect<T> {
 }
 
 /// Condemned segments, in ascending order, and the ids of the dropped indexes that may name records
-/// there.
+/// in them.
 #[derive(Debug)]
 pub(crate) struct Named {
     condemned: Vec<(Frame, StateWord)>,
@@ -89,7 +89,7 @@ enum Gain {
     None,
     /// Space is free, or will be after a grace period.
     Some,
-    /// Nothing yet. It has waited a little, and the search begins again.
+    /// Nothing yet. The thread has waited a little, and the search begins again.
     Later,
 }
 
@@ -105,8 +105,8 @@ impl Gain {
 /// A way to find space.
 type Way = fn(&Reclaim, &Slot<'_>, &mut SpaceSearch) -> Result<Gain, WriteError>;
 
-/// The ways to find space, in the order in which each round of a search tries them: what costs
-/// least comes first, and a round ends with the first that gains something.
+/// The ways to find space, in the order in which each round of a search tries them: the cheapest
+/// comes first, and a round ends with the first that gains something.
 const WAYS: [Way; 16] = [
     Reclaim::repair_dead,
     Reclaim::free_due,
@@ -126,26 +126,28 @@ const WAYS: [Way; 16] = [
     Reclaim::leave_large,
 ];
 
-/// Rounds without anything to wait for after which the search ends although space is free. That
-/// space is not in one piece, or other threads always take it first.
+/// The number of rounds with nothing to wait for after which the search ends although space is
+/// free. That space is not in one piece, or other threads always take it first.
 pub(crate) const VAIN: u32 = 16;
-/// Windows that are emptied for one large record: other threads may take the freed frames first.
+/// The maximum number of windows that are emptied for one large record: other threads may take the
+/// freed frames first.
 const VACATED: u32 = 8;
-/// Windows between bulk records that one search tries to clear.
+/// The maximum number of windows between bulk records that one search tries to clear.
 const CLEARED: u32 = 3;
-/// Segments of bulk records that one search tries to empty: each may be a copy of 32 MiB.
+/// The maximum number of segments of bulk records that one search tries to empty: each may be a
+/// copy of 32 MiB.
 const EMPTIED: u32 = 8;
-/// The deadline of a search: how long a writer goes on freeing space that other threads take, or
+/// The deadline of a search: how long a writer continues to free space that other threads take, or
 /// that is not in one piece, before it fails.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
-/// Rounds that a search has before the deadline ends it. A thread that seldom gets a processor has
-/// done little in ten seconds: there may be much that eviction has not come to.
+/// The number of rounds before the deadline can end a search. A thread that seldom gets a processor
+/// has done little in ten seconds: there may be much that eviction has not reached.
 const MIN_ROUNDS: u32 = 1_000;
-/// What counts at most of the time that one round takes: after a pause of the process or machine
-/// the search has had no more time, whatever the clock says.
+/// The maximum time that counts for one round: after a pause of the process or machine the search
+/// has had no more time, whatever the clock says.
 const ROUND: Duration = Duration::from_secs(1);
-/// Looks at the thread that blocks a search before it is reported. After a pause of all it has had
-/// no time.
+/// How often the thread that blocks a search is seen before it is reported. After a pause of all
+/// threads it has had no time.
 const MIN_LOOKS: u32 = 8;
 
 impl SpaceSearch {
@@ -178,7 +180,7 @@ impl SpaceSearch {
     }
 }
 
-/// Lets other threads go on that free space, or hold it up.
+/// Lets other threads run that free space, or that block this one.
 fn pause() {
     std::thread::sleep(Duration::from_micros(100));
 }
@@ -214,7 +216,7 @@ impl Reclaim {
 
     fn seek_space(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<bool, WriteError> {
         if !self.could_hold(search.wanted) {
-            // Nothing that could be compacted or evicted would help.
+            // No compaction or eviction would help.
             return Err(self.out_of_memory(search.wanted));
         }
         for way in WAYS {
@@ -255,7 +257,7 @@ impl Reclaim {
         Ok(self.ask_for_sweep(slot, true))
     }
 
-    /// A collection that cannot be freed now is in nobody's way.
+    /// A collection that cannot be freed now does not end the search.
     fn ask_for_sweep(&self, slot: &Slot<'_>, is_thorough: bool) -> Gain {
         if without("space.sweep") {
             return Gain::None;
@@ -265,8 +267,8 @@ impl Reclaim {
         Gain::of(matches!(swept, Some(Ok(true))))
     }
 
-    /// Whatever is emptied from here on waits for pins. The thread's own is that of a `Value`, for
-    /// which it must not wait.
+    /// Segments that are emptied after this wait for pins. The thread's own pin is that of a
+    /// `Value`, for which it must not wait.
     fn mind_pins(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
         self.session().revoke_stalled_pins();
         if !slot.is_pinned() {
@@ -289,7 +291,7 @@ impl Reclaim {
         })
     }
 
-    /// Makes a bulk record take the place of dead ones, if necessary after a few others have moved.
+    /// Makes a bulk record replace dead ones, if necessary after a few others have moved.
     fn reuse_gap_for_bulk(
         &self,
         slot: &Slot<'_>,
@@ -309,7 +311,7 @@ impl Reclaim {
         Ok(Gain::of(reused == Reuse::Done))
     }
 
-    /// Has short records fill what dead bulk records have left.
+    /// Makes short records fill the space that dead bulk records have left.
     fn reuse_gap_for_short(
         &self,
         slot: &Slot<'_>,
@@ -324,7 +326,7 @@ impl Reclaim {
         Ok(Gain::of(reused == Reuse::Done))
     }
 
-    /// Empties a segment of bulk records, whose frames serve a record of any kind.
+    /// Empties a segment of bulk records, to use its frames for a record of any kind.
     fn move_bulk_records(
         &self,
         slot: &Slot<'_>,
@@ -341,7 +343,7 @@ impl Reclaim {
         Ok(Gain::of(emptied))
     }
 
-    /// Evicts though much is free, for that is in no piece that is long enough.
+    /// Evicts although much is free, because no free piece is long enough.
     fn evict_for_bulk(
         &self,
         slot: &Slot<'_>,
@@ -355,7 +357,8 @@ impl Reclaim {
         Ok(Gain::of(evicted == Evicted::Some))
     }
 
-    /// Makes a run of free frames for a bulk or large record, if only a run is lacking.
+    /// Makes a run of free frames for a bulk or large record, if only the lack of a run prevents
+    /// it.
     fn empty_window(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<Gain, WriteError> {
         let frames = search.frames();
         if !self.log().is_bulk(search.wanted)
@@ -428,14 +431,15 @@ impl Reclaim {
         Ok(Gain::of(left))
     }
 
-    /// Every way has been tried. Fails if the store is full, or if waiting will not help.
+    /// The end of a round that has tried every way. Fails if the store is full, or if waiting will
+    /// not help.
     fn give_up_or_wait(&self, slot: &Slot<'_>, search: &mut SpaceSearch) -> Result<(), WriteError> {
         let later = self.may_forget_later(slot)?;
         let full = !later && self.is_full(search.wanted);
         if full && !self.may_forget_any(slot)? {
             return Err(self.out_of_memory(search.wanted));
         }
-        // A store that may evict counts as full only after several rounds: what others fill
+        // A store that may evict counts as full only after several rounds: what others have added
         // meanwhile, and what was read often, can be evicted in the next round.
         let awaited = later || (!full && (search.held_up || self.awaits_space()));
         search.vain = if awaited { 0 } else { search.vain + 1 };
@@ -448,10 +452,10 @@ impl Reclaim {
         Ok(())
     }
 
-    /// Goes on freeing space while it finds some, until `bytes` bytes are free. It is for callers
-    /// that start over with the whole of their work, and leave as many dead bytes behind, if there
-    /// is not enough space. For little, one round is enough. The caller's next attempt may succeed
-    /// whatever this returns; the caller gets `Stalled` to return if that attempt fails.
+    /// Frees space as long as it finds some, until `bytes` bytes are free. It is for callers that,
+    /// without enough space, start all of their work again and leave as many dead bytes behind. For
+    /// a few bytes one round is enough. Whatever this returns, the caller's next attempt may
+    /// succeed; if it fails, the caller returns the `Stalled` that it got here.
     pub(crate) fn make_more_space(
         &self,
         slot: &Slot<'_>,
@@ -466,7 +470,7 @@ impl Reclaim {
             frames_only: true,
             ..SpaceSearch::new(search.wanted)
         };
-        // Other threads may take what becomes free.
+        // Other threads may take the freed space.
         let mut rounds = 2 * wanted.div_ceil(self.log().segment_bytes()) + u64::from(VAIN);
         while self.free_bytes() < wanted && rounds > 0 {
             match self.gain_space(slot, &mut more) {
@@ -483,8 +487,7 @@ impl Reclaim {
         Ok(())
     }
 
-    /// Frees space until the store is no larger than its capacity, which it was while it was
-    /// loaded.
+    /// Frees space until the store, which was larger while it was loaded, is within its capacity.
     pub(crate) fn return_to_capacity(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
         let log = self.log();
         if log.extra_frames() == 0 {
@@ -493,7 +496,7 @@ impl Reclaim {
         log.end_extension()
             .map_err(|error| Corrupt::at(0, error.to_string()))?;
         let mut search = SpaceSearch::new(log.segment_bytes());
-        // The reserve may be in use, as that of any store that is full.
+        // The reserve may be in use, as in any full store.
         while u64::from(log.arena.stats().free) < log.extra_frames() {
             if self.gain_space(slot, &mut search)? {
                 search = SpaceSearch::new(log.segment_bytes());
@@ -503,8 +506,8 @@ impl Reclaim {
     }
 
     /// Waits a little for the readers of the index' old blocks if these leave no place in limbo for
-    /// a change of shape. False: there is a place. The caller is not pinned, or it would wait for
-    /// itself.
+    /// a change of shape. Returns false if there is a place. The caller is not pinned, or it would
+    /// wait for itself.
     pub(crate) fn await_limbo(
         &self,
         slot: &Slot<'_>,
@@ -529,8 +532,8 @@ impl Reclaim {
         Ok(true)
     }
 
-    /// Fails if one thread has blocked the search for long: one and the same pin, or, if no reader
-    /// is pinned, one sweeper that makes no progress.
+    /// Fails if one thread has blocked the search for long: by one and the same pin, or, if no
+    /// reader is pinned, as a sweeper that makes no progress.
     fn may_wait(&self, search: &mut SpaceSearch) -> Result<(), WriteError> {
         let (now, pin) = (
             self.session().clock.now_ns(),
@@ -611,7 +614,7 @@ impl Reclaim {
         let free = self.free_bytes();
         let gains: u64 = self.gains(!self.log().is_bulk(wanted)).sum();
         let header = self.session().tables.header();
-        // Of a store that is loaded no collection is swept.
+        // While a store is loaded, no collection is swept.
         let is_swept =
             header.lost_mains.load(Relaxed) == 0 || self.session().spares_collections.load(Relaxed);
         let is_swept = is_swept || without("space.noted");
@@ -632,8 +635,8 @@ impl Reclaim {
         bytes <= u64::from(stats.frames.saturating_sub(without)) * FRAME_BYTES
     }
 
-    /// Bytes that each log segment frees once it is compacted, or is about to free. `behind_large`:
-    /// unused space behind large records counts too.
+    /// Bytes that compacting each log segment would free, or that it is about to free.
+    /// `behind_large`: unused space after large records counts too.
     pub(crate) fn gains(&self, behind_large: bool) -> impl Iterator<Item = u64> {
         let segment = self.log().segment_bytes();
         self.log()
@@ -671,22 +674,23 @@ impl Reclaim {
         self.log().free_condemned(slot, &unnamed)
     }
 
-    /// Sweeps what can be swept now. Returns condemned segments in which no dropped index names
-    /// anything any more.
+    /// Sweeps the dropped indexes that can be swept now. Returns the condemned segments that no
+    /// dropped index can name any more.
     ///
-    /// What was condemned before an index was dropped is not named by it. So condemned segments are
-    /// noted with the indexes that wait for their sweep then. Once these are swept, however many
-    /// sweeps that takes, nothing names the segments, though other indexes were dropped meanwhile.
+    /// An index that was dropped after a segment was condemned does not name the segment. So
+    /// condemned segments are noted together with the indexes that wait for their sweep at that
+    /// time. Once these are swept, however many sweeps that takes, nothing names the segments,
+    /// though other indexes were dropped meanwhile.
     fn sweep_for_condemned(&self, slot: &Slot<'_>) -> Result<Vec<(Frame, StateWord)>, WriteError> {
         let mut named = match self.named.try_lock() {
             Ok(named) => Some(named),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            // Another thread frees what it has noted.
+            // Another thread frees the segments that it has noted.
             Err(TryLockError::WouldBlock) => None,
         };
         if let Some(named) = named.as_mut().filter(|named| named.is_none()) {
             let condemned = self.log().condemned();
-            // After the segments were seen: the list has all that were dropped before.
+            // After the segments were seen: the list has all indexes that were dropped before.
             let roots = self.index().dropped_ids(slot)?;
             **named = Some(Named { condemned, roots });
         }
@@ -699,8 +703,8 @@ impl Reclaim {
         Ok(swept.map_or(Vec::new(), |swept| swept.condemned))
     }
 
-    /// Starts the grace periods that are due and frees the segments whose own is over. Returns how
-    /// many.
+    /// Starts the grace periods that are due and frees the segments whose grace period is over.
+    /// Returns their number.
     pub(crate) fn free_emptied(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         self.log().stamp_segments();
         self.log().free_condemned(slot, &[])
@@ -728,7 +732,7 @@ mod tests {
         let mut search = SpaceSearch::new(0);
         store.inner().reclaim().spend(&mut search, |_| hour());
         assert!(search.spent < DEADLINE, "{:?}", search.spent);
-        // Nor is it one of the thread that blocks the search.
+        // It is not a suspect of the thread that blocks the search, either.
         let mut suspect = Suspect(None);
         let mut look = || suspect.look(Some(7), store.inner().session().clock.now_ns());
         assert_eq!(look(), None);

@@ -1,21 +1,21 @@
 //! Reusing what dead records leave in log segments of bulk records.
 //!
-//! Moving records of hundreds of kilobytes for the sake of those that died between them costs much,
-//! and takes free space that a full store has not. So a *gap*, dead records side by side in a
-//! closed segment and what is unused behind its last record, is given to a head, which appends
-//! there. One filler takes the dead records' place first; from then on a walk steps over it.
+//! Moving records of hundreds of kilobytes because some between them have died is expensive, and
+//! takes free space that a full store does not have. So a *gap*, which is dead records side by side
+//! in a closed segment and any unused space after its last record, is given to a head, which
+//! appends there. First one filler replaces the dead records; from then on a walk steps over it.
 //!
 //! **The bytes of a gap are overwritten after a grace period** that began when its records were
-//! found dead: all readers that may know them have unpinned. The segment belongs to the caller
-//! meanwhile, as a victim does. It is opened again, in a new life: a thread that saw the earlier
-//! one acts on it no more, and it becomes a victim again only after a grace period of its next
+//! found dead: all readers that may know them have unpinned. Meanwhile the segment belongs to the
+//! caller, as a victim does. It is opened again, in a new life: a thread that saw the earlier life
+//! can no longer act on it, and it becomes a victim again only after a grace period of its next
 //! closing.
 //!
-//! The smallest gap that suffices is taken, of the segment with the least free space that has one
-//! (best fit). If none suffices, a *window* is cleared: records side by side, gaps between them
-//! counted, that are together long enough, of which the live ones find their places in gaps of
-//! other segments. It is the one with the fewest live bytes, at most twice as many as the record
-//! has that is to be stored.
+//! The smallest sufficient gap is taken, in the segment with the least free space that has one
+//! (best fit). If there is none, a *window* is cleared: a sequence of records and the gaps between
+//! them that is long enough, and whose live records fit gaps of other segments. The window with the
+//! fewest live bytes is chosen, if these are at most twice the bytes of the record that is to be
+//! stored.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -32,15 +32,15 @@ use crate::region::layout::{Head, LogSegmentInfo};
 use crate::region::mem::Loc;
 use crate::region::record::Header;
 
-/// A shorter gap is left alone.
+/// Shorter gaps are not used.
 const MIN_GAP: u64 = 64 << 10;
-/// Segments that are walked for one gap.
+/// The number of segments that are walked for one gap.
 const LOOKS: usize = 64;
-/// How many times as many bytes are moved at most as a record is to have.
+/// The limit for the bytes that are moved, as a multiple of the record's.
 const MOST_MOVED: u64 = 2;
-/// Windows, the cheapest ones, of which it is asked whether their records fit elsewhere.
+/// The number of windows, cheapest first, whose records are tried for places elsewhere.
 const WINDOWS: usize = 64;
-/// How often a thread looks whether the readers have left, giving up its processor in between.
+/// How often a thread checks whether the readers have left, giving up its processor in between.
 const GRACE_LOOKS: u32 = 64;
 
 impl Reclaim {
@@ -80,7 +80,7 @@ impl Reclaim {
             if let Ok(Reuse::Done) = reused {
                 return reused;
             }
-            // Unless another life has begun.
+            // This fails if another life has begun.
             info.change(claimed, claimed.to(State::Closed, None));
             match reused {
                 Ok(Reuse::NoGap) => {}
@@ -102,7 +102,7 @@ impl Reclaim {
         if !self.log().is_bulk(bytes) || self.log().is_large(bytes) {
             return Ok(false);
         }
-        // The segment whose gap took the copy before this one may have others.
+        // The segment whose gap took the previous copy may have other gaps.
         self.log().stamp_segments();
         let head = self.log().bulk_head(self.session().topology.current_node());
         Ok(self.reuse_gap(slot, head, bytes)? == Reuse::Done)
@@ -134,7 +134,7 @@ impl Reclaim {
                 layouts.push(layout);
             }
         }
-        // What is moved may also open a segment in free frames.
+        // Moved records may also open a segment in free frames.
         let stats = self.log().arena.stats();
         let free = stats.free.saturating_sub(stats.reserved);
         let run = u64::from(free.min(stats.longest_run)) * FRAME_BYTES;
@@ -173,8 +173,8 @@ impl Reclaim {
         reused
     }
 
-    /// Where the live records of a closed segment lie, which is claimed meanwhile. `None`: another
-    /// thread has it, or it is damaged.
+    /// Where the live records of a closed segment lie. The segment is claimed meanwhile. `None`:
+    /// another thread has it, or it is damaged.
     fn layout_of(
         &self,
         slot: &Slot<'_>,
@@ -206,7 +206,7 @@ impl Reclaim {
         }
     }
 
-    /// As [`reuse_gap`](Self::reuse_gap), of the segment that the caller has claimed.
+    /// As [`reuse_gap`](Self::reuse_gap), for the segment that the caller has claimed.
     fn reuse_gap_of(
         &self,
         slot: &Slot<'_>,
@@ -245,7 +245,7 @@ impl Reclaim {
             Ok(())
         };
         if gap.end > end {
-            // First what is unused: no header leads beyond what is written.
+            // The unused space first: no header leads beyond the written part.
             fill(end..gap.end)?;
             info.set_used(gap.end);
             mneme_sys::fault!("log.gap.used");
@@ -262,8 +262,8 @@ impl Reclaim {
         )
     }
 
-    /// The shortest gap of at least `wanted` bytes in the claimed segment at `frame`, which has
-    /// written `end` bytes.
+    /// The shortest gap of at least `wanted` bytes in the claimed segment at `frame`, whose written
+    /// part has `end` bytes.
     fn best_gap(
         &self,
         slot: &Slot<'_>,
@@ -310,8 +310,8 @@ impl Layout {
             .map(|(end, start)| start.saturating_sub(end))
     }
 
-    /// The windows of at least `wanted` bytes, none of them within another: the live bytes in each,
-    /// its first record, the one behind its last, and its bytes.
+    /// The windows of at least `wanted` bytes, none of them within another, each as its live bytes,
+    /// its first record, the record after its last, and its bytes.
     fn windows(&self, wanted: u64) -> impl Iterator<Item = (u64, Range<usize>, Range<u64>)> {
         let end_of = |behind: usize| self.live.get(behind).map_or(self.end, |next| next.start);
         let (mut behind, mut sum) = (0, 0);
@@ -333,8 +333,8 @@ impl Layout {
     }
 }
 
-/// The window of at least `wanted` bytes with the fewest live ones, whose records all fit gaps of
-/// other segments, or `run` free bytes, and the segment that it lies in.
+/// The window of at least `wanted` bytes with the fewest live ones whose records all fit gaps of
+/// other segments, or `run` free bytes, and the segment in which it lies.
 fn cheapest_window(layouts: &[Layout], wanted: u64, run: u64) -> Option<(usize, Range<u64>)> {
     let mut all: Vec<_> = (0..layouts.len())
         .flat_map(|i| layouts[i].windows(wanted).map(move |window| (window, i)))
@@ -365,17 +365,17 @@ fn cheapest_window(layouts: &[Layout], wanted: u64, run: u64) -> Option<(usize, 
     found.map(|((.., window), which)| (which, window))
 }
 
-/// What came of an attempt to reuse a gap.
+/// The result of an attempt to reuse a gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reuse {
     Done,
-    /// There is none that is long enough.
+    /// No gap is long enough.
     NoGap,
-    /// A reader or another thread is in the way.
+    /// A reader or another thread blocks it.
     NotNow,
 }
 
-/// Bytes of a segment that no live record has.
+/// Bytes of a segment that belong to no live record.
 pub(crate) fn free_within(info: &LogSegmentInfo) -> u64 {
     info.capacity().saturating_sub(info.live())
 }
@@ -430,14 +430,14 @@ mod tests {
             store.put(b"another", &value).unwrap();
             assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
         };
-        // Beyond its segment, backwards, no multiple of 8.
+        // Beyond its segment, backwards, not a multiple of 8.
         for by in [1 << 40, u64::MAX - (64 << 20), 4] {
             refuses(
                 &|_, head| _ = head.gap.end.fetch_add(by, Relaxed),
                 &|_, head| _ = head.gap.end.fetch_sub(by, Relaxed),
             );
         }
-        // The header there: none, and one that leads beyond the gap.
+        // The header there: not a record's, and one that leads beyond the gap.
         for change in [u64::MAX, 1 << 45] {
             let flip = |store: &LogStore, head: &Head| {
                 let at = Loc::of_byte(head.gap.at.load(Relaxed));

@@ -17,8 +17,8 @@ use crate::region::mem::Loc;
 impl Reclaim {
     /// Condemns the large records that are lost. Returns how many.
     pub(crate) fn condemn_lost(&self, slot: &Slot<'_>) -> usize {
-        // Cleared first: a thread that loses a record from here on requests another look. SYNC:
-        // pairs with the Release store in `suspect_lost`.
+        // Cleared first: a thread that loses a record after this requests another look. SYNC: pairs
+        // with the Release store in `suspect_lost`.
         if self.session().tables.header().lost.swap(0, AcqRel) == 0 {
             return 0;
         }

@@ -1,7 +1,7 @@
-//! Reclaiming space: compaction, eviction, the removal of what has expired, and the search of a
+//! Reclaiming space: compaction, eviction, the removal of expired records, and the search of a
 //! writer that found no free space.
 //!
-//! [`Reclaim`] stands on the [records](Records): what it moves or removes it publishes as any
+//! [`Reclaim`] is built on the [records](Records): what it moves or removes it publishes as any
 //! writer does.
 
 pub(crate) mod compact;
@@ -28,7 +28,7 @@ use evict::ExpiringWalk;
 use fill::FillPolicy;
 use free_space::Named;
 
-/// What frees an open store's space.
+/// The component that frees an open store's space.
 pub(crate) struct Reclaim {
     records: Records,
     /// Compaction victims that this process has selected, by node.
@@ -39,7 +39,7 @@ pub(crate) struct Reclaim {
     named: Mutex<Option<Named>>,
     /// How full this opening keeps the log segments, if it maintains.
     fill_policy: Mutex<FillPolicy>,
-    /// What that waits for, by node.
+    /// What compaction to save memory waits for, by node.
     fill_waits: Vec<AtomicU8>,
 }
 

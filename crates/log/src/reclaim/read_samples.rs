@@ -1,4 +1,4 @@
-//! Folding the samples of what was read into marks of the records, see [`crate::records::access`].
+//! Converting the samples of reads into marks of the records, see [`crate::records::access`].
 
 use std::sync::atomic::Ordering::Relaxed;
 

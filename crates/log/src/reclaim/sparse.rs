@@ -1,10 +1,10 @@
-//! Emptying segments that are nearly dead before writers come to fresh frames.
+//! Emptying nearly dead segments before writers use fresh frames.
 //!
-//! Compaction waits until free frames run short, since what dies meanwhile needs no copy. A store
-//! that has much more space than it needs would come to all of its frames that way, and be as large
-//! in memory as it may be. A segment in which little lives is worth its copy long before: a fresh
-//! frame is in no cache, and the kernel clears it. So whenever a node has a good deal more frames
-//! in use than when this last looked, its nearly dead segments are emptied.
+//! Compaction waits until free frames run short, because records that die meanwhile need no copy. A
+//! store with much more space than it needs would then use all of its frames, and take as much
+//! memory as it may. A segment with few live bytes is worth its copy long before: a fresh frame is
+//! in no cache, and the kernel clears it. So whenever a node has many more frames in use than at
+//! the last look, its nearly dead segments are emptied.
 
 use mneme_arena::NodeStats;
 use mneme_sync::Slot;
@@ -15,13 +15,13 @@ use crate::log::segment::State;
 use crate::reclaim::Reclaim;
 use crate::region::layout::LogSegmentInfo;
 
-/// A segment is sparse if at most one in so many of its bytes lives.
+/// A segment is sparse if at most one in this number of its bytes is live.
 const SPARSE: u64 = 8;
-/// It looks again when the frames in use have grown by this share, and by at least so many: a look
-/// examines every segment.
+/// The next look is due when the frames in use have grown by this share, and by at least this
+/// number: a look examines every segment.
 const SHARE: u32 = 8;
 const FEW: u32 = 8;
-/// Segments that a look empties at most. The maintainer has other work.
+/// The maximum number of segments that a look empties, because the maintainer has other work.
 const MOST: usize = 64;
 /// Segments that are emptied before their frames are given back: a grace period costs a barrier.
 const BATCH: usize = 4;
@@ -30,7 +30,7 @@ const BATCH: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Sparse {
     node: NodeId,
-    /// How many frames of it are in use then.
+    /// The number of its frames in use at which they are.
     due: u32,
 }
 
@@ -42,7 +42,7 @@ impl Sparse {
 
 impl Reclaim {
     /// Empties the sparse segments of a node if many more of its frames are in use than after the
-    /// last look, until `stopped`. Returns how many segments.
+    /// last look, until `stopped`. Returns their number.
     pub(crate) fn compact_sparse(
         &self,
         slot: &Slot<'_>,
@@ -50,9 +50,9 @@ impl Reclaim {
         stopped: &dyn Fn() -> bool,
     ) -> Result<usize, WriteError> {
         let in_use = self.in_use(sparse.node);
-        // What a look has condemned may be given back long after it.
+        // Segments that a look has condemned may be given back long after it.
         sparse.due = sparse.due.min(due_after(in_use));
-        // What has expired goes when its segment is emptied.
+        // Emptying a segment removes its expired records.
         if in_use < sparse.due || self.records().expiry_rests() {
             return Ok(0);
         }
@@ -61,7 +61,7 @@ impl Reclaim {
         let mut emptied = 0;
         for (frame, info, word, state) in self.log().segments() {
             if emptied == MOST || stopped() {
-                // The next round goes on.
+                // The next round continues.
                 return Ok(emptied);
             }
             let is_here = state == State::Closed && self.log().arena.node_of(frame) == sparse.node;
@@ -91,13 +91,13 @@ impl Reclaim {
     }
 }
 
-/// How many frames are in use when it looks next, if so many are now.
+/// The number of frames in use at which the next look is due, if `in_use` are in use now.
 fn due_after(in_use: u32) -> u32 {
     in_use.saturating_add((in_use / SHARE).max(FEW))
 }
 
 fn is_sparse(info: &LogSegmentInfo) -> bool {
-    // A segment whose lengths are damaged is left alone.
+    // A segment whose lengths are damaged is not moved.
     info.written().is_some() && info.live().saturating_mul(SPARSE) <= info.capacity()
 }
 
@@ -174,13 +174,13 @@ mod tests {
         assert_eq!(look(), 0);
     }
 
-    /// What has expired stays where it is while expiry rests, and enters nothing.
+    /// While expiry rests, expired records stay where they are, and nothing is entered for them.
     #[test]
     fn nothing_is_emptied_while_expiry_rests() {
         let clock = Arc::new(ManualClock::new(1, 1_000));
         let builder = LogStore::builder().capacity(512 << 20).maintainer(false);
         let builder = builder.clock(clock.clone()).change_feed(true);
-        // Nobody keeps what is entered: nothing is, at first.
+        // The feed is not kept: at first nothing is entered.
         let store = builder.loading(true).open_private().unwrap();
         let inner = store.inner();
         let slot = inner.session().writer().unwrap();

@@ -8,9 +8,9 @@
 //! The steps of a chunk, each a fault point: the headers are stepped through and the keys hashed,
 //! while the processor fetches the words that lead to the buckets of the last few, and the buckets
 //! of those before; then the buckets are searched for exactly these places. Live records are
-//! copied, neighbours together, behind the `used` mark of the survivors' head, where no walk looks.
-//! One store moves the mark past all of them. Then bucket after bucket is locked, compared once
-//! more and changed. What died in the victim is counted once for the whole chunk.
+//! copied, neighbours together, after the `used` mark of the survivors' head, where no walk looks.
+//! One store moves the mark past all of them. Then bucket after bucket is locked, compared again
+//! and changed. The bytes that died in the victim are counted once for the whole chunk.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,16 +34,16 @@ use crate::region::record::Record;
 
 /// Records moved under one pin. Enough to keep every miss buffer of a core busy.
 const CHUNK: usize = 32;
-/// How many records ahead headers and keys are prefetched, if all were as long as the present one.
+/// How many records ahead headers and keys are prefetched, assuming the length of the present one.
 const AHEAD: u64 = 16;
-/// How many records behind the last that was stepped over buckets are prefetched: the words that
-/// lead to them have come by then.
+/// How many records after being stepped over their buckets are prefetched: by then the words that
+/// lead to them have arrived.
 const BEHIND: usize = 8;
 
-/// Gaps that are looked for while one victim's records are moved.
+/// The number of gaps that are looked for while one victim's records are moved.
 const GAPS: u32 = 64;
 
-/// Spins that a compactor waits for a thread that is patching a record to be moved.
+/// How many times a compactor spins while a thread is patching a record to be moved.
 const SPINS: u32 = 1000;
 
 /// A record of a victim that was live when it was looked up.
@@ -61,8 +61,8 @@ impl Survivor<'_> {
     }
 
     /// Seals the record before it is copied: a value that no thread can change need not be copied
-    /// again under its bucket's lock. False: a thread is patching it, for longer than a patch
-    /// takes.
+    /// again under its bucket's lock. Returns false if a thread is patching it, for longer than a
+    /// patch takes.
     fn seal(&self) -> bool {
         (0..SPINS).any(|_| {
             let sealed = self.record.seals(false);
@@ -78,17 +78,17 @@ impl Survivor<'_> {
 pub(crate) enum Walk {
     /// All its live records were moved.
     Empty,
-    /// There is no free space for the survivors, the first of so many bytes.
+    /// There is no free space for the survivors, the first of which has this number of bytes.
     NoSpace(u64),
-    /// Some live ones stay where they are.
+    /// Some live records stay where they are.
     Stays,
-    /// The caller's time is over; the walk can go on.
+    /// The caller's time ran out; the walk can be continued.
     Paused,
 }
 
 impl<W: Word> SegmentInfoOf<W> {
-    /// Notes that everything between the `used` mark and `used` is of the age of `born`: the
-    /// segment's is the mean of its bytes'.
+    /// Notes that everything between the `used` mark and `used` has the age of `born`. The
+    /// segment's age is the mean over its bytes.
     fn note_birth(&self, born: u64, used: u64) {
         let (mean, before) = (self.age.load(Relaxed), self.used());
         let added = used.saturating_sub(before);
@@ -100,8 +100,8 @@ impl<W: Word> SegmentInfoOf<W> {
 }
 
 impl Reclaim {
-    /// Moves the live records among those in the bytes `within` of the claimed victim at `frame` to
-    /// a head that the caller holds, except those that `evict` evicts.
+    /// Moves the live records in the bytes `within` of the claimed victim at `frame` to a head that
+    /// the caller holds, except those that `evict` evicts.
     pub(crate) fn move_records(
         &self,
         slot: &Slot<'_>,
@@ -114,7 +114,7 @@ impl Reclaim {
     }
 
     /// As [`move_records`](Self::move_records), for as long as `goes_on`, which is called before
-    /// each chunk. The beginning of `within` moves past what was moved.
+    /// each chunk. The beginning of `within` moves past the moved records.
     pub(crate) fn move_records_from(
         &self,
         slot: &Slot<'_>,
@@ -125,7 +125,7 @@ impl Reclaim {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Walk, WriteError> {
         let info = self.session().tables.info(frame);
-        // Of bulk records, those that are not evicted stay: their neighbours' space is reused.
+        // Bulk records that are not evicted stay: their neighbours' space is reused.
         let stay = evict.is_some() && info.state().bulk();
         let born = info.born();
         let end = info.written_at(frame)?.min(within.end);
@@ -165,7 +165,7 @@ impl Reclaim {
                 if gaps > GAPS || !self.make_way_for_copy(slot, bytes)? {
                     return Ok(Walk::NoSpace(bytes));
                 }
-                // Of the records that were moved the index leads to the copies.
+                // The index leads to the copies of the moved records.
                 within.start = from;
             }
         }
@@ -176,8 +176,8 @@ impl Reclaim {
         Ok(Walk::Empty)
     }
 
-    /// Counts anew what is stale in the claimed victim at `frame`, which is suspected, and closes
-    /// it again.
+    /// Counts again what is stale in the claimed victim at `frame`, which is suspect, and closes it
+    /// again.
     pub(crate) fn count_again(&self, slot: &Slot<'_>, frame: Frame) -> Result<(), WriteError> {
         let info = self.session().tables.info(frame);
         let counted = self.visit_live(slot, frame, |_| ());
@@ -188,8 +188,8 @@ impl Reclaim {
         counted
     }
 
-    /// Calls `live` with where each live record lies in the claimed victim at `frame`, in order.
-    /// What is stale there is counted anew, if the victim is suspected.
+    /// Calls `live` with the place of each live record in the claimed victim at `frame`, in order.
+    /// If the victim is suspect, its stale bytes are counted again.
     pub(crate) fn visit_live(
         &self,
         slot: &Slot<'_>,
@@ -208,7 +208,7 @@ impl Reclaim {
             }
         }
         if info.is_suspect() {
-            // What dies meanwhile is counted by its writer, too.
+            // Records that die meanwhile are counted by their writer, too.
             info.dead
                 .fetch_add((end - sum).saturating_sub(known), Relaxed);
             info.trust();
@@ -260,8 +260,8 @@ impl Reclaim {
         Ok(Walk::Empty)
     }
 
-    /// Makes the index name `copy`, which is whole. False: another thread changed the key first,
-    /// and the copy is dead.
+    /// Makes the index name `copy`, which is whole. Returns false if another thread changed the key
+    /// first, which makes the copy dead.
     fn lead_to(
         &self,
         slot: &Slot<'_>,
@@ -279,8 +279,8 @@ impl Reclaim {
             .relocate(slot, root, place, segment, loc, copy)
     }
 
-    /// Moves a bulk record to where a writer would append it: the reserve is for short ones, which
-    /// it suffices for. False: there is no free space.
+    /// Moves a bulk record to where a writer would append it: the reserve is for short records, and
+    /// large enough only for them. Returns false if there is no free space.
     fn move_bulk(
         &self,
         slot: &Slot<'_>,
@@ -291,7 +291,7 @@ impl Reclaim {
         let Some(copy) = self.log().reserve_bulk(slot, header, Class::Ordinary)? else {
             return Ok(false);
         };
-        // Dead until the index leads to it, as all copies.
+        // Dead until the index leads to it, like all copies.
         let target = self.session().tables.info(self.log().segment_of(copy)?);
         target.dead.fetch_add(bytes, Relaxed);
         let sealed = survivor.seal();
@@ -308,8 +308,8 @@ impl Reclaim {
         Ok(true)
     }
 
-    /// Moves a large record to an extent of its own, whose rest is used for small records. False:
-    /// there is no such extent.
+    /// Moves a large record to an extent of its own, whose rest is used for small records. Returns
+    /// false if there is no such extent.
     fn move_large(
         &self,
         slot: &Slot<'_>,
@@ -344,8 +344,9 @@ impl Reclaim {
         Ok(true)
     }
 
-    /// Keeps the records of `chunk` that the policy spares, and removes the others. Once enough is
-    /// removed, it keeps those that lead to collections, which may be much more than this chunk.
+    /// Keeps the records of `chunk` that the policy spares, and removes the others. Once it has
+    /// removed enough, it keeps those that lead to collections, which may be much larger than this
+    /// chunk.
     fn let_go(
         &self,
         slot: &Slot<'_>,
@@ -393,13 +394,13 @@ impl Reclaim {
                     Corrupt::at(loc.byte(), "a record that goes beyond its log segment").into(),
                 );
             }
-            // One lookup of the root serves neighbours of one space: under one pin the root stays
-            // readable.
+            // Neighbours of the same space need only one lookup of the root: under one pin the root
+            // stays readable.
             let root = match last {
                 Some(root) if root.space() == header.space() => Some(root),
                 _ => self.index().root(header.space())?,
             };
-            // A space that was cleared since has no entry for its old records.
+            // A space that was cleared since then has no entries for its old records.
             if let Some(root) = root {
                 last = Some(root);
                 let place = self.index().place(record.key());
@@ -460,9 +461,9 @@ impl Reclaim {
     }
 
     /// Appends copies of as many of `survivors`, in order, as the head's present log segment holds,
-    /// at least of one; `copies` receives where. `Ok(0)`: there is no free space. The copies count
-    /// as dead until the index names them. If it never does, for another change comes first or the
-    /// caller dies, that count is right.
+    /// but at least of one; `copies` receives their places. `Ok(0)`: there is no free space. The
+    /// copies count as dead until the index names them. If it never does, because another change
+    /// comes first or the caller dies, that count is right.
     fn append_copies(
         &self,
         slot: &Slot<'_>,
@@ -512,8 +513,8 @@ impl Reclaim {
         Ok(n)
     }
 
-    /// Copies `bytes` bytes of records, headers included, to where only this thread looks. If
-    /// others change them meanwhile (an expiry), `relocate` copies the change once more.
+    /// Copies `bytes` bytes of records, headers included, to a place where only this thread looks.
+    /// If others change them meanwhile (an expiry), `relocate` copies the change again.
     fn copy_run(&self, from: Loc, to: Loc, bytes: u64) -> Result<(), Corrupt> {
         let source = self.session().mem.address(from, bytes)?;
         let target = self.session().mem.address(to, bytes)?;

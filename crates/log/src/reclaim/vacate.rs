@@ -1,10 +1,10 @@
-//! Making a run of free frames for a large record, when there are enough free frames but no such
+//! Makes a run of free frames for a large record, when there are enough free frames but no such
 //! run.
 //!
 //! Everything else leaves large records where they are. This searches for the window of frames that
 //! costs the fewest bytes to empty: its closed log segments are moved as compaction moves its
 //! victims, large records to extents of their own. Index frames cannot move, and nothing waits for
-//! open segments: a window with one of them does not count. Other threads may take the freed frames
+//! open segments: a window with either does not count. Other threads may take the freed frames
 //! first, so the caller retries, a bounded number of times.
 
 use std::ops::Range;
@@ -32,7 +32,7 @@ impl Reclaim {
         stats.free >= stats.reserved.saturating_add(frames) && stats.longest_run < frames
     }
 
-    /// Empties the cheapest window of `frames` adjacent frames. False: there is none.
+    /// Empties the cheapest window of `frames` adjacent frames. Returns false if there is none.
     pub(crate) fn vacate(&self, slot: &Slot<'_>, frames: u32) -> Result<bool, WriteError> {
         let pieces = self.pieces();
         let mut moved = false;
@@ -66,7 +66,7 @@ impl Reclaim {
         let stats = self.log().arena.stats();
         let (mut next, end) = (stats.own, stats.own + stats.frames);
         let mut pieces = Vec::new();
-        // What is being filled for the second class cannot be emptied.
+        // A frame that is being filled for the second class cannot be emptied.
         let filling = self.log().arena.being_filled();
         let piece = |range: Range<u32>, cost: Option<u64>| Piece {
             start: range.start,
@@ -113,8 +113,8 @@ impl Reclaim {
         pieces
     }
 
-    /// The victims in the cheapest window; of equally cheap ones the last, for new extents are
-    /// claimed from the front.
+    /// The victims in the cheapest window; of equally cheap windows the last, because new extents
+    /// are claimed from the front.
     fn cheapest_window(&self, pieces: &[Piece], frames: u32) -> Vec<(Frame, StateWord)> {
         let free: u64 = pieces
             .iter()

@@ -1,14 +1,14 @@
-//! What was read lately: marks in the headers of records, made from samples. Readers write only to
-//! memory of their own.
+//! Recent reads: marks in the headers of records, made from samples. Readers write only to memory
+//! of their own.
 //!
 //! A thread notes the places of keys that it finds in a *ring* at the end of its undo area in the
-//! control region. Once it is full it notes nothing until the maintainer (or a writer that has to
-//! evict) has *folded* the ring: looked the places up and marked the records there. So all reads of
-//! a thread that reads seldom are noted. Of a thread that reads often only a sample is, at a
-//! bounded cost.
+//! control region. Once the ring is full, the thread notes nothing until the maintainer (or a
+//! writer that has to evict) has *folded* it: looked the places up and marked the records there. So
+//! all reads of a thread that reads seldom are noted. A thread that reads often notes only a
+//! sample, at a bounded cost.
 //!
-//! Marks are hints. A ring of a thread that died, or that another thread took over, does no harm.
-//! Two threads that fold concurrently mark twice.
+//! Marks are hints. The ring of a thread that died, or one that another thread took over, does no
+//! harm. Two threads that fold concurrently mark twice.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -22,7 +22,8 @@ use crate::records::Records;
 use crate::region::layout::RING_BYTES;
 use crate::region::space::KeyspaceId;
 
-/// Words of the ring: how many places were noted, how many folded (on lines of their own), places.
+/// Words of the ring: the number of places noted, the number folded (on lines of their own), the
+/// places.
 const NOTED: usize = 0;
 const FOLDED: usize = 8;
 const PLACES: usize = 16;
@@ -63,7 +64,7 @@ impl Records {
     #[inline(never)]
     pub(crate) fn sample(&self, root: Root, place: Place) {
         if root.space().is_hidden() {
-            // What is read there counts for the main.
+            // A read there counts for the main.
             return;
         }
         // A thread that reads has a slot.

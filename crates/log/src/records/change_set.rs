@@ -1,13 +1,14 @@
-//! Changing bytes where they lie: **a change set is made whole or not at all**, whenever its thread
-//! dies, over any number of records.
+//! Changing bytes in place: **a change set is made whole or not at all**, whenever its thread dies,
+//! over any number of records.
 //!
 //! A change set is a list of [`Piece`]s: bytes, and where they go. Values that are overwritten,
-//! parts of long values and expiries are changed so. Nothing else changes a published record except
-//! its marks. The caller holds the home bucket of the key. The steps, each with its fault point:
+//! parts of long values and expiries are changed in this way. Nothing else changes a published
+//! record except its marks. The caller holds the home bucket of the key. The steps, each with its
+//! fault point:
 //!
 //! - *written down*: the pieces lie in the thread's redo area.
-//! - *announced*: its intent names the change set. From here on a repairer makes it if the thread
-//!   dies.
+//! - *announced*: its intent names the change set. If the thread dies after this, a repairer makes
+//!   the change.
 //! - *excluded*: readers that copy wait until the home is unlocked.
 //! - *begun*: the [guard](PatchGuard), if there is one, is odd. This fails if a reader has sealed
 //!   it: then nothing is changed.
@@ -15,10 +16,10 @@
 //! - *ended*: the guard is even again, and has the new length.
 //! - *counted*: the thread's counts of records are those that the intent names.
 //!
-//! A change set of one word lies in the intent itself, and needs no readers excluded: a word is
+//! A change set of one word lies in the intent itself, and need not exclude readers: a word is
 //! never seen torn.
 //!
-//! A repairer goes through the same steps from *excluded* on. Each of these steps is idempotent.
+//! A repairer makes the same steps from *excluded* on. Each of these steps is idempotent.
 //! `models::change_sets` checks this, with twins that leave a step out.
 
 use std::sync::atomic::AtomicU64;
@@ -41,13 +42,13 @@ use crate::region::space::KeyspaceId;
 /// Words before the bytes of a piece in the redo area: the record, then offset and length.
 const PIECE_WORDS: usize = 2;
 
-/// Bytes, and where in a record they go.
+/// Bytes, and their place in a record.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece<'b> {
     pub loc: Loc,
     /// The record at `loc`.
     pub record: Record<'b>,
-    /// From the record's start on.
+    /// The offset from the record's start.
     pub offset: usize,
     pub bytes: &'b [u8],
 }
@@ -76,24 +77,24 @@ impl Counted {
 /// A change set, as the holder of the home makes it.
 pub(crate) struct ChangeSet<'b> {
     pub pieces: &'b [Piece<'b>],
-    /// The word of the patchable record to which the pieces go.
+    /// The word of the patchable record that has the pieces.
     pub guard: Option<(&'b AtomicU64, PatchGuard)>,
     pub counted: Option<Counted>,
 }
 
-/// The result of a change that was decided on by the state of a record.
+/// The result of a change whose decision depended on the state of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Changed {
     Done,
-    /// The record is no longer as it was. Nothing was changed.
+    /// The record has changed since then. Nothing was changed.
     Overtaken,
     /// No change set can be made here, see [`write_down`]. Nothing was changed.
     Unable,
 }
 
 /// Step *written down*. Called before the home is locked, so that the lock is held for less time.
-/// False, and no change set can be made: within the body of a transaction the area holds notes of
-/// what that has locked.
+/// Returns false if no change set can be made: within the body of a transaction the area holds
+/// notes about its locks.
 #[inline(always)]
 #[must_use]
 pub(crate) fn write_down(slot: &Slot<'_>, pieces: &[Piece<'_>]) -> bool {
@@ -128,7 +129,7 @@ pub(crate) fn write_down(slot: &Slot<'_>, pieces: &[Piece<'_>]) -> bool {
     true
 }
 
-/// What a dead thread has written down: of each piece the record, the offset and the bytes.
+/// What a dead thread has written down: the record, the offset and the bytes of each piece.
 fn read_back(area: UndoArea<'_>, pieces: u8) -> Option<Vec<(Loc, usize, Vec<u8>)>> {
     let words = area.words();
     let (mut at, mut found) = (0, Vec::new());
@@ -149,7 +150,7 @@ fn read_back(area: UndoArea<'_>, pieces: u8) -> Option<Vec<(Loc, usize, Vec<u8>)
 }
 
 /// Steps *begun* to *ended* by a repairer, which may find any of them done. `store` stores the
-/// pieces. False: the guard was sealed before the thread could begin, and nothing is changed.
+/// pieces. Returns false if the guard was sealed before the thread could begin: nothing is changed.
 pub(crate) fn make_again<W: Word>(guard: Option<(&W, PatchGuard)>, store: impl FnOnce()) -> bool {
     let Some((word, guard)) = guard else {
         store();
@@ -180,8 +181,8 @@ impl Piece<'_> {
         self.record.store(self.offset, self.bytes);
     }
 
-    /// Whether a piece that was read back changes only what may be changed in its record: the
-    /// value, its length, the expiry.
+    /// Whether a piece that was read back changes only what may change in its record: the value,
+    /// its length, the expiry.
     fn is_sound(&self) -> bool {
         let header = self.record.header();
         let is_word = self.bytes.len() == 8;
@@ -205,9 +206,9 @@ impl Piece<'_> {
 }
 
 impl Records {
-    /// Makes a change set that is written down, from *announced* to *counted*. False: its guard was
-    /// sealed, and nothing is changed. The caller holds the home, and has found the records there
-    /// for which the pieces were made.
+    /// Makes a change set that is written down, from *announced* to *counted*. Returns false if its
+    /// guard was sealed: nothing is changed. The caller holds the home, and has found there the
+    /// records for which the pieces were made.
     #[inline(always)]
     pub(crate) fn change_bytes(
         &self,
@@ -236,7 +237,7 @@ impl Records {
         if mneme_sys::fault::ENABLED
             && let Some(first) = set.pieces.first()
         {
-            // With fault points compiled in a piece has a middle at which it can be abandoned. A
+            // With fault points compiled in, a piece has a middle at which it can be abandoned. A
             // word has none.
             let half = first.bytes.len() / 16 * 8;
             first.record.store(first.offset, &first.bytes[..half]);
@@ -257,8 +258,8 @@ impl Records {
         true
     }
 
-    /// Makes the change set of one word, whose intent holds it: from *announced* to *counted*,
-    /// without the steps between that a single store does not need.
+    /// Makes the change set of one word, which its intent holds: from *announced* to *counted*,
+    /// without the steps in between, which a single store does not need.
     #[inline(always)]
     pub(crate) fn change_word(
         &self,
@@ -281,7 +282,7 @@ impl Records {
         mneme_sys::fault!("log.change.counted");
     }
 
-    /// Makes the change set of one word of a dead thread again.
+    /// Repeats the change set of one word of a dead thread.
     pub(crate) fn change_word_again(
         &self,
         dead: &DeadSlot<'_>,
@@ -321,8 +322,8 @@ impl Records {
         }
     }
 
-    /// Makes the change set of a dead thread whose intent is this. Its home is held. False: the
-    /// guard was sealed, and nothing is changed.
+    /// Completes the change set of a dead thread with this intent. Its home is held. Returns false
+    /// if the guard was sealed: nothing is changed.
     pub(crate) fn change_bytes_again(
         &self,
         dead: &DeadSlot<'_>,

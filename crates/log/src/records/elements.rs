@@ -1,7 +1,8 @@
-//! What a change changes of a value: **the feed says the elements instead of the whole value.**
+//! The elements that a change sets or removes: **the feed has the elements instead of the whole
+//! value.**
 //!
-//! The store knows no elements. The crate whose kind of values it is says which ones a change sets
-//! or removes, and applies them again where the feed is replayed.
+//! The store knows nothing about elements. The crate that defines the kind of value says which ones
+//! a change sets or removes, and applies them again when the feed is replayed.
 
 use mneme_sync::Slot;
 
@@ -19,12 +20,12 @@ pub struct Elements {
     kind: ValueKind,
     /// Whether the feed is kept.
     is_fed: bool,
-    /// Each element, and the value behind it.
+    /// Each element, followed by its value.
     bytes: Vec<u8>,
     changes: Vec<Changed>,
 }
 
-/// Bytes of an element, and of its value; `None`: it is removed.
+/// The lengths of an element, and of its value; `None`: it is removed.
 #[derive(Clone, Copy, Debug)]
 struct Changed {
     element: usize,
@@ -41,7 +42,7 @@ impl Elements {
         }
     }
 
-    /// Whether the feed is kept: otherwise nothing needs to be said.
+    /// Whether the feed is kept: otherwise nothing needs to be noted.
     #[must_use]
     pub fn are_wanted(&self) -> bool {
         self.is_fed
@@ -52,7 +53,7 @@ impl Elements {
         self.say(element, Some(value));
     }
 
-    /// The value does not have this element.
+    /// The value no longer has this element.
     pub fn remove(&mut self, element: &[u8]) {
         self.say(element, None);
     }
@@ -73,7 +74,7 @@ impl Elements {
         self.changes.clear();
     }
 
-    /// What they say of `key`.
+    /// The items for these elements of `key`.
     fn items<'e>(&'e self, root: u64, key: &'e [u8]) -> Vec<Item<'e>> {
         let (mut rest, kind) = (self.bytes.as_slice(), self.kind.number());
         let item = |changed: &Changed| {
@@ -99,7 +100,7 @@ impl Elements {
         self.changes.iter().map(item).collect()
     }
 
-    /// Whether they say a change of `key` in an entry that is shorter than one with all of `value`.
+    /// Whether an entry with these elements of `key` is shorter than one with all of `value`.
     pub(crate) fn are_shorter(&self, key: &[u8], value: &[u8]) -> bool {
         if self.changes.is_empty() {
             return false;
@@ -111,14 +112,14 @@ impl Elements {
             element: &[],
             value: &[],
         };
-        // A length of more than 16 bits takes a word.
+        // A length of more than 16 bits takes another word.
         let bytes = self.bytes.len() + self.changes.len() * (each.encoded_len() + 8);
         bytes < (key.len() + value.len()).min(MAX_ENTRY / 2)
     }
 }
 
 impl Records {
-    /// Enters what a change of `key` changes of its value; the feed is kept.
+    /// Enters the changed elements of the value of `key`; the feed is kept.
     ///
     /// # Errors
     /// There is no space. The caller gives the change up.

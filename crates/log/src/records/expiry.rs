@@ -1,8 +1,8 @@
 //! Expiry: from its time on a record is absent for all readers, whether or not it has been removed.
 //!
 //! Readers only compare its time with the clock. Expired records are removed by writers of their
-//! key, by compaction, and by the maintainer's sweep. The sweep goes round all spaces in the order
-//! of their hashes: slowly while it finds little, faster while much of what it sees has expired. A
+//! key, by compaction, and by the maintainer's sweep. The sweep walks all spaces in the order of
+//! their hashes: slowly while it finds little, faster while much of what it sees has expired. A
 //! store that never held an expiring record is never swept.
 //!
 //! A record has a word for its expiry if it was stored with one, or if its value is long: setting
@@ -48,36 +48,36 @@ impl<'v> Stored<'v> {
     }
 }
 
-/// What a look says of a key whose record was found.
+/// What a look has found out about a key with a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RecordLife {
     Live,
     Expired,
-    /// It has expired by now. When the record was seen it may have been live, and may have another
-    /// expiry since: look again.
+    /// It has expired by now. When the record was seen it may have been live, and its expiry may
+    /// have changed since then: look again.
     Unsure,
 }
 
-/// A time that had come before the present look. A read begins with none.
+/// A time that had come before the present look began. The first look of a read has none.
 #[derive(Default, Debug)]
 pub(crate) struct Before(Cell<u64>);
 
-/// No time: for it nothing has expired.
+/// The initial time, at which nothing has expired.
 const NEVER: u64 = u64::MAX;
 
 impl Before {
-    /// For a look that sees records as they lie, expired or not.
+    /// For a look that sees all records, expired or not.
     pub fn ever() -> Self {
         Self(Cell::new(NEVER))
     }
 }
 
 impl Records {
-    /// What a look that found a record with this expiry says of its key.
+    /// What a look that found a record with this expiry knows about its key.
     ///
-    /// Only a record that had expired *before* the look was absent when it was seen. The first look
-    /// that finds an expired record therefore notes the time for the next one. Live records cost no
-    /// more than one look at the clock.
+    /// Only a record that had expired *before* the look was absent when it was seen. So the first
+    /// look that finds an expired record notes the time for the next one. Live records cost only
+    /// one look at the clock.
     #[inline]
     pub(crate) fn life(&self, expires: u64, before: &Before) -> RecordLife {
         if expires == 0 || before.0.get() == NEVER {
@@ -103,25 +103,25 @@ impl Records {
         self.has_passed(record.expires())
     }
 
-    /// Whether what is stored with this expiry word has expired.
+    /// Whether a record with this expiry word has expired.
     #[inline]
     pub(crate) fn has_passed(&self, expires: u64) -> bool {
         expires != 0 && expires <= self.session().clock.wall_ms()
     }
 
-    /// Notes that the store holds expiring records. Called *after* one was published: a sweep
-    /// clears this note first, so it has then either seen the record or finds the note set again.
+    /// Notes that the store holds expiring records. Called *after* one was published. A sweep
+    /// clears this note first: so either it sees the record, or it finds the note set again.
     pub(crate) fn expect_expiries(&self) {
         expect(&self.session().tables.header().expiring, || {
             self.session().participants.light_barrier();
         });
     }
 
-    /// Clears that note: a sweep begins, which sets it again if it finds such records.
+    /// Clears that note when a sweep begins. The sweep sets it again if it finds such records.
     pub(crate) fn begin_expecting(&self) {
         let expiring = &self.session().tables.header().expiring;
         if clear(expiring, || self.session().participants.heavy_barrier()).is_err() {
-            // A record that was published meanwhile may be missed: there is to be another sweep.
+            // A record that was published meanwhile may be missed: another sweep is needed.
             self.expect_expiries();
         }
     }

@@ -1,7 +1,7 @@
-//! Entering changes into the change feed. While nobody follows it, a change costs a look at a word.
+//! Entering changes into the change feed. Without a follower, a change costs a load of a word.
 //!
-//! A change is entered while its home is held, after what is there was found to be as the change
-//! expects and before the intent names the change. From then on the thread, or its reaper,
+//! A change is entered while its home is held, after the present record was found to be as the
+//! change expects, and before the intent names the change. From then on the thread, or its reaper,
 //! completes the entry before the home is unlocked: as whole if the change has happened, else as
 //! void.
 
@@ -24,7 +24,7 @@ impl Records {
         self.session().feed.rests()
     }
 
-    /// Enters what `item` says, if somebody follows. The change is announced.
+    /// Enters `item`, if the feed has a follower. The change is announced.
     ///
     /// # Errors
     /// There is no space, or the entry would be too long. The caller gives the change up.
@@ -40,8 +40,8 @@ impl Records {
         }
     }
 
-    /// As [`enter_change`](Self::enter_change), for a removal that nobody has asked for: listeners
-    /// of this opening may hear of it, too.
+    /// As [`enter_change`](Self::enter_change), for a removal that no caller has requested:
+    /// listeners of this opening may receive it, too.
     #[inline(always)]
     pub(crate) fn enter_own_removal<'i>(
         &self,
@@ -66,7 +66,7 @@ impl Records {
         self.or_unlock(slot, held, self.enter_change(slot, item))
     }
 
-    /// As there, with what came of entering.
+    /// As there, with the result of entering.
     #[inline(always)]
     pub(crate) fn or_unlock<'b>(
         &self,
@@ -84,7 +84,7 @@ impl Records {
         }
     }
 
-    /// Makes a change that `item` says, by `attempt`, which enters it. One that is too long for an
+    /// Makes the change of `item`, by `attempt`, which enters it. An item that is too long for an
     /// entry is sent ahead in pieces. The caller holds no lock.
     ///
     /// # Errors
@@ -103,11 +103,12 @@ impl Records {
             true => {
                 feed.send_ahead(slot, &items, || self.session().await_feed())?;
                 let done = attempt();
-                // It fails only for damage, which the check reports, and the change is made or not.
+                // It fails only because of damage, which the check reports, whether or not the
+                // change was made.
                 let _ = feed.forget(slot, slot.id());
                 done
             }
-            // What it lacked was space.
+            // It lacked space.
             false => Err(WriteError::FeedFull),
         }
     }
@@ -128,8 +129,8 @@ impl Records {
         }
     }
 
-    /// Completes the entry that a dead thread has left, if it has left one, by whether its change
-    /// has happened. Its reaper calls this before it unlocks.
+    /// Completes the entry that a dead thread has left, if any, as whole or void, depending on
+    /// whether its change has happened. Its reaper calls this before it unlocks.
     pub(crate) fn settle_change_of(
         &self,
         dead: &DeadSlot<'_>,
@@ -142,8 +143,8 @@ impl Records {
         self.session().feed.settle(dead.id(), state)
     }
 
-    /// Ends what the dead thread has sent ahead or opened. Its change has taken place by now, or
-    /// does not.
+    /// Ends what the dead thread has sent ahead or opened. By now its change either has taken place
+    /// or never will.
     pub(crate) fn end_feeding_of(
         &self,
         slot: &Slot<'_>,
@@ -153,8 +154,8 @@ impl Records {
         self.session().feed.close(slot, dead.id())
     }
 
-    /// What a change of a key is in the feed. `root` is the id of its index; `cause` why it is
-    /// removed, if it is.
+    /// The item for a change of a key. `root` is the id of its index; `cause` is the reason of a
+    /// removal.
     pub(crate) fn item_of<'i>(
         &'i self,
         root: u64,
@@ -171,7 +172,7 @@ impl Records {
         }
     }
 
-    /// The storing of the record at `loc`, which this thread has written.
+    /// The item for storing the record at `loc`, which this thread has written.
     pub(crate) fn put_item(&self, root: u64, loc: Loc) -> Result<Item<'_>, Corrupt> {
         let record = self.session().mem.record(loc)?;
         Ok(Item::Put {

@@ -1,23 +1,22 @@
-//! Overwriting values where they lie, as a store with
-//! [`UpdatePolicy::InPlace`](crate::UpdatePolicy) does: nothing dies, so nothing needs compaction,
-//! however full the store is.
+//! Overwriting values in place, as a store with [`UpdatePolicy::InPlace`](crate::UpdatePolicy)
+//! does: nothing dies, so nothing needs compaction, however full the store is.
 //!
-//! A record of a value up to [`MAX_IN_PLACE`] bytes has *slack*: its header says how long a value
-//! may be that overwrites the present one. A value is overwritten under its bucket's lock, with the
-//! bit set that makes readers wait. Readers copy the value, and accept the copy only if the
-//! bucket's version is the same before and after (a sequence lock). Keys never change, so they are
-//! compared where they lie.
+//! A record of a value up to [`MAX_IN_PLACE`] bytes has *slack*: its header has the maximum length
+//! of a value that may overwrite the present one. A value is overwritten under its bucket's lock,
+//! with the bit set that makes readers wait. Readers copy the value, and accept the copy only if
+//! the bucket's version is the same before and after (a sequence lock). Keys never change, so they
+//! are compared in place.
 //!
-//! **No death leaves a torn value.** The new bytes are written to the thread's redo area first,
-//! then the intent says so: a repairer overwrites again from there. Without that intent no byte was
-//! changed.
+//! **No death leaves a torn value.** First the new bytes are written to the thread's redo area, and
+//! then the intent names them: a repairer overwrites again from there. Without that intent no byte
+//! was changed.
 //!
 //! A value that does not fit, and any value longer than the limit, is appended and published as in
 //! a store that always appends. After Nibble-2 (dissertation, ch. VI).
 //!
-//! Values with elements are overwritten under either policy: of one that changes often, most bytes
-//! stay as they are. So their records have slack, are never lent, and a change of an element writes
-//! only the bytes that differ ([`Records::edit_in_place`]).
+//! Values with elements are overwritten under either policy: when a small part of such a value
+//! changes often, most of its bytes stay as they are. So their records have slack, are never lent,
+//! and a change of an element writes only the bytes that differ ([`Records::edit_in_place`]).
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
@@ -49,14 +48,14 @@ use crate::session::Wait;
 /// A record that was found: its entry, and when it expires.
 type Expiring<'m> = (Entry, u64, Record<'m>);
 
-/// What a lookup that copies has found.
+/// What a copying lookup has found.
 pub(crate) enum CopyOut {
     Found(Copied),
     /// The word of the key's home, if there is a home.
     Absent(Option<HomeWord>),
 }
 
-/// A value that was copied out of a store that overwrites, and what was seen together with it.
+/// A value that was copied from a store that overwrites, and what was seen together with it.
 pub(crate) struct Copied {
     pub entry: Entry,
     pub home: HomeWord,
@@ -64,30 +63,30 @@ pub(crate) struct Copied {
     header: Header,
 }
 
-/// What is changed of a value where it lies: bytes at places, and what the change feed says of it.
-/// See [`Database::edit_in_place`](crate::Database::edit_in_place).
+/// A change of a value in place: bytes at places, and its items in the change feed. See
+/// [`Database::edit_in_place`](crate::Database::edit_in_place).
 pub struct ValueEdit {
-    /// Bytes of the value afterwards.
+    /// The length of the value afterwards.
     len: usize,
     bytes: Vec<u8>,
-    /// Where the pieces of `bytes` go, and where they end there.
+    /// The place of each piece in the value, and the end of its bytes in `bytes`.
     pieces: [(usize, usize); MOST_PIECES],
     count: usize,
     elements: Elements,
 }
 
-/// Writes into an edit what is to be changed of a value. `None`: that cannot be done so.
+/// Writes into an edit what is to be changed in a value. `None`: it cannot be changed in place.
 type DecideEdit<'d> = dyn FnMut(&[u8], &mut ValueEdit) -> Option<bool> + 'd;
 
-/// Pieces of one edit.
+/// The maximum number of pieces of an edit.
 const MOST_PIECES: usize = 2;
 
-/// Bytes of values that are compared at once.
+/// The number of bytes of values that are compared at once.
 const WORD: usize = 32;
 
-/// A value of so many bytes is not compared with the old one to write less.
+/// A value of up to this length is written whole, without comparing it with the old one.
 const SHORT: usize = 256;
-/// Bytes in front of a value that may differ while those behind them do not.
+/// The number of bytes at the beginning of a value that may differ while those after them do not.
 const HEAD: usize = 16;
 
 impl ValueEdit {
@@ -108,8 +107,8 @@ impl ValueEdit {
         self.elements.clear();
     }
 
-    /// What `append` appends goes to `at` in the value. Returns false if it is the third such
-    /// piece: an edit has two at most.
+    /// The bytes that `append` appends go to `at` in the value. Returns false if this is the third
+    /// piece: an edit has at most two.
     #[must_use]
     pub fn write(&mut self, at: usize, append: impl FnOnce(&mut Vec<u8>)) -> bool {
         let Some(piece) = self.pieces.get_mut(self.count) else {
@@ -121,12 +120,12 @@ impl ValueEdit {
         true
     }
 
-    /// The value has so many bytes afterwards.
+    /// Sets the length of the value afterwards.
     pub fn set_len(&mut self, len: usize) {
         self.len = len;
     }
 
-    /// What it changes, for the change feed.
+    /// The changed elements, for the change feed.
     pub fn elements(&mut self) -> &mut Elements {
         &mut self.elements
     }
@@ -152,9 +151,9 @@ impl std::fmt::Debug for ValueEdit {
 }
 
 impl Records {
-    /// Changes parts of the value of `key`, which has elements and is of this kind, where it lies.
-    /// Returns whether anything was changed. `None`: it cannot be done so, because the key is
-    /// absent or busy, or what is asked for does not fit. Then nothing was changed.
+    /// Changes parts of the value of `key`, which has elements and is of this kind, in place.
+    /// Returns whether anything was changed. `None`: it cannot be changed in place, because the key
+    /// is absent or busy, or the change does not fit. Then nothing was changed.
     ///
     /// `decide` gets the value while the home is held, so that nothing is looked up twice or
     /// copied. The caller is pinned.
@@ -255,7 +254,7 @@ impl Records {
             true => self.enter_elements(slot, id, key, &edit.elements),
             false => self.enter_change(slot, || Ok(Item::Touch { root: id, key })),
         }?;
-        // Before the intent, by which a repairer makes the change.
+        // Before the intent, after which a repairer would make the change.
         self.note_change(root, place);
         let set = ChangeSet {
             pieces,
@@ -267,8 +266,9 @@ impl Records {
         Ok(Some(true))
     }
 
-    /// Copies the value of `key` to `value`, unless it lies as a whole and has another kind than is
-    /// `wanted`. The caller is pinned, and has seen `place` lead to `segment` since.
+    /// Copies the value of `key` to `value`, unless it is stored as a whole and has another kind
+    /// than `wanted`. The caller is pinned, and has seen since then that `place` leads to
+    /// `segment`.
     pub(crate) fn copy_out(
         &self,
         root: Root,
@@ -330,12 +330,13 @@ impl Records {
         })
     }
 
-    /// Overwrites the value of `change.key`, if the record is as expected and the new value fits
-    /// where the old one lies. `None`: it does not fit, or there is no old value. Then nothing was
+    /// Overwrites the value of `change.key`, if the record is as expected and the new value fits in
+    /// place of the old one. `None`: it does not fit, or there is no old value. Then nothing was
     /// changed. The caller is pinned.
     ///
     /// `copied`: what the caller has copied as the value that is expected. As long as the home has
-    /// that version, nothing is looked up again. Of an expected value only what differs is written.
+    /// that version, nothing is looked up again. If the change expects a value, only bytes that
+    /// differ from it are written.
     pub(crate) fn overwrite(
         &self,
         slot: &Slot<'_>,
@@ -390,8 +391,8 @@ impl Records {
                     None => return Ok(None),
                 },
             };
-            // Without the lock first: a value that does not fit is not written down, and the lock
-            // is held for less.
+            // First without the lock: a value that does not fit is not written down, and the lock
+            // is held for less time.
             let copied = copied.take();
             let (loc, record) = match copied {
                 Some(copied) => (copied.entry.loc(), session.mem.record(copied.entry.loc())?),
@@ -454,7 +455,7 @@ impl Records {
                     _ => None,
                 };
                 if !target.is_some_and(|found| pieces[0].is_of(found)) {
-                    // Nothing was changed: readers that go by the version need not retry.
+                    // Nothing was changed: readers that check the version need not retry.
                     held.unlock_unchanged();
                     slot.intent(OPERATION_LANE).clear();
                     let has_moved = target.is_some();
@@ -472,7 +473,7 @@ impl Records {
                     self.or_unlock(slot, held, entered)?
                 }
             };
-            // Before the intent, by which a repairer makes the change.
+            // Before the intent, after which a repairer would make the change.
             self.note_change(root, place);
             let was = record.expires();
             let counted = Counted {
@@ -534,11 +535,10 @@ impl Records {
         Ok(())
     }
 
-    /// Whether what was found at a key's home, which is held, is as a change expects.
+    /// Whether the record found at a key's home, which is held, is as a change expects.
     ///
     /// Changes of other keys in the bucket make no difference. Otherwise a change of one key might
-    /// be retried for ever beside busy neighbours. While a caller is pinned no location is used
-    /// again.
+    /// be retried for ever beside busy neighbours. While a caller is pinned no location is reused.
     ///
     /// If the answer depends on a time that has not come, readers wait until the home is unlocked.
     pub(crate) fn is_expected(
@@ -568,12 +568,12 @@ impl Records {
         }
     }
 
-    /// Whether the record expires as it did when a change of it was decided on, and has not expired
-    /// since. If it has expired, other threads may have seen the key as absent, so the change is
-    /// decided on again.
+    /// Whether the record has the expiry that it had when its change was decided on, and has not
+    /// expired since. If it has expired, other threads may have seen the key as absent, so the
+    /// change is decided on again.
     ///
-    /// It may expire before the change takes effect. Readers must not say so, because the change
-    /// would let the key live again: they wait from before the time is read.
+    /// It may expire before the change takes effect. Readers must not report that, because the
+    /// change would revive the key: they wait from before the time is read.
     fn is_live_at(&self, held: &Held<'_>, record: &Record<'_>, expires: u64) -> bool {
         if record.expires() != expires {
             return false;
@@ -588,7 +588,7 @@ impl Records {
     }
 }
 
-/// Whether a record with this header is of the kind, can hold the value, and has a word for the
+/// Whether a record with this header has the kind, can hold the value, and has a word for the
 /// expiry. A record never changes its kind: readers look at it without a lock.
 fn holds(header: Header, value: &[u8], kind: ValueKind, expiry: Expiry) -> bool {
     let capacity = header
@@ -597,8 +597,9 @@ fn holds(header: Header, value: &[u8], kind: ValueKind, expiry: Expiry) -> bool 
     capacity && header.kind() == kind && (expiry == Expiry::Never || header.has_expiry())
 }
 
-/// Where two values differ, in two places at most, of which the second may be empty: values with
-/// elements have lengths and counts in front, which is one. What is short is written as a whole.
+/// The ranges in which two values differ: at most two, the second of which may be empty. Values
+/// with elements begin with lengths and counts, which are one range. A short value is written as a
+/// whole.
 fn differing(old: &[u8], new: &[u8]) -> [Range<usize>; 2] {
     if new.len() <= SHORT {
         return [0..new.len(), 0..0];
@@ -618,7 +619,7 @@ fn differing(old: &[u8], new: &[u8]) -> [Range<usize>; 2] {
     }
 }
 
-/// Up to where two values are the same from `at` on.
+/// The end of the range from `at` on in which two values are equal.
 fn same_from(old: &[u8], new: &[u8], at: usize) -> usize {
     let (old, new) = (old.get(at..).unwrap_or_default(), &new[at..]);
     let (words, of_new) = (old.as_chunks::<WORD>().0, new.as_chunks::<WORD>().0);
@@ -628,7 +629,7 @@ fn same_from(old: &[u8], new: &[u8], at: usize) -> usize {
     at + begin + rest.take_while(|(old, new)| old == new).count()
 }
 
-/// How many bytes at the end of two values are the same.
+/// The number of bytes at the end of two values that are equal.
 fn same_until(old: &[u8], new: &[u8]) -> usize {
     let (words, of_new) = (old.as_rchunks::<WORD>().1, new.as_rchunks::<WORD>().1);
     let words = words.iter().rev().zip(of_new.iter().rev());
@@ -659,7 +660,7 @@ impl Copied {
         self.header.kind()
     }
 
-    /// What is stored, expired or not.
+    /// The stored record, expired or not.
     pub fn still_stored<'v>(&self, value: &'v [u8]) -> Stored<'v> {
         Stored {
             value,

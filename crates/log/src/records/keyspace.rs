@@ -1,4 +1,4 @@
-//! What a database holds, in numbers.
+//! Figures about the content of a database.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::error::ReadError;
 use crate::records::Records;
 use crate::records::read::copying::Looked;
 
-/// What a database holds, as [`LogStore::keyspace`](crate::LogStore::keyspace) says.
+/// Figures about a database, as [`LogStore::keyspace`](crate::LogStore::keyspace) returns them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct KeyspaceInfo {
@@ -15,13 +15,13 @@ pub struct KeyspaceInfo {
     pub records: u64,
     /// Of these, those with an expiry.
     pub expiring: u64,
-    /// How long these live from now on, on average. It is an estimate that the maintainer samples
-    /// when it looks for expired records. `None` until it has seen one, and if none has an expiry.
+    /// The mean time until these expire. It is an estimate, sampled by the maintainer when it looks
+    /// for expired records. `None` until the maintainer has seen one, and if none has an expiry.
     pub mean_ttl: Option<Duration>,
 }
 
 impl Records {
-    /// Records of `database`, as all threads that added and removed them have counted.
+    /// Records of `database`, as counted by all threads that added and removed them.
     pub(crate) fn len(&self, database: u8) -> Result<u64, ReadError> {
         self.look_copying(database, |_, space| {
             Ok(Looked::Seen(self.index().counted_in(space)?.0))

@@ -1,8 +1,8 @@
 //! Records: reading, publishing and changing what is stored under a key.
 //!
-//! [`Records`] stands on the [index](Index), which finds a record, and the log below that, in which
-//! it lies. It neither frees space nor looks for it: an operation that needs some ends, and says
-//! so.
+//! [`Records`] is built on the [index](Index), which finds a record, and the log below that, in
+//! which it lies. It neither frees space nor looks for it: an operation that lacks some ends, and
+//! reports that.
 
 pub(crate) mod access;
 pub(crate) mod change_set;
@@ -28,8 +28,8 @@ use crate::session::Session;
 /// The records of an open store.
 pub(crate) struct Records {
     index: Index,
-    /// Whether reads lend values where they lie. They copy if values are overwritten in place, or
-    /// if this opening was asked for copies.
+    /// Whether reads lend values in place. They copy if values are overwritten in place, or if this
+    /// opening was asked for copies.
     pub lends: bool,
 }
 
@@ -53,7 +53,7 @@ impl Records {
         self.index.session()
     }
 
-    /// Whether values are overwritten where they lie.
+    /// Whether values are overwritten in place.
     #[inline]
     pub(crate) fn overwrites(&self) -> bool {
         self.session().tables.policy == UpdatePolicy::InPlace

@@ -1,23 +1,23 @@
-//! Patching: a part of a long value is changed where it lies, so that the cost of a change does not
+//! Patching: a part of a long value is changed in place, so that the cost of a change does not
 //! depend on the length of the value.
 //!
-//! A *patchable* record is one that a change of a part has made (see [`crate::store::part`]). Its
-//! word, before the value, says how long the value is, counts the patches, and whether it is
+//! A record becomes *patchable* by the first change of a part of it (see [`crate::store::part`]). A
+//! word before the value has its length, counts the patches, and says whether the value is
 //! *sealed*: then it never changes again, like all other records in the log. **A thread that needs
-//! the whole value, at one place and for long, seals it first**: readers that lend, transactions,
+//! the whole value, in one place and for long, seals it first**: readers that lend, transactions,
 //! compaction. The next patch then makes a new record, which costs about as much as the reading
 //! did. So a value is copied at most as often as it is read as a whole.
 //!
-//! - A patch is made under the bucket's lock. Behind the value's end, where nobody looks, bytes are
-//!   simply written. Others are written to the thread's redo area first, then the intent says so,
-//!   then the word is made odd by an exchange that fails if the record is sealed; then come the
-//!   bytes, then the word with the new length.
-//! - A reader of a part copies it and believes the copy if the word is even and counts as many
-//!   patches before and after (a sequence lock of the record's own: what happens to its neighbours
-//!   in the bucket makes no difference). So does a reader of the whole, who seals it once it was
-//!   overtaken often, if it may write.
+//! - A patch is made under the bucket's lock. After the value's end, where no thread looks, bytes
+//!   are written directly. Other bytes are written to the thread's redo area first; then the intent
+//!   names them; then the word is made odd by an exchange that fails if the record is sealed; then
+//!   come the bytes, and last the word with the new length.
+//! - A reader of a part copies it and accepts the copy if the word is even and counts the same
+//!   number of patches before and after (a sequence lock of the record's own: changes of its
+//!   neighbours in the bucket make no difference). So does a reader of the whole. If it has failed
+//!   often and may write, it seals the value.
 //! - A death in the middle leaves the bucket locked with the bit that makes readers wait, an odd
-//!   word and the intent: the reaper patches again from the redo area. Before the word was odd
+//!   word and the intent: the reaper patches again from the redo area. Before the word was odd,
 //!   nothing was begun.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -40,15 +40,15 @@ use crate::region::patch_word::{PatchWord, SEALED, Seal, seal};
 use crate::region::record::{MAX_IN_PLACE, Record};
 use crate::session::{Wait, back_off};
 
-/// The longest part of a value that is overwritten in its place: the redo area holds it.
+/// The longest part of a value that is overwritten in place: the redo area can hold it.
 const MAX_INSIDE: usize = MAX_IN_PLACE;
-/// The most that is written behind a value's end under its bucket's lock.
+/// The maximum number of bytes that are written after a value's end under its bucket's lock.
 const MAX_BEHIND: usize = 1 << 20;
 /// How long a reader retries on a value that is always being patched.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// The least number of retries: the reader may itself have been kept from running.
+/// The minimum number of retries: the reader may itself have been kept from running.
 const LOOKS: u32 = 500;
-/// The least number of those of an opening that may only read, which cannot end them.
+/// The minimum number of retries in an opening that may only read, which cannot seal the value.
 const LOOKS_TO_READ: u32 = 32;
 
 /// What a patch writes: `bytes` from `at` on, with zeros before them where the value ends earlier.
@@ -59,12 +59,12 @@ pub(crate) struct Write<'b> {
 }
 
 impl<'b> Write<'b> {
-    /// How long a value of `len` bytes is afterwards.
+    /// The length of a value of `len` bytes afterwards.
     pub fn len_after(&self, len: usize) -> usize {
         len.max(self.at.saturating_add(self.bytes.len()))
     }
 
-    /// The bytes that overwrite a value of `len` bytes, and those that come behind its end.
+    /// The bytes that overwrite a value of `len` bytes, and those after its end.
     fn parts(&self, len: usize) -> (&'b [u8], &'b [u8]) {
         let inside = len.saturating_sub(self.at).min(self.bytes.len());
         self.bytes.split_at(inside)
@@ -109,8 +109,8 @@ pub(crate) struct Target<'m> {
 }
 
 impl Records {
-    /// What [`Records::find`] finds, with a value that can no longer be patched: it is sealed.
-    /// An opening that may only read cannot seal it; there `copy` is the value while the record
+    /// As [`Records::find`], with a value that can no longer be patched: it is sealed. An opening
+    /// that may only read cannot seal it; there `copy` is the value while the record
     /// [`changes`](Record::changes).
     #[inline(always)]
     pub(crate) fn find_whole<'m>(
@@ -166,15 +166,15 @@ impl Records {
             if whole {
                 return Ok(seen);
             }
-            // A patching thread has the bucket locked: the next look waits for that.
+            // A patching thread holds the bucket: the next look waits for that.
             overtaken.again(self)?;
             let segment = self.session().mem.index_segment(root, place)?;
             seen = self.index().find(root, place, segment, key)?;
         }
     }
 
-    /// Copies a value that does not lie in a record with slack. False: it was patched meanwhile, or
-    /// is being patched.
+    /// Copies a value that does not lie in a record with slack. Returns false if it was patched
+    /// meanwhile, or is being patched.
     pub(crate) fn copy_whole(
         &self,
         record: &Record<'_>,
@@ -195,8 +195,8 @@ impl Records {
         Ok(!word.is_odd() && record.copy_part(word, 0, copy))
     }
 
-    /// Patches the value of `key`, if it is as it was when the patch was decided on. The caller is
-    /// pinned since it saw `target`.
+    /// Patches the value of `key`, if it is as it was when the patch was decided on. The caller has
+    /// been pinned since it saw `target`.
     pub(crate) fn patch(
         &self,
         slot: &Slot<'_>,
@@ -258,7 +258,7 @@ impl Records {
             let len = target.word.len();
             let (held, fed) = self.enter_or_unlock(slot, held, || Ok(item))?;
             self.note_change(root, place);
-            // No reader looks behind the value's end.
+            // No reader looks beyond the value's end.
             target
                 .record
                 .write_behind(len, write.at + inside.len(), behind);
@@ -281,7 +281,7 @@ impl Records {
             }
             held.unlock();
         } else {
-            // Nothing was changed: readers that go by the version need not retry.
+            // Nothing was changed: readers that check the version need not retry.
             held.unlock_unchanged();
         }
         mneme_sys::fault!("log.patch.unlocked");
@@ -296,8 +296,8 @@ impl Records {
     /// Completes the copy of a patchable record. Its bucket is held, so that no thread patches
     /// either.
     ///
-    /// A copy that says it is sealed was made of a sealed value (see [`Record::unseal`]), and is
-    /// right. Any other may have been overtaken.
+    /// If the copy is marked as sealed, it was made of a sealed value (see [`Record::unseal`]), and
+    /// is right. In any other case the value may have changed since.
     pub(crate) fn complete_patchable(&self, record: &Record<'_>, copy: &Record<'_>) {
         let (Some((_, now)), Some((word, copied))) = (record.patch(), copy.patch()) else {
             return;
@@ -311,7 +311,7 @@ impl Records {
 }
 
 impl Target<'_> {
-    /// Whether the record that was found is still as it was.
+    /// Whether the record that was found is unchanged.
     fn is(&self, found: &FoundEntry<'_>) -> bool {
         found.entry.loc() == self.loc
             && found.record.header().shape() == self.record.header().shape()
@@ -333,7 +333,7 @@ impl Target<'_> {
 }
 
 impl<'m> Record<'m> {
-    /// The value, or, while it may yet be patched, the `copy` that was made of it.
+    /// The value, or, while it can still be patched, its `copy`.
     pub fn value_or<'v>(&self, copy: &'v [u8]) -> &'v [u8]
     where
         'm: 'v,
@@ -344,13 +344,13 @@ impl<'m> Record<'m> {
         }
     }
 
-    /// Whether the value may yet be patched.
+    /// Whether the value can still be patched.
     pub fn changes(&self) -> bool {
         self.patch().is_some_and(|(_, word)| !word.is_sealed())
     }
 
-    /// Seals a value that may be patched, unless the opening is `read_only`; whether it changes no
-    /// more.
+    /// Seals a value that can be patched, unless the opening is `read_only`; returns whether it no
+    /// longer changes.
     pub fn seals(&self, read_only: bool) -> bool {
         match self.patch() {
             None => true,
@@ -359,7 +359,7 @@ impl<'m> Record<'m> {
         }
     }
 
-    /// Clears the seal in the word of a copy that only this thread can find. It states that the
+    /// Clears the seal in the word of a copy that only this thread can find. This notes that the
     /// value was not sealed when the copying began: the bytes may have been read before the word,
     /// and be older.
     pub fn unseal(&self) {
@@ -369,8 +369,8 @@ impl<'m> Record<'m> {
         }
     }
 
-    /// Copies a part of the value, which another thread may be patching. False: it was patched
-    /// meanwhile.
+    /// Copies a part of the value, which another thread may be patching. Returns false if it was
+    /// patched meanwhile.
     pub fn copy_part(&self, seen: PatchWord, at: usize, to: &mut [u8]) -> bool {
         let Some((word, _)) = self.patch() else {
             return false;
@@ -390,7 +390,7 @@ impl<'m> Record<'m> {
         self.store(self.header().value_offset() + at, bytes);
     }
 
-    /// Writes a part of a value of `len` bytes, and what comes behind its end. No other thread has
+    /// Writes a part of a value of `len` bytes, and the bytes after its end. No other thread has
     /// the record.
     pub fn write_over(&self, len: usize, write: Write<'_>) {
         let (inside, behind) = write.parts(len);
@@ -398,7 +398,7 @@ impl<'m> Record<'m> {
         self.write_behind(len, write.at + inside.len(), behind);
     }
 
-    /// Writes `bytes` at `at`, behind the value's end at `len`, and zeros between. The bucket is
+    /// Writes `bytes` at `at`, after the value's end at `len`, and zeros between. The bucket is
     /// held.
     pub fn write_behind(&self, len: usize, at: usize, bytes: &[u8]) {
         const ZEROS: [u8; 4096] = [0; 4096];

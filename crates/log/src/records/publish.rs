@@ -4,16 +4,16 @@
 //!
 //! 1. pin; reserve space at a head and write the record's header there; copy key and value;
 //! 2. write the intent that names the home bucket; lock the bucket; if any process watches, count
-//!    the change (see [`crate::store::watch`]); if any follows, enter it into the [change
-//!    feed](crate::feed);
+//!    the change (see [`crate::store::watch`]); if the change feed has a follower, enter the change
+//!    into the [feed](crate::feed);
 //! 3. publish by one 8-byte store: into the old entry's slot, or into a free one;
-//! 4. count: the database's records in the thread's own slot, the old record's bytes as dead; say
-//!    in the change feed that it has happened;
+//! 4. count: the database's records in the thread's own slot, the old record's bytes as dead;
+//!    complete the entry in the change feed;
 //! 5. unlock; clear the intent; unpin.
 //!
-//! Before the 8-byte store nothing is visible; from the store on everything is. A writer that dies
-//! between the store and the unlocking leaves a locked bucket, which readers pass through, and an
-//! intent with the value that its counter was to have: the reaper settles both
+//! Before the 8-byte store nothing is visible; after it, everything is. A writer that dies between
+//! the store and the unlocking leaves a locked bucket, which does not stop readers, and an intent
+//! with the intended value of its counter: the reaper completes both
 //! ([`Records::repair_operation`]).
 
 use mneme_sync::{DeadSlot, Pin, Slot};
@@ -38,7 +38,7 @@ use crate::session::Wait;
 pub(crate) struct KeyChange<'k> {
     pub root: Root,
     pub place: Place,
-    /// The index segment that `place` led to, if the caller has looked.
+    /// The index page to which `place` led, if the caller has looked.
     pub segment: Option<SegmentRef>,
     pub key: &'k [u8],
     /// The record to be published and its size; `None`: the key is removed.
@@ -48,12 +48,12 @@ pub(crate) struct KeyChange<'k> {
     /// Whether the key is evicted to free space.
     pub evicting: bool,
     pub expect: Expect<'k>,
-    /// What the change feed says instead of the whole value.
+    /// The changed elements that the change feed gets instead of the whole value.
     pub says: Option<&'k Elements>,
 }
 
 impl<'k> KeyChange<'k> {
-    /// The removal of `key`, whatever is there.
+    /// The removal of `key`, whatever record it has.
     pub fn removal(root: Root, place: Place, key: &'k [u8]) -> KeyChange<'k> {
         KeyChange {
             root,
@@ -78,15 +78,14 @@ pub(crate) enum Expect<'k> {
     Absent,
     /// Exactly this location.
     At(Loc),
-    /// Exactly this location, of a record that still expires as this word says, and has not
-    /// expired.
+    /// Exactly this location, of a record that still has this expiry word, and has not expired.
     Expiring(Loc, u64),
-    /// As `Expiring`, of a record that still has this value too. The value may be overwritten where
-    /// it lies, so it is no longer than `MAX_IN_PLACE`.
+    /// As `Expiring`, of a record that still has this value too. The value may be overwritten in
+    /// place, so it is no longer than `MAX_IN_PLACE`.
     Value(Loc, u64, &'k [u8]),
     /// Exactly this location, of a record that has expired.
     ExpiredAt(Loc),
-    /// Exactly this location, of a record that has an expiry, whichever it is.
+    /// Exactly this location, of a record that has any expiry.
     WithExpiry(Loc),
 }
 
@@ -101,14 +100,14 @@ pub(crate) enum Published {
     Removed,
     /// There was nothing to remove.
     Absent,
-    /// Another thread changed the key since the caller looked.
+    /// Another thread has changed the key since the caller looked.
     Conflict,
-    /// The index has no free space for another key.
+    /// The index has no free slot for another key.
     NoSpace,
 }
 
 impl Records {
-    /// Publishes a record, or a removal, if what is there is as expected.
+    /// Publishes a record, or a removal, if the present record is as expected.
     ///
     /// On `Err` nothing was published, and the new record is counted as dead, as after a
     /// `Conflict`. After `NoSpace` the caller counts it.
@@ -125,8 +124,8 @@ impl Records {
         self.publish_inlined(slot, pin, change)
     }
 
-    /// [`publish`](Self::publish) as a part of its caller, which knows some of the change when it
-    /// is compiled. What is out of line gets a copy of the change, so that the fields of the
+    /// [`publish`](Self::publish), inlined into a caller that knows some of the change at compile
+    /// time. Functions that are not inlined get a copy of the change, so that the fields of the
     /// original stay in registers.
     #[inline(always)]
     pub(crate) fn publish_inlined(
@@ -236,7 +235,7 @@ impl Records {
     }
 
     /// Grows the index for a change that found no slot in `segment`, or waits once for the thread
-    /// that blocks that. False: there is no free space.
+    /// that blocks that. Returns false if there is no free space.
     fn grow_page_for(
         &self,
         slot: &Slot<'_>,
@@ -252,7 +251,8 @@ impl Records {
         Ok(true)
     }
 
-    /// Does what is due after the bucket is unlocked. `None`: the key found no slot in `segment`.
+    /// Does the work that is due after the bucket is unlocked. `None`: the key found no slot in
+    /// `segment`.
     #[inline(always)]
     fn conclude(
         &self,
@@ -279,7 +279,7 @@ impl Records {
             self.expect_expiries();
         }
         if let Some(why) = look {
-            // The change is made already. A change of shape that fails is left for later.
+            // The change is made already. If a change of shape fails, it is left for later.
             let _ = (self.index()).resize(slot, change.root, change.place, Some(segment), why);
         }
         Ok(Some(published))
@@ -296,7 +296,7 @@ impl Records {
     }
 
     /// Announces a change at the home bucket of `place`, and locks it if it is free. If it is not,
-    /// nothing is announced any more.
+    /// the announcement is withdrawn.
     #[inline(always)]
     pub(crate) fn try_lock_home(
         &self,
@@ -319,7 +319,7 @@ impl Records {
         Ok(locked)
     }
 
-    /// Locks the home bucket of `place`; `None`: look the segment up again.
+    /// Locks the home bucket of `place`; `None`: look the page up again.
     pub(crate) fn lock_home<'c>(
         &'c self,
         slot: &Slot<'_>,
@@ -330,9 +330,9 @@ impl Records {
         match self.try_lock_home(slot, segment, place)? {
             TryLock::Held(held) => Ok(Some(held)),
             TryLock::Retired => {
-                // The word that named the segment was changed before the segment was retired. This
-                // thread has seen both in that order, so the next look finds another segment.
-                // SYNC: pairs with the Release store in `Held::retire`.
+                // The word that named the page was changed before the page was retired. This thread
+                // has seen both in that order, so the next look finds another page. SYNC: pairs
+                // with the Release store in `Held::retire`.
                 let _ = self
                     .session()
                     .mem
@@ -351,10 +351,10 @@ impl Records {
         }
     }
 
-    /// Makes the index name the copy at `new` instead of `old`. False: it names neither by now.
+    /// Makes the index name the copy at `new` instead of `old`. Returns false if it no longer names
+    /// `old`.
     ///
-    /// `seen`: the index segment that `place` led to, if the caller has looked under its present
-    /// pin.
+    /// `seen`: the index page to which `place` led, if the caller has looked under its present pin.
     pub(crate) fn relocate(
         &self,
         slot: &Slot<'_>,
@@ -427,7 +427,7 @@ impl Records {
         }
         mneme_sys::fault!("log.expected");
         let expires = found.as_ref().map(|f| f.record.expires());
-        // For callers an expired record is absent already.
+        // Callers already see an expired record as absent.
         let was_there = expires.is_some_and(|expires| !self.has_passed(expires));
         let cause = match was_there {
             false => RemovalCause::Expired,
@@ -514,7 +514,8 @@ impl Records {
         }))
     }
 
-    /// Settles an operation whose thread died: it took place exactly if its entry is published.
+    /// Completes an operation whose thread died: it took place if and only if its entry is
+    /// published.
     pub(crate) fn repair_operation(&self, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
         let announced = IndexIntent::of_dead(dead, OPERATION_LANE)?;
         let Some(IndexIntent::Home { home, change }) = announced else {
@@ -550,8 +551,8 @@ impl Records {
                 old,
                 counts,
             }) => {
-                // An insertion is found by its entry, a removal by the lack of the old one. Both
-                // lie within the home's reach.
+                // An insertion is recognised by its entry, a removal by the lack of the old one.
+                // Both lie within the home's reach.
                 let reach = held.word().reach();
                 let happened = if old.is_empty() {
                     self.entry_near(segment, home, reach, new)?
@@ -598,13 +599,13 @@ impl Records {
     }
 }
 
-/// Samples one in four places, so that the fill of a segment is checked now and then.
+/// Samples one in four places, so that the fill of a page is checked now and then.
 #[inline]
 fn worth_a_look(place: Place) -> bool {
     place.tag & 3 == 0
 }
 
-/// Puts `entry` in the place of what was found, or removes that. The home is held.
+/// Replaces the found entry by `entry`, or removes it. The home is held.
 #[inline(always)]
 fn exchange(change: &KeyChange<'_>, found: &FoundEntry<'_>, entry: Entry, was_there: bool) -> Done {
     found.bucket.replace(found.slot, entry);
@@ -622,13 +623,13 @@ fn exchange(change: &KeyChange<'_>, found: &FoundEntry<'_>, entry: Entry, was_th
     }
 }
 
-/// What happened under the bucket's lock, and what is to be done after the unlocking.
+/// What happened under the bucket's lock, and what remains to be done after the unlocking.
 #[derive(Clone, Copy)]
 struct Done {
     published: Published,
     /// The record that was replaced or removed, and its size.
     died: Option<(Loc, u64)>,
-    /// The segment may be full enough to grow, or empty enough to shrink.
+    /// The page may be full enough to grow, or empty enough to shrink.
     look: Option<Why>,
 }
 

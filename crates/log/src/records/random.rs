@@ -1,15 +1,15 @@
 //! A random record: **each is as likely as any other**, whatever the shape of the index.
 //!
-//! A draw picks a random window of hash order, so long that it holds about four records by the
-//! database's count. It then picks one of [`PLACES`] places, more than such a window ever holds
-//! records but for rare cases. An empty place is a blank, and the draw is repeated. Windows begin
-//! anywhere with equal chance and wrap around at the end, so each record is in as many of them as
-//! any other, with an equal chance in each. Four draws are to be expected. After many blanks in a
-//! row, because most counted records have expired, the window grows, in the end to the whole
-//! database.
+//! A draw picks a random window of hash order whose length corresponds to about four records by the
+//! database's count. It then picks one of [`PLACES`] places, which are more than such a window has
+//! records, except in rare cases. An empty place is a blank, and the draw is repeated. Windows
+//! begin anywhere with equal chance and wrap around at the end, so each record is in as many of
+//! them as any other, with an equal chance in each. On average this takes four draws. After many
+//! blanks in a row, because most counted records have expired, the window grows, in the end to the
+//! whole database.
 //!
 //! A database of few records may have an index for many, from which others were removed. A draw
-//! there takes many steps, each of which looks at about a thousand buckets at most, so that a
+//! there takes many steps, each of which examines at most about a thousand buckets, so that a
 //! caller may do something else in between.
 
 use std::cell::Cell;
@@ -24,39 +24,39 @@ use crate::records::scan::Cursor;
 const RECORDS: u64 = 4;
 /// Places in a window. One window in a million has more records.
 const PLACES: u64 = 16;
-/// Blanks in a row after which the window is made twice as long.
+/// The number of blanks in a row after which the window is doubled.
 const BLANKS: u32 = 16;
-/// More keys than a window has unless many are added meanwhile: the draw begins anew.
+/// More keys than a window has unless many are added meanwhile: the draw starts again.
 const CROWD: usize = 1024;
 
-/// A draw of a random key, as far as it has come; see [`Database::draw`](crate::Database::draw).
+/// The state of a draw of a random key; see [`Database::draw`](crate::Database::draw).
 #[derive(Debug, Default)]
 pub struct Draw {
-    /// The length of the window in hash order; 0 before the first.
+    /// The length of the window in hash order; 0 before the first draw.
     window: u64,
-    /// What is left to be looked at of the window, which may wrap around.
+    /// The rest of the window that has still to be examined, which may wrap around.
     rest: [Range<u64>; 2],
-    /// The keys in what has been looked at.
+    /// The keys in the part that was examined.
     keys: Vec<Vec<u8>>,
     /// Blanks in a row.
     blanks: u32,
-    /// Whether all places of the window are taken, so that there are no blanks.
+    /// Whether all places of the window have a record, so that there are no blanks.
     is_whole: bool,
 }
 
 /// The result of one step of a draw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drawn {
-    /// This key.
+    /// The drawn key.
     Key(Vec<u8>),
-    /// There is none.
+    /// The database is empty.
     Nothing,
     /// Another step is needed.
     Unfinished,
 }
 
 impl Draw {
-    /// Begins a window somewhere in a hash order of length `all`.
+    /// Begins a window at a random place in a hash order of length `all`.
     fn begin(&mut self, all: u64) {
         self.is_whole = self.window == all;
         let begin = dice() % all;
@@ -98,13 +98,13 @@ impl Records {
                     keys.push(key.to_vec());
                 }
             })?;
-            // Behind the last record is behind every end.
+            // The place after the last record is beyond every end.
             range.start = next.to_u64().min(end);
         }
         if rest.iter().any(|range| !range.is_empty()) {
             return Ok(Drawn::Unfinished);
         }
-        // All records have been found: there is no need for blanks.
+        // All records have been found: blanks are not needed.
         let places = match draw.is_whole {
             true if draw.keys.is_empty() => return Ok(Drawn::Nothing),
             true => draw.keys.len() as u64,
@@ -141,7 +141,7 @@ fn seed() -> u64 {
     match mneme_sys::random_bytes(&mut bytes) {
         Ok(()) => u64::from_ne_bytes(bytes),
         // No known kernel lacks randomness. If one does, the address on this thread's stack differs
-        // at least by run.
+        // at least from run to run.
         Err(_) => (&raw const bytes).addr() as u64,
     }
 }

@@ -6,9 +6,9 @@
 //! the next interval begins. Buckets stand in hash order in every shape of the index, so a change
 //! of shape between two steps moves no unvisited tag before the cursor.
 //!
-//! A change of shape stores its words in ascending order of tags. A step that finds the cursor's
-//! word unchanged may therefore read the old segment from the cursor on, but nothing before it:
-//! what lies there may long have changed in the new one, and its old records may be gone.
+//! A change of shape stores its words in ascending order of tags. So a step that finds the cursor's
+//! word unchanged may read the old page from the cursor on, but nothing before it: the content of
+//! that part may long have changed in the new page, and its old records may be gone.
 
 use std::ops::Range;
 
@@ -26,26 +26,26 @@ use crate::region::racing::{PIECE, Racing};
 use crate::region::record::Record;
 use crate::region::space::{DATABASES, KeyspaceId};
 
-/// Empty buckets that are passed under one pin.
+/// The number of empty buckets that are passed under one pin.
 const PASSED: usize = 64;
 
-/// A place in hash order where a scan goes on.
+/// A place in hash order at which a scan continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Cursor(u64);
 
 impl Cursor {
     /// Before the first record.
     pub const START: Cursor = Cursor(0);
-    /// Behind the last record.
+    /// After the last record.
     pub const END: Cursor = Cursor(u64::MAX);
 
-    /// As a number, for clients; see [`Cursor::from_u64`].
+    /// The cursor as a number, for clients; see [`Cursor::from_u64`].
     pub fn to_u64(self) -> u64 {
         self.0
     }
 
-    /// From a number. Any number is some place in hash order, so that a client's invented cursor
-    /// does no harm.
+    /// The cursor with this number. Any number is some place in hash order, so a cursor that a
+    /// client invents does no harm.
     pub fn from_u64(cursor: u64) -> Cursor {
         Cursor(cursor)
     }
@@ -60,7 +60,7 @@ impl Cursor {
 }
 
 impl Records {
-    /// Visits at least `count` records, and one at least, from `cursor` on, unless the end comes
+    /// Visits at least `count` records from `cursor` on, and at least one, unless the end comes
     /// first.
     pub(crate) fn scan(
         &self,
@@ -117,8 +117,7 @@ impl Records {
         })
     }
 
-    /// As [`Records::scan`], with records where they lie. `visit` returns whether the record
-    /// counts.
+    /// As [`Records::scan`], with records in place. `visit` returns whether the record counts.
     fn scan_records(
         &self,
         database: u8,
@@ -128,7 +127,7 @@ impl Records {
     ) -> Result<Cursor, ReadError> {
         let index = self.index();
         let slot = self.session().participants.slot()?;
-        // A caller that asks for none must still come to the end.
+        // A caller that asks for no records must still reach the end.
         let count = count.max(1);
         let mut at = cursor.place();
         let (mut visited, mut from) = (0, None);
@@ -165,7 +164,7 @@ impl Records {
             for entry in &entries {
                 let mut record = self.session().mem.record(entry.loc())?;
                 if self.is_expired(&record) {
-                    // Since the entry was seen the key may have got another expiry.
+                    // The expiry of the key may have changed since the entry was seen.
                     let (place, key) = (index.place(record.key()), record.key());
                     let segment = self.session().mem.index_segment(root, place)?;
                     match self.find_live(root, place, segment, key, &mut Vec::new())? {
@@ -180,7 +179,7 @@ impl Records {
     }
 }
 
-/// Copies of records: the bytes of all, and what each of them is.
+/// Copies of records: the bytes of all, and a description of each.
 #[derive(Default)]
 struct Copies {
     bytes: Vec<u8>,
@@ -189,7 +188,7 @@ struct Copies {
 
 #[derive(Clone, Copy)]
 struct CopiedRecord {
-    /// Where, in the bytes of all, its key begins, its value begins, and its value ends.
+    /// The offsets, in the bytes of all, of its key, of its value, and of its value's end.
     at: [usize; 3],
     kind: ValueKind,
     /// The word of its expiry.
@@ -221,8 +220,8 @@ impl Records {
         })
     }
 
-    /// Visits copies of records of every kind: of each value the part that `range` makes of its
-    /// length. `visit` returns whether the record counts.
+    /// Visits copies of records of every kind, with the part of each value that `range` selects for
+    /// its length. `visit` returns whether the record counts.
     fn scan_copies(
         &self,
         database: u8,
@@ -263,7 +262,7 @@ impl Records {
     }
 
     /// Visits copies of about `count` records of the index with this id from `cursor` on, expired
-    /// or not, whichever database has it. `None`: none has it any more.
+    /// or not, whichever database has it. `None`: no database has it any more.
     pub(crate) fn scan_root(
         &self,
         id: u64,
@@ -339,9 +338,9 @@ impl Records {
         Ok(ids)
     }
 
-    /// Copies the records from `at` on whose home is its bucket, and returns where to go on.
+    /// Copies the records from `at` on whose home is its bucket, and returns where to continue.
     /// `None`: the space is empty. In the order of their tags, so that a step can end between two
-    /// of them where it has copied enough for one pin.
+    /// of them once it has copied enough for one pin.
     fn copy_home(
         &self,
         hold: &Hold<'_>,
@@ -403,8 +402,8 @@ impl Records {
     ) -> Result<Looked<()>, ReadError> {
         let racing = Racing(&self.session().mem);
         let record = racing.record(entry.loc())?;
-        // Since the entry was seen the key may have got another expiry: if it has expired, a look
-        // by its key decides.
+        // The expiry of the key may have changed since the entry was seen: if it has expired, a
+        // look by its key decides.
         let expires = record.expires();
         let expired = self.has_passed(expires) && !hold.sees_expired(self, expires);
         let Copies { bytes, records } = copies;

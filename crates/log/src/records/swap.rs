@@ -9,8 +9,8 @@ use crate::error::WriteError;
 use crate::index::intent::IndexIntent;
 use crate::records::Records;
 
-/// How long a swap waits at most for threads that use the two databases. It is half of what these
-/// wait for the swap, so that a swap that times out makes no other operation fail.
+/// How long a swap waits at most for threads that use the two databases. It is half of the time
+/// that these wait for the swap, so that a swap that times out makes no other operation fail.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Records {
@@ -28,8 +28,8 @@ impl Records {
         let (timeout, begin) = (timeout.min(TIMEOUT), session.clock.now_ns());
         self.await_users(&slot, timeout)?;
         let waited = Duration::from_nanos(session.clock.now_ns().saturating_sub(begin));
-        // Announced before the marks: threads that wait for a swap that stands still remember it by
-        // this intent, and the next ones fail at once.
+        // Announced before the marks: threads that wait for a stopped swap remember it by this
+        // intent, and the next ones fail at once.
         IndexIntent::replace_databases(&slot, || {
             let table = self.index().table();
             let swap = table.mark([a, b]);

@@ -1,17 +1,16 @@
-//! A value, where it lies in the log or as a copy.
+//! A value, in place in the log or as a copy.
 
 use std::ops::Deref;
 
 use mneme_sync::Pin;
 
-/// A stored value. It stays as it was while this lives.
+/// A stored value. It does not change as long as this lives.
 ///
 /// In a store that appends it is read in place: nothing is copied. It then holds a pin: space that
-/// is freed meanwhile cannot be used again until the value is dropped, so keep it for microseconds,
-/// or take a copy (`to_vec`). A write to a full store by a thread that holds one fails with
-/// `Stalled`. In a store that overwrites, or one that was opened not to
-/// [lend](crate::Builder::lending), it is a copy, and holds nothing. It cannot be sent to another
-/// thread:
+/// is freed meanwhile cannot be reused until the value is dropped, so keep it for microseconds, or
+/// take a copy (`to_vec`). A write to a full store by a thread that holds one fails with `Stalled`.
+/// In a store that overwrites, or one that was opened not to [lend](crate::Builder::lending), it is
+/// a copy, and holds nothing. It cannot be sent to another thread:
 ///
 /// ```compile_fail,E0277
 /// let store = mneme_log::LogStore::builder().capacity(64 << 20).open_private().unwrap();

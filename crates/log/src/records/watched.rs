@@ -1,4 +1,4 @@
-//! Counting changes of watched keys, and looking whether a key is as it was: see
+//! Counting changes of watched keys, and checking whether a key is unchanged: see
 //! [`Watch`](crate::Watch).
 
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -15,13 +15,13 @@ use crate::index::shape::{Place, SegmentRef};
 use crate::region::space::KeyspaceId;
 use crate::session::Wait;
 
-/// A key as it was when it was added to the watch.
+/// The state of a key when it was added to the watch.
 pub(crate) struct Watched {
     space: KeyspaceId,
     pub place: Place,
     /// The number of its index; 0: there was none.
     root: u64,
-    /// Its counter.
+    /// The value of its counter.
     changes: u64,
     /// How often databases had been swapped.
     swaps: u64,
@@ -64,11 +64,11 @@ impl Records {
         self.session().tables.header().swaps.load(Acquire)
     }
 
-    /// Notes a key as it is. The watch is registered.
+    /// Notes the present state of a key. The watch is registered.
     pub(crate) fn begin_watching(&self, database: u8, key: &[u8]) -> Result<Watched, ReadError> {
         let index = self.index();
         let slot = self.session().participants.slot()?;
-        // All that is compared later is noted before the key is looked at.
+        // Everything that is compared later is noted before the key is looked up.
         let swaps = self.swaps();
         let (_pin, space) = index.enter(&slot, database)?;
         let place = index.place(key);
@@ -101,8 +101,7 @@ impl Records {
         let mut wait = Wait::new();
         let mut first: Option<HomeWord> = None;
         loop {
-            // Without a segment no thread holds a home: a thread that makes one sees the
-            // registration.
+            // Without a page no thread holds a home: a thread that makes one sees the registration.
             let Some(segment) = self.session().mem.index_segment(root, place)? else {
                 return Ok(());
             };
@@ -120,7 +119,7 @@ impl Records {
                 continue;
             }
             match first {
-                // Another thread has taken the lock since, and has seen the registration.
+                // Another thread has taken the lock since then, and has seen the registration.
                 Some(first) if first.at == now.at && !now.same_version(first) => return Ok(()),
                 Some(first) if first.at == now.at => {}
                 _ => first = Some(now),
@@ -129,8 +128,8 @@ impl Records {
         }
     }
 
-    /// Whether a key is unchanged since. The caller is pinned. While it holds the key's home the
-    /// answer stays right, except that the key may expire.
+    /// Whether a key is unchanged since then. The caller is pinned. While it holds the key's home
+    /// the answer stays right, except that the key may expire.
     pub(crate) fn is_as_noted(&self, noted: &Watched) -> bool {
         let same_root = |root: Root| self.index().root_id(root).is_ok_and(|id| id == noted.root);
         self.swaps() == noted.swaps
@@ -140,7 +139,7 @@ impl Records {
                 || matches!(self.index().root(noted.space), Ok(Some(root)) if same_root(root)))
     }
 
-    /// The index segment that a watched key's home is in, if there is one.
+    /// The index page of a watched key's home, if there is one.
     pub(crate) fn watched_segment(&self, noted: &Watched) -> Result<Option<SegmentRef>, Corrupt> {
         match self.index().root(noted.space)? {
             Some(root) => self.session().mem.index_segment(root, noted.place),
@@ -149,7 +148,7 @@ impl Records {
     }
 }
 
-/// The hash by which a key of a space gets its counter. Keys of different places or spaces seldom
+/// The hash that selects the counter of a key of a space. Keys of different places or spaces seldom
 /// share one.
 fn hash(space: KeyspaceId, place: Place) -> u64 {
     let word =

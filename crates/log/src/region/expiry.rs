@@ -1,17 +1,17 @@
-//! When a record expires, as a record's word holds it.
+//! When a record expires, in the form of a record's word.
 
 /// When a record expires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Expiry {
-    /// It does not.
+    /// It does not expire.
     #[default]
     Never,
-    /// From this time on it is gone: wall-clock milliseconds since 1970.
+    /// From this time on it counts as absent: wall-clock milliseconds since 1970.
     At(u64),
 }
 
 impl Expiry {
-    /// As a record's word holds it, where zero stands for never.
+    /// The form in a record's word, where zero stands for never.
     pub(crate) fn word(self) -> u64 {
         match self {
             Expiry::Never => 0,

@@ -1,11 +1,11 @@
-//! Kinds of values: **the store keeps a number with each record, and knows no more of it.**
+//! Kinds of values: **the store keeps a number with each record, and knows nothing else about it.**
 
 use thiserror::Error;
 
 /// The number of kinds that this format has. A power of two: the header's test of a record is one
 /// mask ([`crate::region::record::Header::is_record`]).
 pub(crate) const KINDS: u8 = 16;
-/// Kinds of types: the packed ones, and beside each of them, with [`LARGE`], the large one.
+/// The number of types: each has a packed kind and, with [`LARGE`], a large one.
 const TYPES: u8 = 6;
 /// The bit of the kinds whose values lead to a collection.
 const LARGE: u8 = 8;
@@ -21,9 +21,9 @@ impl ValueKind {
     /// Bytes without a structure that the store or a type of values knows.
     pub const STRING: ValueKind = ValueKind(0);
 
-    /// What a record in the keyspace of anchors has.
+    /// The kind of records in the keyspace of anchors.
     pub(crate) const ANCHOR: ValueKind = ValueKind(TYPES);
-    /// What an inner record of a collection has.
+    /// The kind of a collection's inner records.
     pub(crate) const INNER: ValueKind = ValueKind(TYPES + 1);
 
     /// The kind with this number. `None`: no value of this version has it.
@@ -36,14 +36,14 @@ impl ValueKind {
         }
     }
 
-    /// The kind that the header of a record says.
+    /// The kind in the header of a record.
     #[inline]
     pub(crate) const fn of_header(number: u8) -> ValueKind {
         ValueKind(number & (KINDS - 1))
     }
 
-    /// Whether a value of this kind has elements, and is all in one record. It is overwritten where
-    /// it lies under either policy: it is never lent.
+    /// Whether a value of this kind has elements, all in one record. Such a value is overwritten in
+    /// place under either policy, and is never lent.
     #[inline]
     pub(crate) const fn is_packed(self) -> bool {
         self.0 != 0 && self.0 < TYPES
@@ -88,14 +88,14 @@ impl ValueKind {
 }
 
 impl WrongKind {
-    /// The error of an operation that has found a value of this kind.
+    /// The error of an operation that has found a value of kind `found`.
     #[must_use]
     pub const fn of(found: ValueKind) -> WrongKind {
         WrongKind { found }
     }
 }
 
-/// The key holds a value of another kind than the operation is for.
+/// The key holds a value of another kind than the operation works on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("the key holds a value of another kind (number {})", .found.number())]
 #[non_exhaustive]

@@ -1,7 +1,7 @@
 //! What the store keeps in its region, besides records and index blocks: a header and four tables.
 //!
-//! They lie in the client area of the arena, in this order, each entry on cache lines of its own
-//! but for the pool tables' and the counters':
+//! They lie in the client area of the arena, in this order. Each entry has cache lines of its own,
+//! except in the pool tables and the counters:
 //!
 //! | table | one entry | entries |
 //! |---|---|---|
@@ -32,7 +32,7 @@ use crate::region::space::{DATABASES, KEYSPACES, KeyspaceId};
 pub const FORMAT: u64 = 21;
 const MAGIC: u64 = u64::from_le_bytes(*b"MNEMELOG");
 
-/// The least capacity of a store, in bytes.
+/// The minimum capacity of a store, in bytes.
 pub const MIN_CAPACITY: u64 = 64 << 20;
 
 const MIB: u64 = 1 << 20;
@@ -40,28 +40,28 @@ const GIB: u64 = 1 << 30;
 
 /// The longest entry of a change feed, in bytes.
 pub(crate) const MAX_ENTRY: usize = 64 << 10;
-/// The largest ring of a change feed: what a fast device writes in some 50 ms.
+/// The largest ring of a change feed: what a fast device writes in about 50 ms.
 const MAX_RING: u64 = 64 * MIB;
-/// The ring of a change feed that nobody keeps: several thousand changes of short keys.
+/// The ring of a change feed that is not kept: several thousand changes of short keys.
 const LISTENED_RING: u64 = MIB / 4;
 /// Bytes of the words that govern a change feed, before its ring.
 pub(crate) const FEED_HEADER: u64 = 512 + 32 * FEED_GROUPS as u64 + 8 * FEED_OPENINGS as u64;
-/// Openings that a change feed has a word for: the most that a store has.
+/// The number of openings for which a change feed has a word: the maximum of a store.
 pub(crate) const FEED_OPENINGS: usize = 64;
-/// Threads that may have sent pieces of a change ahead: the most that a store has.
+/// The number of threads that may have sent pieces of a change ahead: the maximum of a store.
 pub(crate) const FEED_GROUPS: usize = 1024;
-/// Bytes of the ring that are kept for entries by which something ends: two a thread, of 32 bytes
-/// and of 24.
+/// Bytes of the ring that are reserved for entries that end something: two for each thread, of 32
+/// bytes and of 24.
 pub(crate) const FEED_SPARE: u64 = 64 << 10;
 
-/// The ring of a change feed: its bytes, and whether a journal or a tree keeps what is entered
-/// (bit 0). Fixed at creation.
+/// The ring of a change feed: its bytes, and whether a journal or a tree keeps the entries (bit 0).
+/// Fixed at creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FeedKind(u64);
 
 impl FeedKind {
-    /// Of a store of `capacity` bytes. A kept one takes a sixteenth, rounded down to a power of
-    /// two.
+    /// The feed of a store of `capacity` bytes. A kept one takes a sixteenth, rounded down to a
+    /// power of two.
     pub fn new(capacity: u64, kept: bool) -> FeedKind {
         FeedKind(match kept {
             true => 1 << (capacity / 16).clamp(MIB, MAX_RING).ilog2() | 1,
@@ -117,7 +117,7 @@ pub(crate) struct LogHeader {
     complete: AtomicU64,
     /// Held by the thread that sweeps dropped roots.
     pub sweep: RobustLock,
-    /// Not zero: a large record may lie in the log that the index does not name, see
+    /// Not zero: the log may have a large record that the index does not name, see
     /// `crate::reclaim::lost_records`.
     pub lost: AtomicU64,
     /// Not zero: records with an expiry may be in the store, see `crate::records::expiry`.
@@ -145,12 +145,12 @@ pub(crate) struct LogHeader {
     pub expired: AtomicU64,
     /// The [`FeedKind`] of the change feed, which lies behind the tables.
     feed: AtomicU64,
-    /// Frames of the region that are no part of the store's capacity: it has grown by them while it
-    /// was loaded.
+    /// Frames of the region that are not part of the store's capacity: it has grown by them while
+    /// it was loaded.
     pub extra: AtomicU64,
-    /// Bytes that were written to log segments which were freed since, and to gaps of others.
+    /// Bytes that were written to log segments that have since been freed, and to gaps of others.
     pub freed: AtomicU64,
-    /// The first is kept for roles, see `docs/design/log.md`.
+    /// The first is reserved for roles, see `docs/design/log.md`.
     spare: [AtomicU64; 20],
     /// The last id of a collection given out; ids are never reused.
     pub next_collection: AtomicU64,
@@ -170,7 +170,7 @@ const _: () = assert!(size_of::<LogHeader>() == 2048);
 unsafe impl Layout for LogHeader {}
 
 impl LogHeader {
-    /// The word with the location of the index root of a keyspace.
+    /// The word for the location of a keyspace's index root.
     #[inline(always)]
     pub fn root_word(&self, space: KeyspaceId) -> &AtomicU64 {
         match space.index().checked_sub(DATABASES) {
@@ -186,14 +186,14 @@ impl LogHeader {
     }
 }
 
-/// Where one CPU appends.
+/// The place at which one CPU appends.
 #[repr(C)]
 pub(crate) struct Head {
     /// Held while space is reserved and a record's header written.
     pub lock: RobustLock,
     /// First frame of the open log segment, plus one; 0: none.
     pub segment: AtomicU64,
-    /// Where in that log segment it appends, if not at the end.
+    /// The place in that log segment at which it appends, if that is not the end.
     pub gap: GapOf<AtomicU64>,
     spare: [AtomicU64; 4],
 }
@@ -201,8 +201,8 @@ const _: () = assert!(size_of::<Head>() == 64);
 // SAFETY: repr(C), atomics alone (a RobustLock is one).
 unsafe impl Layout for Head {}
 
-/// What a head has left of a gap in its log segment, as bytes of the region: a filler lies there.
-/// Nothing: `end` is 0.
+/// The rest of a gap in a head's log segment, as bytes of the region: a filler lies there. If it is
+/// empty, `end` is 0.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct GapOf<W> {
@@ -210,7 +210,7 @@ pub(crate) struct GapOf<W> {
     pub end: W,
 }
 
-/// What is known of one log segment; see [`crate::log::segment`] for the states.
+/// The information about one log segment; see [`crate::log::segment`] for the states.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct SegmentInfoOf<W> {
@@ -231,11 +231,11 @@ pub(crate) struct SegmentInfoOf<W> {
     pub age: W,
     /// Length in frames, as a length word.
     pub frames: W,
-    /// The frame, plus one, at which the log segment begins that this frame belongs to.
+    /// The first frame, plus one, of the log segment to which this frame belongs.
     pub first: W,
 }
 
-/// What is known of a log segment, as it lies in a region.
+/// The information about a log segment, as it lies in a region.
 pub(crate) type LogSegmentInfo = SegmentInfoOf<AtomicU64>;
 const _: () = assert!(size_of::<LogSegmentInfo>() == 64);
 // SAFETY: repr(C), atomics alone.
@@ -254,7 +254,7 @@ pub(crate) struct Shard {
     /// The pool table entry that the last allocation came from.
     pub hint: AtomicU64,
     /// How many blocks have left limbo, for how many a grace period has begun, and how many were
-    /// put there, since the shard was laid out. None is more than the next.
+    /// put there, since the shard was created. None of these exceeds the next.
     pub freed: AtomicU64,
     pub begun: AtomicU64,
     pub retired: AtomicU64,
@@ -269,7 +269,7 @@ const _: () = assert!(size_of::<Shard>() == 64 + 128 + LIMBO * 16);
 // SAFETY: repr(C), atomics alone.
 unsafe impl Layout for Shard {}
 
-/// Heads of a compaction worker in a store large enough: one for young records, one for old.
+/// Heads of a compaction worker in a large enough store: one for young records, one for old.
 const AGES: u64 = 2;
 
 /// Frames of the longest log segment that a geometry may ask for.
@@ -279,7 +279,7 @@ const MAX_BULK_FRAMES: u64 = 16;
 /// The most heads for bulk records.
 const MAX_BULK_HEADS: u64 = 16;
 
-/// How large everything is; fixed when the store is created.
+/// The sizes of everything; fixed when the store is created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Geometry {
     /// Frames of the arena at its maximum.
@@ -295,7 +295,7 @@ pub(crate) struct Geometry {
     pub shards: u64,
     /// Frames that one shard may own.
     pub shard_frames: u64,
-    /// An index has two to this power partitions.
+    /// The binary logarithm of the number of partitions of an index.
     pub partition_bits: u64,
     /// Frames that only compaction may claim.
     pub reserve_frames: u64,
@@ -318,23 +318,24 @@ impl Geometry {
             1
         };
         let segment = segment_frames * FRAME_BYTES;
-        // A worker a node, and at least two: with one, writers wait while a processor idles (at
-        // 0.90 live that cost a quarter of the throughput). The young and the old lie apart where
-        // two heads a worker and its share of the reserve take at most a 24th of the capacity.
+        // One worker for each node, and at least two: with one, writers wait while a processor
+        // idles (at 0.90 live that cost a quarter of the throughput). Young and old records are
+        // kept apart if two heads for each worker and its share of the reserve take at most a 24th
+        // of the capacity.
         let wanted = (nodes as u64).max(2);
         let (workers, ages) = match capacity / (24 * (AGES + 2) * segment) {
             0 => (1, 1),
             1 => (2, 1),
             most => (most.min(wanted), AGES),
         };
-        // Each shard takes a frame with its first block, so that they decide what a small index
-        // costs: one for 2 GiB, and at most a 64th of the present capacity for all of them, however
-        // large the store may become.
+        // Each shard takes a frame with its first block, so the number of shards decides what a
+        // small index costs: one for 2 GiB, and at most a 64th of the present capacity for all of
+        // them, however large the store may become.
         let few = (capacity / FRAME_BYTES / 64).max(1);
         let shards = (max_frames / 1024).next_power_of_two();
         let shards = shards.min(1 << few.ilog2()).clamp(1, 64);
-        // A head a node. What a record leaves of the end of a segment is a small part of it, and an
-        // open segment is at most an eighth of the store.
+        // One head for each node. What a record leaves of the end of a segment is a small part of
+        // it, and an open segment is at most an eighth of the store.
         let bulk_heads = (nodes as u64).clamp(1, MAX_BULK_HEADS);
         let bulk_frames = capacity / FRAME_BYTES / 8 / bulk_heads;
         Geometry {
@@ -344,11 +345,11 @@ impl Geometry {
             heads: (capacity / 50 / segment).clamp(1, cpus.max(1) as u64),
             survivors: workers * ages,
             shards,
-            // Shards fill evenly (they share out a keyed hash): twice the mean, were the region all
-            // index.
+            // Shards fill evenly (they share a keyed hash): twice the mean, if the whole region
+            // were index.
             shard_frames: (2 * max_frames / shards).max(16),
-            // A partition a MiB: a full store of small records then splits a partition's segments
-            // only a few times, which leaves their tags discerning.
+            // One partition for each MiB: then a full store of small records splits a partition's
+            // pages only a few times, and enough bits of the tags still differ within a page.
             partition_bits: u64::from(
                 (max / MIB)
                     .next_power_of_two()
@@ -361,7 +362,7 @@ impl Geometry {
         }
     }
 
-    /// Over what never changes in the header: finds accidents, not malice.
+    /// The checksum of what never changes in the header: finds accidents, not malice.
     fn checksum(&self, seed: u64, policy: u64, feed: u64) -> u64 {
         let fold = |sum: u64, word: u64| {
             (sum ^ word)
@@ -377,7 +378,7 @@ impl Geometry {
         if self.survivors >= 2 * AGES { AGES } else { 1 }
     }
 
-    /// Compaction workers that may be at work at once.
+    /// Compaction workers that can work at the same time.
     pub fn workers(&self) -> u64 {
         self.survivors / self.ages()
     }
@@ -448,8 +449,8 @@ impl Geometry {
         self.pools_at() + self.shards * self.shard_frames * 8
     }
 
-    /// Counters of changes, by hash: so many that two keys seldom share one, and a 2,000th of a
-    /// store of up to 1 GiB. A power of two.
+    /// The number of change counters, which are selected by hash: so many that two keys seldom
+    /// share one, and a 2,000th of a store of up to 1 GiB. A power of two.
     pub fn changes(&self) -> u64 {
         (self.max_frames * 128)
             .next_power_of_two()
@@ -587,7 +588,7 @@ impl Tables {
         self.at + self.geometry.feed_at()
     }
 
-    /// The byte at which the header says which space is each database's.
+    /// The byte at which the header keeps the space of each database.
     pub fn spaces_at(&self) -> u64 {
         self.at + std::mem::offset_of!(LogHeader, spaces) as u64
     }
@@ -641,7 +642,7 @@ impl Tables {
         unsafe { std::slice::from_raw_parts(first, n as usize) }
     }
 
-    /// The counter of changes that a key with this hash has.
+    /// The counter of changes for keys with this hash.
     pub fn changes_of(&self, hash: u64) -> &AtomicU64 {
         let i = hash & (self.geometry.changes() - 1);
         self.get::<Word>(self.geometry.changes_at() + i * 8)

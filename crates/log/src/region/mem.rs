@@ -26,14 +26,14 @@ const LOC_MASK: u64 = (1 << LOC_BITS) - 1;
 pub(crate) struct Loc(u64);
 
 impl Loc {
-    /// The location that `word` carries in its low 42 bits.
+    /// The location in the low 42 bits of `word`.
     #[inline]
     pub fn of_word(word: u64) -> Loc {
         Loc(word & LOC_MASK)
     }
 
-    /// The location of a byte offset, which is a multiple of 8 below 32 TiB. One beyond, which only
-    /// a damaged region leads to, becomes a location outside of every region.
+    /// The location of a byte offset, which is a multiple of 8 below 32 TiB. A larger offset, which
+    /// comes only from a damaged region, becomes a location outside of every region.
     #[inline]
     pub fn of_byte(offset: u64) -> Loc {
         debug_assert!(offset.is_multiple_of(8));
@@ -58,7 +58,7 @@ impl Loc {
         self.0 << 3
     }
 
-    /// `words` further on.
+    /// The location `words` words further on.
     #[inline]
     pub fn add_words(self, words: u64) -> Loc {
         Loc(self.0 + words)
@@ -113,7 +113,7 @@ fn no_header(loc: Loc, header: Header) -> Corrupt {
     Corrupt::at(loc.byte(), format!("no record header: {:#018x}", header.0))
 }
 
-/// What an index compares a record by.
+/// The part of a record that an index compares.
 pub(crate) trait Keyed {
     /// Whether this is the record's key.
     fn has_key(&self, key: &[u8]) -> bool;
@@ -169,8 +169,7 @@ fn differ(a: &[u8], b: &[u8], at: usize) -> bool {
 #[derive(Clone)]
 pub(crate) struct Mem {
     region: Arc<Region>,
-    /// The region's base, which never changes: one load, where the way by the region is two that
-    /// depend on each other.
+    /// The region's base, which never changes: one load instead of two that depend on each other.
     base: *mut u8,
 }
 
@@ -208,7 +207,7 @@ impl Mem {
         )
     }
 
-    /// Another opening may have grown the region: maps what it has become, and looks again.
+    /// Another opening may have grown the region: maps the new part, and checks again.
     #[cold]
     fn extend_to(&self, loc: Loc, bytes: u64) -> Result<(), Corrupt> {
         match self.region.refresh() {
@@ -263,7 +262,7 @@ impl Mem {
         Ok(Record::new(header, address))
     }
 
-    /// Asks the processor to fetch the line at `loc`; a location outside the region is ignored.
+    /// Prefetches the line at `loc`; a location outside the region is ignored.
     #[inline]
     pub fn prefetch(&self, loc: Loc) {
         self.prefetch_lines(loc, 0..1);

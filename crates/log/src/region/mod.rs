@@ -1,5 +1,5 @@
-//! What lies in a store's region, byte by byte, and how it is reached: nothing here knows what an
-//! operation is.
+//! The content of a store's region, byte by byte, and how it is accessed: nothing here knows what
+//! an operation is.
 
 pub(crate) mod expiry;
 pub(crate) mod kind;

@@ -1,16 +1,16 @@
-//! The word of a patchable record, by which readers of its value tell whether the value changes.
+//! The word of a patchable record, which shows readers whether its value changes.
 //!
 //! It is a sequence lock of the record's own, with a length and a *seal*. A writer makes it odd,
 //! changes the value, and makes it even again. A reader copies the value and accepts the copy if
-//! the word was even and is unchanged afterwards. A reader that needs the value in its place for
-//! long seals the word: from then on no thread can make it odd.
+//! the word was even and is unchanged afterwards. A reader that needs the value in place for long
+//! seals the word: after that no thread can make it odd.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use mneme_sync::Word;
 
-/// Bits 0..31 the value's length, bit 31 sealed, bits 32..64 the patches so far (odd: one is being
-/// made).
+/// Bits 0..31 the value's length, bit 31 sealed, bits 32..64 the patches so far (odd while one is
+/// being made).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PatchWord(pub u64);
 
@@ -63,7 +63,7 @@ impl PatchWord {
         PatchWord(self.0 | ONE_STEP)
     }
 
-    /// This odd word once the patch is made, of a value that is `len` bytes long then.
+    /// This odd word once the patch is made; the value then has `len` bytes.
     fn even(self, len: usize) -> PatchWord {
         PatchWord((self.0 & !(ONE_STEP - 1)).wrapping_add(ONE_STEP) | len as u64)
     }
@@ -96,7 +96,7 @@ pub(crate) fn seal<W: Word>(word: &W) -> Seal {
     }
 }
 
-/// Makes the word odd, if it is still `seen`. False: a reader has sealed it.
+/// Makes the word odd, if it is still `seen`. Returns false if a reader has sealed it.
 pub(crate) fn begin<W: Word>(word: &W, seen: PatchWord) -> bool {
     // SYNC: pairs with the exchange in `seal`.
     let begun = (word.compare_exchange(seen.0, seen.odd().0, AcqRel, Relaxed)).is_ok();

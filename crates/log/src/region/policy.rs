@@ -4,11 +4,11 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum UpdatePolicy {
-    /// Every change appends a record; records are immutable and are read where they lie.
+    /// Every change appends a record; records are immutable and are read in place.
     #[default]
     Append = 0,
-    /// A value of up to 4 KiB is overwritten where it lies if the new one fits there. Other changes
-    /// append. Reads copy. This suits stores that are nearly full of values that often change:
+    /// A value of up to 4 KiB is overwritten in place if the new one fits there. Other changes
+    /// append. Reads copy. This suits stores that are nearly full of values that change often:
     /// overwriting leaves nothing to compact.
     InPlace = 1,
 }

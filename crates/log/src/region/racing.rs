@@ -1,10 +1,10 @@
-//! A region as it is read under a pin that may be revoked. What is found may belong to another
-//! record by now, and is nevertheless copied without undefined behaviour.
+//! A region as it is read under a pin that may be revoked. The bytes may belong to another record
+//! by then, and are nevertheless copied without undefined behaviour.
 //!
-//! [`Racing`] is the memory of [`Mem`], and the index is searched by the code that both share.
-//! Nothing of it is lent: words are atomics, keys are compared word by word, values copied by
+//! [`Racing`] has the memory of [`Mem`], and the index is searched by code that both share. Nothing
+//! of it is lent: words are atomics, keys are compared word by word, values are copied by
 //! [`mneme_sys::racy`]. A header is read once, and its lengths are checked against the mapping. So
-//! bytes of another kind yield a wrong answer or [`Corrupt`], and either counts only if the pin was
+//! bytes of another kind yield a wrong result or [`Corrupt`], and either counts only if the pin was
 //! still valid at the end (see [`crate::records::read::copying`]).
 //!
 //! Writers that may be at work there meanwhile use atomics too, or `racy` (see
@@ -25,7 +25,7 @@ use crate::region::record::Header;
 /// Bytes that are copied between two checks of the pin.
 pub(crate) const PIECE: usize = 1 << 20;
 
-/// A region whose records others may be overwriting.
+/// A region whose records other threads may be overwriting.
 #[derive(Clone, Copy)]
 pub(crate) struct Racing<'m>(pub &'m Mem);
 
@@ -81,7 +81,7 @@ impl Keyed for RacingRecord<'_> {
                 Some(last) => u64::from_le_bytes(*last) >> unused,
                 None => rest.iter().rev().fold(0, |w, b| w << 8 | u64::from(*b)),
             };
-            // The rest of the word behind the key is ignored.
+            // The bytes after the key in its last word are ignored.
             differ |= (word(whole.len()) ^ last) << unused;
         }
         differ == 0
@@ -174,10 +174,10 @@ impl<'m> RacingRecord<'m> {
         unsafe { append(self.plain_value(), self.header.plain_len(), to) }
     }
 
-    /// Appends a part of the value, while `holds` returns true. False: `holds` returned false.
+    /// Appends a part of the value, while `holds` returns true. Returns false if `holds` did.
     ///
-    /// A long part may take longer to copy than others wait for a pin. And before so much memory is
-    /// allocated, the length must be known to be valid.
+    /// A long part may take longer to copy than others wait for a pin. Also, the length must be
+    /// known to be valid before that much memory is allocated.
     pub fn append_range(
         &self,
         range: Range<usize>,
@@ -215,7 +215,7 @@ unsafe fn append(from: *const u8, len: usize, to: &mut Vec<u8>) -> Result<(), No
     // SAFETY: reserved just now, and no other thread has it.
     let space = unsafe { std::slice::from_raw_parts_mut(end.cast::<MaybeUninit<u8>>(), len) };
     if mneme_sys::fault::ENABLED {
-        // With fault points compiled in the copy has a middle at which the reader can be stopped.
+        // With fault points compiled in, the copy has a middle at which the reader can be stopped.
         let (first, second) = space.split_at_mut(len / 2);
         // SAFETY: as below.
         unsafe { mneme_sys::racy::load_uninit(from, first) };
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
     use crate::region::space::KeyspaceId;
 
-    /// Bytes behind a key in its last word do not count, and every byte of the key does.
+    /// Every byte of a key counts, and the bytes after it in its last word do not.
     #[test]
     fn a_key_is_compared_to_its_last_byte() {
         for len in 0..40 {

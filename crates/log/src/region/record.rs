@@ -33,7 +33,7 @@ use crate::region::space::KeyspaceId;
 pub const MAX_KEY: usize = u16::MAX as usize;
 /// The longest value, in bytes: 1 GiB.
 pub const MAX_VALUE: usize = 1 << 30;
-/// The longest value that is overwritten where it lies.
+/// The longest value that is overwritten in place.
 pub(crate) const MAX_IN_PLACE: usize = 4096;
 /// Bytes from a record's start to its expiry, if it has a word for one.
 pub(crate) const EXPIRY_AT: usize = 8;
@@ -44,7 +44,7 @@ const ALWAYS_EXPIRY: usize = 64 << 10;
 /// [`crate::records::access`]), expiry 1, state 2, space 6.
 ///
 /// In state [`STATE_SLACK`] the 31 bits are length 15 and capacity 16, in state [`STATE_PATCHABLE`]
-/// they are the capacity: the value's length may change, and what the record occupies must not.
+/// they are the capacity: the value's length may change, but not the size of the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header(pub u64);
 
@@ -52,7 +52,7 @@ const VALUE_SHIFT: u32 = 16;
 const KIND_SHIFT: u32 = 47;
 /// The bits of the kind.
 const KIND_MASK: u64 = 0x1f << KIND_SHIFT;
-/// Those of them that no kind of this format has.
+/// Those bits that are set in no kind of this format.
 const NO_KIND: u64 = KIND_MASK & !((KINDS as u64 - 1) << KIND_SHIFT);
 const MARKS_SHIFT: u32 = 52;
 const MARKS_MASK: u64 = 7 << MARKS_SHIFT;
@@ -80,19 +80,19 @@ impl Header {
                 | (value_len as u64) << VALUE_SHIFT
                 | expiry << EXPIRY_SHIFT
                 | STATE_RECORD << STATE_SHIFT
-                // The kind says that a keyspace is hidden.
+                // A hidden keyspace is marked by the kind.
                 | u64::from(space.number() & SPACE_MASK) << SPACE_SHIFT,
         )
     }
 
     /// The header of a record that no key leads to, and that occupies `bytes` bytes: a multiple of
-    /// 8, and at most what the longest log segment holds.
+    /// 8, and at most the length of the longest log segment.
     pub fn filler(bytes: u64) -> Header {
         Header((bytes.saturating_sub(8)) << VALUE_SHIFT | PLAIN)
     }
 
     /// The header of a record whose value may be overwritten by one of up to `capacity` bytes, at
-    /// most [`MAX_IN_PLACE`], or to the end of the record's last word.
+    /// most [`MAX_IN_PLACE`], or up to the end of the record's last word.
     pub fn with_slack(
         key_len: usize,
         value_len: usize,
@@ -106,8 +106,8 @@ impl Header {
             .with_length(value_len)
     }
 
-    /// The header of a record whose value may be patched, and grow to `capacity` bytes, at most
-    /// [`MAX_VALUE`], or to the end of the record's last word.
+    /// The header of a record whose value may be patched, and may grow to `capacity` bytes, at most
+    /// [`MAX_VALUE`], or up to the end of the record's last word.
     pub fn patchable(key_len: usize, capacity: usize, space: KeyspaceId) -> Header {
         let capacity = capacity.next_multiple_of(8);
         Header(Header::record(key_len, capacity, space).0 | PATCHABLE).with_expiry()
@@ -119,7 +119,7 @@ impl Header {
         self.0 & PATCHABLE == PATCHABLE
     }
 
-    /// How long the value of a patchable record may become.
+    /// The maximum length of the value of a patchable record.
     pub fn patch_capacity(self) -> usize {
         debug_assert!(self.is_patchable());
         self.plain_len()
@@ -131,7 +131,7 @@ impl Header {
         Header(self.0 & !(LENGTH_MASK << VALUE_SHIFT) | (len as u64) << VALUE_SHIFT)
     }
 
-    /// How long a value may be that overwrites this one; `None`: none may.
+    /// The maximum length of a value that overwrites this one; `None`: it is never overwritten.
     #[inline(always)]
     pub fn capacity(self) -> Option<usize> {
         (self.0 >> STATE_SHIFT & 3 == STATE_SLACK)
@@ -151,7 +151,7 @@ impl Header {
     /// The value's kind.
     #[inline]
     pub fn kind(self) -> ValueKind {
-        // Kinds that this format does not have are in no record (see `is_record`).
+        // Records never have kinds that this format does not have (see `is_record`).
         ValueKind::of_header(((self.0 & KIND_MASK) >> KIND_SHIFT) as u8)
     }
 
@@ -170,7 +170,7 @@ impl Header {
         (self.0 & 0xffff) as usize
     }
 
-    /// Not for a patchable record, whose own word has the length.
+    /// Not for a patchable record, which has the length in a word of its own.
     #[inline(always)]
     pub fn value_len(self) -> usize {
         debug_assert!(!self.is_patchable());
@@ -212,7 +212,7 @@ impl Header {
     }
 
     /// Bytes from the record's start to its value's end, if this is the header of a string without
-    /// slack. The length may still be more than a value's.
+    /// slack. The length may still exceed the maximum for values.
     #[inline(always)]
     pub fn plain_end(self) -> Option<usize> {
         let plain = self.0 & (3 << STATE_SHIFT | KIND_MASK) == PLAIN;
@@ -225,7 +225,7 @@ impl Header {
         (self.0 >> VALUE_SHIFT & 0x7fff_ffff) as usize
     }
 
-    /// How often the record was read lately.
+    /// How often the record was read recently.
     pub fn marks(self) -> u64 {
         (self.0 & MARKS_MASK) >> MARKS_SHIFT
     }
@@ -264,7 +264,7 @@ impl Header {
     }
 }
 
-/// `bytes` rounded up to whole words. (They are far from overflowing.)
+/// `bytes` rounded up to whole words. (This cannot overflow.)
 #[inline(always)]
 const fn whole_words(bytes: usize) -> usize {
     (bytes + 7) & !7

@@ -1,25 +1,26 @@
 //! Spaces: the 64 keyspaces of a store, each with an index, records and counters of its own, and
 //! two hidden ones.
 //!
-//! Which database has which space is said by [`crate::index::databases`]. The hidden keyspaces hold
-//! what collections are made of (see [`crate::inner`]). They belong to no database: nothing counts
-//! their records, and no scan, watch, notification or entry of the change feed names them.
+//! [`crate::index::databases`] maps databases to spaces. The hidden keyspaces hold what collections
+//! are made of (see [`crate::inner`]). They belong to no database: nothing counts their records,
+//! and no scan, watch, notification or entry of the change feed names them.
 
 /// Databases of a store: the record header has six bits for a space.
 pub const DATABASES: usize = 64;
 
-/// The bits of a number that say which space.
+/// The bits of a number that hold the space.
 const SPACE: u8 = DATABASES as u8 - 1;
 
 /// Keyspaces of a store, the hidden ones included.
 pub(crate) const KEYSPACES: usize = DATABASES + 2;
 
-/// A keyspace that an index, its records and its counters belong to, whichever database has it now.
+/// A keyspace to which an index, its records and its counters belong, whichever database has it
+/// now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) struct KeyspaceId(u8);
 
 impl KeyspaceId {
-    /// Space `number`, of which the lowest six bits count.
+    /// The space with `number`, of which only the lowest six bits count.
     #[inline]
     pub const fn new(number: u8) -> KeyspaceId {
         KeyspaceId(number & SPACE)
@@ -30,17 +31,17 @@ impl KeyspaceId {
     /// The inner records of collections.
     pub const INNER: KeyspaceId = KeyspaceId(DATABASES as u8 + 1);
 
-    /// Those that databases have.
+    /// The keyspaces of databases.
     pub fn all() -> impl Iterator<Item = KeyspaceId> {
         (0..DATABASES as u8).map(KeyspaceId)
     }
 
-    /// Those that databases have, and the hidden ones.
+    /// The keyspaces of databases, and the hidden ones.
     pub fn with_hidden() -> impl Iterator<Item = KeyspaceId> {
         (0..KEYSPACES as u8).map(KeyspaceId)
     }
 
-    /// The keyspace with this number, of the hidden ones too. `None`: there is none.
+    /// The keyspace with this number, also a hidden one. `None`: there is none.
     #[inline]
     pub const fn of_number(number: u64) -> Option<KeyspaceId> {
         match number < KEYSPACES as u64 {

@@ -1,8 +1,8 @@
-//! The session: what one opening of a store is to its threads. Their slots and pins, the region
-//! that they work in, and how they wait for each other.
+//! The session: the threads of one opening of a store. Their slots and pins, the region that they
+//! work in, and how they wait for each other.
 //!
-//! [`Session`] is the lowest component. What it and others need of those above them they ask for by
-//! [`Callbacks`].
+//! [`Session`] is the lowest component. What it and others need from components above them they
+//! request through [`Callbacks`].
 
 mod wait;
 
@@ -25,17 +25,17 @@ pub(crate) const SERVER_LEASE: usize = 1;
 /// The lease of the opening that drains the change feed.
 pub(crate) const FEED_LEASE: usize = 2;
 
-/// What a component asks of the store, which it does not know.
+/// Requests of a component to the store, which it does not know.
 pub(crate) trait Callbacks: Send + Sync {
-    /// Repairs what dead threads left and frees their slots. Returns how many slots.
+    /// Repairs what dead threads left and frees their slots. Returns the number of slots.
     fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError>;
 
     /// Frees collections whose mains are gone: those that this process knows of, or all. Returns
     /// whether it has freed any.
     fn sweep_collections(&self, slot: &Slot<'_>, is_thorough: bool) -> Result<bool, WriteError>;
 
-    /// A log segment is being opened for the calling thread: done once for each segment of bytes
-    /// written.
+    /// Called when a log segment is opened for the calling thread, so once for each segment's worth
+    /// of written bytes.
     fn opens_segment(&self, slot: &Slot<'_>);
 }
 
@@ -50,12 +50,12 @@ pub(crate) struct Session {
     /// Whether this opening may only read. It then stores nothing to the data region, which may be
     /// mapped read-only.
     pub read_only: bool,
-    /// Whether no collection is freed: the store is loaded, and a main may come after what it leads
-    /// to.
+    /// Whether no collection is freed: the store is being loaded, and a main may be loaded after
+    /// its collection.
     pub spares_collections: AtomicBool,
     /// The copying reader whose pin blocks something, and when its pin was first seen to do so.
     still: Mutex<Option<(SlotId, Epoch, u64)>>,
-    /// The store's, once there is one. It owns this session.
+    /// The callbacks of the store, once there is one. The store owns this session.
     callbacks: OnceLock<Weak<dyn Callbacks>>,
 }
 
@@ -81,7 +81,7 @@ impl Session {
         })
     }
 
-    /// Names the store that this is the session of.
+    /// Sets the store to which this session belongs.
     pub fn set_callbacks(&self, callbacks: Weak<dyn Callbacks>) {
         // It is set once, by the store itself.
         let _ = self.callbacks.set(callbacks);
@@ -92,14 +92,14 @@ impl Session {
         self.callbacks.get()?.upgrade()
     }
 
-    /// The calling thread's slot, to change something with.
+    /// The calling thread's slot, for an operation that changes something.
     #[inline(always)]
     pub fn writer(&self) -> Result<Slot<'_>, WriteError> {
         self.may_write()?;
         Ok(self.participants.slot()?)
     }
 
-    /// The change feed, if it is kept; none in a forked child, which may lack the memory.
+    /// The change feed, if it is kept; `None` in a forked child, which may lack the memory.
     pub fn mapped_feed(&self) -> Option<&FeedArea> {
         let feed = self.feed.kept();
         feed.filter(|_| !self.participants.is_forked())
@@ -115,8 +115,8 @@ impl Session {
         }
     }
 
-    /// Fails if an operation on `slot` that the caller's closure made was ended by a panic which
-    /// the closure has caught: what it has announced stands until the caller returns.
+    /// Fails if an operation on `slot` in the caller's closure was ended by a panic that the
+    /// closure has caught: what the operation has announced stands until the caller returns.
     #[inline]
     pub fn may_go_on(&self, slot: &Slot<'_>) -> Result<(), WriteError> {
         match slot.was_left_in(&[Lane::Arena, Lane::Log, Lane::Index]) {

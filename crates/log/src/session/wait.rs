@@ -1,7 +1,7 @@
-//! Waiting: for a lock's holder, for a pin, and for nothing in particular.
+//! Waiting for a lock's holder, for a pin, or just for a while.
 //!
-//! No wait is without an end: it is for one holder, and fails after [`TIMEOUT`]; what a dead holder
-//! left is repaired.
+//! No wait is endless: it is for one holder, and fails after [`TIMEOUT`]; what a dead holder left
+//! is repaired.
 
 use std::time::Duration;
 
@@ -13,18 +13,19 @@ use crate::error::WriteError;
 /// How long an operation waits for a holder that is alive but makes no progress.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a sync of what keeps the change feed may take: nothing becomes durable meanwhile.
+/// How long a sync of the change feed's journal or tree may take, during which nothing becomes
+/// durable.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a wait that fails has slept at least. After a pause of the whole process or machine
+/// The minimum number of sleeps before a wait fails. After a pause of the whole process or machine
 /// the holder has had no more time than the waiter, whatever the clock says.
 const SLEEPS: u32 = 32;
 
-/// So often where the caller works between two rounds, which takes time too.
+/// The minimum if the caller works between two rounds, which takes time too.
 const PIN_SLEEPS: u32 = 8;
 
-/// How long a copying reader may block others. It is half of what an operation waits, so that no
-/// operation fails because of such a reader.
+/// How long a copying reader may block others. It is half of the time that an operation waits, so
+/// that no operation fails because of such a reader.
 const PIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Session {
@@ -33,8 +34,8 @@ impl Session {
     /// opening that may only read also times out on a dead holder, if no other opening repairs what
     /// that left.
     ///
-    /// The timeout that one waiter has waited out counts for the next ones at every lock of that
-    /// holder until it makes progress: they fail at once.
+    /// If one waiter has timed out, the next waiters at any lock of that holder fail at once, until
+    /// it makes progress.
     #[cold]
     pub fn wait_for_lock(
         &self,
@@ -61,8 +62,8 @@ impl Session {
         if what == Holding::Pin {
             self.revoke_stalled_pins();
         }
-        // Time counts from the first round on: what the caller does between two rounds may itself
-        // take long.
+        // Time counts from the first round on: the caller's work between two rounds may itself take
+        // long.
         let now = self.clock.now_ns();
         let began = wait.since(holder, what);
         if what == Holding::Lock
@@ -96,7 +97,7 @@ impl Session {
                 Ok(0) => {}
                 Ok(_) => return Ok(()),
                 Err(error) if is_over => return Err(error),
-                // This lock may be free nevertheless: the caller looks again.
+                // This lock may nevertheless be free: the caller looks again.
                 Err(_) => {}
             }
         }
@@ -138,8 +139,8 @@ impl Session {
         .into()
     }
 
-    /// To be called while something waits for pins to be released. Revokes the pin of a copying
-    /// reader that has made no progress for half a second. That reader will read again (see
+    /// Called while something waits for pins to be released. Revokes the pin of a copying reader
+    /// that has made no progress for half a second. That reader will read again (see
     /// [`crate::records::read::copying`]).
     #[cold]
     pub fn revoke_stalled_pins(&self) {
@@ -171,14 +172,14 @@ impl Session {
         oldest.map_or(SlotId::NONE, |pin| pin.slot)
     }
 
-    /// Repairs what dead threads left and frees their slots. Returns how many slots.
+    /// Repairs what dead threads left and frees their slots. Returns the number of slots.
     pub fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         self.callbacks().map_or(Ok(0), |store| store.reap(slot))
     }
 
-    /// Waits until the change feed has space for the changes that may be tried again. Fails once
-    /// nothing has become durable for a second, or for the time of a slow sync if somebody drains
-    /// the feed. The caller holds no lock, and is not pinned by the operation that it tries again.
+    /// Waits until the change feed has space for another attempt. Fails once nothing has become
+    /// durable for a second, or for the time of a slow sync if a process drains the feed. The
+    /// caller holds no lock, and is not pinned by the operation that it repeats.
     #[cold]
     pub fn await_feed(&self) -> Result<(), WriteError> {
         let feed = &self.feed;
@@ -200,7 +201,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a living process has the right to drain the change feed.
+    /// Whether a live process has the right to drain the change feed.
     fn is_drained(&self) -> bool {
         matches!(self.participants.lease_holder(FEED_LEASE), Ok(Some(_)))
     }
@@ -225,7 +226,7 @@ impl Session {
         self.stalled_by_itself(slot, Holding::OwnPin)
     }
 
-    /// The error for a thread that is in its own way by `what`.
+    /// The error for a thread that blocks itself by `what`.
     pub fn stalled_by_itself(&self, slot: &Slot<'_>, what: Holding) -> WriteError {
         self.stalled(slot.id(), Duration::ZERO, what)
     }
@@ -243,7 +244,7 @@ pub(crate) fn back_off(rounds: &mut u32) {
     }
 }
 
-/// How often a wait for that sleeps before it may fail.
+/// The minimum number of sleeps before a wait for `what` may fail.
 fn least_sleeps(what: Holding) -> u32 {
     match what {
         Holding::Lock => SLEEPS,
@@ -251,7 +252,7 @@ fn least_sleeps(what: Holding) -> u32 {
     }
 }
 
-/// Since when something is waited for, and how often the waiter has slept since.
+/// When a wait began, and how often the waiter has slept since then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Waited {
     began: u64,
@@ -275,8 +276,8 @@ pub(crate) struct Wait {
     /// The holder waited for, and the lock's word if the word counts how often the lock was
     /// released.
     held: Option<(SlotId, Option<u64>)>,
-    /// The wait for pins. It is kept over a change of the pinning thread, for that changes all the
-    /// time.
+    /// The wait for pins. It continues when the pinning thread changes, because that happens all
+    /// the time.
     pinned: Option<Waited>,
     retired: u64,
 }
@@ -306,8 +307,8 @@ impl Wait {
         &mut self.began
     }
 
-    /// Notes that the index segment of this word was found retired; false: it was the one before
-    /// too.
+    /// Notes that the index page of this word was found retired; returns false if the previous one
+    /// was the same.
     pub fn found_retired(&mut self, segment: u64) -> bool {
         std::mem::replace(&mut self.retired, segment) != segment
     }
@@ -322,8 +323,8 @@ mod tests {
         (SlotId(holder), u64::from(holder) << 48 | version << 5 | 1)
     }
 
-    /// A waiter that is overtaken again and again on a busy bucket has not waited for one holder
-    /// for long.
+    /// On a busy bucket, a waiter that loses again and again to different holders has not waited
+    /// for one of them for long.
     #[test]
     fn a_wait_counts_for_one_holding_alone() {
         let mut wait = Wait::new();
@@ -334,7 +335,7 @@ mod tests {
         };
         assert_eq!(look(word(1, 1), 10), 10);
         assert_eq!(look(word(1, 1), 20), 10);
-        // One holder again, which released the lock meanwhile.
+        // The first holder again, which has released the lock meanwhile.
         assert_eq!(look(word(1, 2), 30), 30);
         assert_eq!(look(word(2, 2), 40), 40);
         assert_eq!(look(word(2, 2), 50), 40);
@@ -343,7 +344,7 @@ mod tests {
             wait.since(SlotId(holder), what).get_or_insert(began).began
         };
         assert_eq!(on(3, Holding::Lock, 60), 60);
-        // Pins come and go: the wait is for the moment at which no pin is in the way.
+        // Pins come and go: the wait is for the moment at which no pin blocks.
         assert_eq!(on(4, Holding::Pin, 70), 70);
         assert_eq!(on(5, Holding::Pin, 80), 70);
         assert_eq!(on(3, Holding::Lock, 90), 60);

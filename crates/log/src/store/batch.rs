@@ -1,4 +1,5 @@
-//! Many keys at once: all hashed, then all buckets fetched, then all records, then the work.
+//! Many keys at once: all are hashed, then all buckets prefetched, then all records, and then the
+//! work is done.
 //!
 //! One lookup costs two dependent cache misses. A batch overlaps the misses of its keys. On the
 //! machines measured a batch of 32 has three to six times the throughput of single calls.
@@ -79,7 +80,7 @@ impl Store {
         Ok(())
     }
 
-    /// Starts fetching what operations on `keys` will touch. Nothing of what is seen here outlives
+    /// Starts to prefetch what operations on `keys` will touch. Nothing that is seen here outlives
     /// the call: the operations look everything up again.
     pub(crate) fn prefetch_many<K: AsRef<[u8]>>(&self, database: u8, keys: &[K]) {
         let Ok(_pin) = self.session().participants.pin() else {
@@ -89,7 +90,7 @@ impl Store {
             && let Ok(Some(root)) = self.index().root(space)
         {
             for some in keys.chunks(WIDTH) {
-                // Damage is reported to the operation that meets it.
+                // Damage is reported to the operation that finds it.
                 let _ = self.index().prefetch_batch(root, &some, Fetch::Beginnings);
             }
         }
@@ -111,8 +112,8 @@ impl Store {
         let mut search = SpaceSearch::new(0);
         while done < pairs.len() {
             let chunk = &pairs[done..(done + WIDTH).min(pairs.len())];
-            // Each pair is looked at once: what a caller's `as_ref` returns may change, and a
-            // record has space for what was seen first.
+            // `as_ref` of each pair is called only once: it may return different bytes each time,
+            // and a record has space for the first result.
             let mut seen: [Pair<'_>; WIDTH] = [(&[], &[]); WIDTH];
             for (seen, (key, value)) in seen.iter_mut().zip(chunk) {
                 *seen = (key.as_ref(), value.as_ref());
@@ -147,8 +148,8 @@ impl Store {
         self.reclaim().make_space(&slot, search)
     }
 
-    /// Stores a prefix of up to `WIDTH` pairs. Returns its length. Zero: no free space for the
-    /// first.
+    /// Stores a first part of up to `WIDTH` pairs. Returns its length. Zero: no free space for the
+    /// first pair.
     fn put_chunk(&self, database: u8, pairs: &[Pair<'_>]) -> Result<usize, (usize, WriteError)> {
         let first = |e: WriteError| (0, e);
         let slot = self
@@ -247,7 +248,7 @@ impl Store {
         Ok(pairs.len())
     }
 
-    /// Removes each key. Returns how many were there.
+    /// Removes each key. Returns how many were present.
     pub(crate) fn remove_many<K: AsRef<[u8]>>(
         &self,
         database: u8,
@@ -310,7 +311,7 @@ mod tests {
 
     use crate::store::{LogStore, MIN_CAPACITY};
 
-    /// Bytes that are others at every second look.
+    /// Bytes that are different at every second call.
     struct Fickle<'b>(Cell<usize>, [&'b [u8]; 2]);
 
     impl<'b> Fickle<'b> {
@@ -325,7 +326,7 @@ mod tests {
         }
     }
 
-    /// A record has space for what was seen when it was reserved, and no more.
+    /// A record has space for the bytes that were seen when it was reserved, and no more.
     #[test]
     fn bytes_that_change_between_two_looks_are_stored_as_they_were_seen_once() {
         let store = LogStore::builder().capacity(MIN_CAPACITY);

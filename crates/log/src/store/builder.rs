@@ -1,4 +1,4 @@
-//! How a store is created or opened: its options, and the regions that it lies in.
+//! How a store is created or opened: its options, and the regions in which it lies.
 
 use std::sync::Arc;
 
@@ -97,9 +97,9 @@ impl Builder {
         self
     }
 
-    /// Whether the store has threads of its own, one a NUMA node; true by default. They compact the
-    /// store ahead of need, remove what has expired and reap dead participants. Without them,
-    /// writers compact when they need the space, and the rest is done by
+    /// Whether the store has threads of its own, one for each NUMA node; true by default. They
+    /// compact the store ahead of need, remove what has expired and reap dead participants. Without
+    /// them, writers compact when they need the space, and the rest is done by
     /// [`LogStore::remove_expired`] and [`LogStore::reap`]. Of several openings of one store, in
     /// any processes, one [maintains](LogStore::maintains) it; the others are on standby. Dropping
     /// the store stops its threads, and another opening takes over within 100 ms. The same happens
@@ -109,24 +109,24 @@ impl Builder {
         self
     }
 
-    /// Whether reads of this opening lend values where they lie; true by default, in a store that
+    /// Whether reads of this opening lend values in place; true by default, in a store that
     /// appends. If not, [`LogStore::get`] and the others return and visit copies. A thread that is
     /// stopped or swapped out in the middle of a copy then blocks no other: after half a second the
-    /// others go on without it, and it reads again. This suits clients that are not trusted to go
-    /// on.
+    /// others revoke its pin, and it reads again. This suits clients that cannot be trusted to keep
+    /// running.
     pub fn lending(mut self, lend: bool) -> Builder {
         self.lending = lend;
         self
     }
 
-    /// Makes the new store lend its unused frames to a
-    /// [cache](LogStore::discardable) of copies, its reserve included; it lends nothing by default.
-    /// The store takes them back as it needs them, at once. The cache's index lies in the store's
-    /// capacity: 11 bytes for each of [`LendingOptions::records`], at most an eighth of it. The
-    /// frame that is being filled, one a NUMA node, is not the store's until it is full.
+    /// Makes the new store lend its unused frames, its reserve included, to a
+    /// [cache](LogStore::discardable) of copies; by default it lends nothing. The store takes
+    /// frames back at once, as it needs them. The cache's index is part of the store's capacity: 11
+    /// bytes for each of [`LendingOptions::records`], at most an eighth of it. The frames being
+    /// filled, one for each NUMA node, return to the store only when they are full.
     ///
-    /// Lent memory is resident, and only memory that the store had once is lent. So a store that
-    /// has been full, or that compacts, has much of it, and a new one none.
+    /// Lent memory is resident, and the store lends only memory that it has used before. So a store
+    /// that has been full, or that compacts, lends much of it, and a new one none.
     pub fn lend_idle(mut self, lending: LendingOptions) -> Builder {
         self.idle = Some(lending);
         self

@@ -1,8 +1,8 @@
-//! Limbo: blocks that the index no longer leads to, and that readers may still look at. Each waits
+//! Limbo: blocks that the index no longer leads to, and that readers may still be using. Each waits
 //! there for a grace period.
 //!
-//! A shard's limbo is a ring. Blocks are freed in the order in which they were retired, for so
-//! their grace periods end: three counters move, and nothing is searched for.
+//! A shard's limbo is a ring. Grace periods end in the order in which blocks were retired, so
+//! blocks are freed in that order too: three counters move, and nothing is searched.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -48,7 +48,7 @@ impl Index {
 }
 
 impl HeldShard<'_> {
-    /// Whether limbo may lack places for all that a change of shape retires.
+    /// Whether limbo may lack places for the blocks that a change of shape retires.
     pub fn limbo_is_full(&self) -> bool {
         is_full(self.shard)
     }
@@ -59,7 +59,7 @@ impl HeldShard<'_> {
     }
 
     /// Puts a block that readers may still see into limbo. Idempotent until the next change of
-    /// shape. The caller made sure of a free place.
+    /// shape. The caller has made sure of a free place.
     pub fn retire(&self, block: Block) {
         let Range { start, end } = waiting(self.shard);
         let last = start.max(end.saturating_sub(RETIRED))..end;
@@ -111,7 +111,8 @@ impl HeldShard<'_> {
         let Some(block) = self.journal().freed_block() else {
             return Ok(());
         };
-        // It leaves limbo too, or it would be freed once more after its next use began.
+        // The block is also removed from limbo; otherwise it would be freed again after its next
+        // use began.
         if self.limbo()?.next().transpose()? == Some(block) {
             let freed = &self.shard.freed;
             freed.store(freed.load(Relaxed) + 1, Release);
@@ -128,7 +129,7 @@ impl HeldShard<'_> {
         Block::of_word(word).ok_or_else(|| self.damaged())
     }
 
-    /// Which of the blocks retired wait, if the counters are possible.
+    /// The numbers of the retired blocks that wait, if the counters are plausible.
     fn waiting(&self) -> Result<Range<u64>, Corrupt> {
         let Range { start, end } = waiting(self.shard);
         let begun = self.shard.begun.load(Relaxed);
@@ -145,8 +146,8 @@ impl HeldShard<'_> {
     }
 }
 
-/// Which of the blocks retired wait. Without the shard's lock, the counters may be from different
-/// moments.
+/// The numbers of the retired blocks that wait. Without the shard's lock, the counters may be from
+/// different moments.
 fn waiting(shard: &Shard) -> Range<u64> {
     shard.freed.load(Relaxed)..shard.retired.load(Relaxed)
 }

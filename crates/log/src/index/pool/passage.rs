@@ -1,5 +1,5 @@
-//! A frame on its way out of a pool, whose thread died, is given back once, even if another shard
-//! has had it since.
+//! If the thread that moves a frame out of a pool dies, the frame is given back once, even if
+//! another shard has had it since.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use crate::region::policy::UpdatePolicy;
 use crate::store::LogStore;
 use crate::test_processes::World;
 
-/// Bytes at first, and those that it takes to have two shards.
+/// The initial size in bytes, and the size at which a store has two shards.
 const CAPACITY: usize = 256 << 20;
 const MAX: usize = 4 << 30;
 
@@ -23,14 +23,14 @@ fn two_shards() -> (World, LogStore) {
     (world, store)
 }
 
-/// A block that leaves no space for another one in its frame.
+/// A block so large that its frame has no space for another one.
 fn fill(held: &HeldShard<'_>, slot: &Slot<'_>) -> Block {
     let block = held.allocate(slot, UNITS - MAP_UNITS - 1, 0);
     block.unwrap().unwrap()
 }
 
-/// The frame that a thread of `store` gives back from shard 0, and dies after the arena has it and
-/// before the journal says so.
+/// The frame that a thread of `store` gives back from shard 0. The thread dies after the arena has
+/// the frame and before the journal says so.
 fn dies_in_trim(world: &World, store: LogStore) -> Frame {
     let dying = Arc::clone(store.inner());
     let outcome = fault::run("arena.release.cleared", Action::Abandon, 1, move || {
@@ -47,7 +47,7 @@ fn dies_in_trim(world: &World, store: LogStore) -> Frame {
     journal.moving_frame().unwrap().frame
 }
 
-/// At every step of giving it back.
+/// Dies at every step of giving the frame back.
 pub fn a_frame_that_another_shard_owns_by_now_is_left_to_it() {
     for place in [
         "index.pool.frame-noted",

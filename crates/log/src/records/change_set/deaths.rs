@@ -82,8 +82,8 @@ fn values(store: &LogStore) -> Vec<Vec<u8>> {
     KEYS.map(get).to_vec()
 }
 
-/// A store whose process 1 was abandoned at a passage of `name`; `None`: it passes there less
-/// often.
+/// A store in which process 1 was abandoned at the `nth` passage of `name`; `None`: it passes there
+/// less often.
 fn abandoned(name: &'static str, nth: u64) -> Option<World> {
     let (world, store) = World::new(CAPACITY, CAPACITY, UpdatePolicy::InPlace);
     for key in KEYS {
@@ -96,7 +96,7 @@ fn abandoned(name: &'static str, nth: u64) -> Option<World> {
     (outcome == Outcome::Abandoned).then_some(world)
 }
 
-/// At every step of it.
+/// It dies at every step.
 pub fn a_change_set_over_several_records_is_made_whole_or_not_at_all() {
     let names = [
         ("log.bucket.locked", 1, &OLD[..]),
@@ -117,7 +117,7 @@ pub fn a_change_set_over_several_records_is_made_whole_or_not_at_all() {
     }
 }
 
-/// At every step of the redo.
+/// They die at every step of the redo.
 pub fn its_repairer_dies_too() {
     for nth in 1..=6 {
         let world = abandoned("log.change.stored", 2).unwrap();
@@ -133,7 +133,7 @@ pub fn its_repairer_dies_too() {
     }
 }
 
-/// What a redo says is believed as far as it fits the records that it names.
+/// A redo is followed only if it fits the records that it names.
 pub fn a_redo_that_fits_no_record_is_damage() {
     /// Spoils the words of the first piece.
     type Spoil = fn(&mut [u64]);

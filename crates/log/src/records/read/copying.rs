@@ -3,15 +3,15 @@
 //!
 //! Everything is read by racing loads and copies (see [`crate::region::racing`]). If the pin was
 //! still valid at the end, the result is as reliable as under a firm pin. If it was revoked
-//! meanwhile, the bytes may have become those of another record: the result, damage included, means
-//! nothing, and the read starts over. After [`TRIES`] such losses it reads under a firm pin: one
+//! meanwhile, the bytes may belong to another record by then: the result, damage included, is
+//! discarded, and the read starts over. After [`TRIES`] such losses it reads under a firm pin: one
 //! value may take longer to copy than others wait for a pin, and a read that never ends is no
-//! better than a pin that is held for long. To block others a reader must then be stopped once
-//! more, in that very attempt.
+//! better than a pin that is held for long. Then a reader blocks others only if it is stopped
+//! again, in that very attempt.
 //!
-//! A copy of a value that may be patched is accepted if the value was not patched meanwhile. A
-//! reader that has lost to patches as often seals the value under its firm pin, if it may write
-//! (see [`crate::records::patch`]).
+//! A copy of a value that may be patched is accepted if the value was not patched meanwhile. After
+//! the same number of losses to patches, a reader seals the value under its firm pin, if it may
+//! write (see [`crate::records::patch`]).
 //!
 //! A reader never waits under such a pin: if a transaction or a swap blocks it, it unpins, waits,
 //! and looks again. No code of a caller runs under such a pin either.
@@ -39,14 +39,14 @@ use crate::region::racing::{PIECE, Racing, RacingRecord};
 use crate::region::space::KeyspaceId;
 use crate::session::Wait;
 
-/// How many pins a read loses before it takes a firm one.
+/// How many pins a read may lose before it takes a firm one.
 const TRIES: u32 = 3;
-/// The longest part of a value that is usually copied between two patches, and how often the copy
-/// is retried at once.
+/// The longest part of a value that can usually be copied between two patches, and how often the
+/// copy is retried at once.
 pub(crate) const SHORT: usize = 4096;
 pub(crate) const SHORT_TRIES: u32 = 16;
 
-/// The whole of a value.
+/// The whole range of a value.
 pub(crate) fn all(len: usize) -> Range<usize> {
     0..len
 }
@@ -58,23 +58,23 @@ pub(crate) fn within(range: &impl Fn(usize) -> Range<usize>, len: usize) -> Rang
     range.start.min(end)..end
 }
 
-/// What a look of a reader that copies depends on.
+/// The conditions for a look of a copying reader.
 pub(crate) struct Hold<'p> {
-    /// The pin that it is under, if it can be revoked.
+    /// Its pin, if it can be revoked.
     pin: Option<&'p RevocablePin<'p>>,
-    /// A time that had come before it.
+    /// A time that had come before the look.
     before: &'p Before,
     /// Whether the transaction under way in its first bucket is the calling thread's.
     pub own: bool,
 }
 
 impl Hold<'_> {
-    /// Whether what was seen so far is valid.
+    /// Whether the result so far is valid.
     pub fn is_valid(&self) -> bool {
         self.pin.is_none_or(RevocablePin::is_valid)
     }
 
-    /// Whether a record with this expiry word, which is there, is seen as it lies.
+    /// Whether a present record with this expiry word counts as present, even if it has expired.
     pub fn sees_expired(&self, records: &Records, expires: u64) -> bool {
         records.life(expires, self.before) == RecordLife::Live
     }
@@ -85,13 +85,13 @@ impl Hold<'_> {
     }
 }
 
-/// The result of a look under such a pin.
+/// The result of a look under a pin that may be revoked.
 pub(crate) enum Looked<T> {
     Seen(T),
     /// A transaction, or an overwriting, is or was under way in the bucket of this word. Or the key
     /// may have expired since it was seen.
     Unsettled(LockWord),
-    /// The pin is lost.
+    /// The pin was revoked.
     Lost,
     /// The value was patched meanwhile.
     Overtaken,
@@ -149,8 +149,8 @@ fn copy_unless_patched(
 }
 
 impl Records {
-    /// What `look` sees in the space of `database` while its pin holds. `look` may be called more
-    /// than once, and only its last answer counts.
+    /// The result of `look` in the space of `database` under a pin that was still valid at the end.
+    /// `look` may be called more than once, and only its last result counts.
     pub(crate) fn look_copying<T>(
         &self,
         database: u8,
@@ -159,7 +159,7 @@ impl Records {
         self.look_copying_after(Before::default(), database, look)
     }
 
-    /// As [`look_copying`](Self::look_copying), where the look begins with that time.
+    /// As [`look_copying`](Self::look_copying), with a time that had come before the look.
     pub(crate) fn look_copying_after<T>(
         &self,
         before: Before,
@@ -215,7 +215,7 @@ impl Records {
         }
     }
 
-    /// The value of `key`, which is of this kind, copied.
+    /// A copy of the value of `key`, which has this kind.
     pub(crate) fn get_copied(
         &self,
         database: u8,
@@ -230,7 +230,7 @@ impl Records {
         Ok(there.then(|| Value::copied(value)))
     }
 
-    /// Whether `key` is there.
+    /// Whether `key` is present.
     pub(crate) fn contains(&self, database: u8, key: &[u8]) -> Result<bool, ReadError> {
         if self.lends {
             let _pin = self.session().participants.pin()?;
@@ -246,7 +246,7 @@ impl Records {
         Ok(found.is_some())
     }
 
-    /// The record of `key` without its value. `None`: the key is not there.
+    /// The record of `key` without its value. `None`: the key is absent.
     pub(crate) fn find_copying(
         &self,
         database: u8,
@@ -291,13 +291,13 @@ impl Records {
         Ok(found.map(|outline| outline.kind))
     }
 
-    /// Bytes of the record of `key` as it lies.
+    /// Bytes that the record of `key` occupies.
     pub(crate) fn record_bytes(&self, database: u8, key: &[u8]) -> Result<Option<u64>, ReadError> {
         let found = self.find_copying(database, key)?;
         Ok(found.map(|outline| outline.bytes))
     }
 
-    /// Copies the value of `key` to `value`. Returns whether the key is there.
+    /// Copies the value of `key` to `value`. Returns whether the key is present.
     #[inline]
     pub(crate) fn get_into(
         &self,
@@ -316,8 +316,8 @@ impl Records {
         self.get_into_slowly(database, key, Some(ValueKind::STRING), value)
     }
 
-    /// What [`Records::get_into`] does if anything is unusual, or a value of another kind is
-    /// wanted. `None`: of any kind.
+    /// As [`Records::get_into`], if anything is unusual, or a value of another kind is wanted.
+    /// `None`: any kind.
     #[inline(never)]
     pub(crate) fn get_into_slowly(
         &self,
@@ -338,8 +338,8 @@ impl Records {
         })
     }
 
-    /// Appends the value of what an optimistic read found. False: it found nothing, or the value is
-    /// not short, or there is no memory for it.
+    /// Appends the value that an optimistic read found. Returns false if it found nothing, or the
+    /// value is not short, or there is no memory for it.
     #[inline(always)]
     fn try_fast_copy(&self, found: Option<RacingRecord<'_>>, to: &mut Vec<u8>) -> bool {
         let Some(record) = found.filter(|_| !self.overwrites()) else {
@@ -348,9 +348,9 @@ impl Records {
         record.header().plain_len() <= PIECE && record.append_plain_value(to).is_ok()
     }
 
-    /// Appends the part of the value of `key`, which belongs at `place`, that lies in `range`.
-    /// Returns the value's length and kind, if the key is there. A value of another kind than is
-    /// wanted, if one is, is an error. `place` led to `segment` under the caller's pin.
+    /// Appends the part of the value of `key` that lies in `range`. `place` is that of the key, and
+    /// led to `segment` under the caller's pin. Returns the value's length and kind, if the key is
+    /// present. If a kind is wanted, a value of another kind is an error.
     #[allow(
         clippy::too_many_arguments,
         reason = "each is one fact of the operation"
@@ -408,8 +408,8 @@ impl Records {
             return Err(wrong.into());
         }
         copied_in_bucket?;
-        // Only a value with slack is copied already. Changes in the bucket do not matter to the
-        // copy of any other, however long it takes.
+        // Only a value with slack is copied already. Changes in the bucket do not affect the copy
+        // of any other value, however long it takes.
         let copied = match patch {
             Some((word, seen)) => self.copy_patchable(hold, &record, (word, seen), range, to)?,
             None if record.header().capacity().is_some() => {
@@ -444,8 +444,8 @@ impl Records {
             // The length alone is valid in any state of the word.
             return Ok(Looked::Seen(len(seen)));
         }
-        // A short part is soon copied beside any patches. Sealing the value for it would make the
-        // next patch copy all of it.
+        // A short part can soon be copied in spite of patches. Sealing the value for it would make
+        // the next patch copy all of it.
         for _ in 0..if part.len() <= SHORT { SHORT_TRIES } else { 0 } {
             match copy_unless_patched(hold, record, (word, seen), &within(range, len(seen)), to)? {
                 Looked::Overtaken => std::hint::spin_loop(),
@@ -488,9 +488,9 @@ impl Records {
         Ok(())
     }
 
-    /// Copies the values of the first of `keys` to `bytes`, as many as are worth one pin. Returns
-    /// how many, at least one. A transaction or swap that blocks a later key ends the batch before
-    /// that key.
+    /// Copies the values of a first part of `keys` to `bytes`, as many as are worth one pin.
+    /// Returns their number, at least one. A transaction or swap that blocks a later key ends the
+    /// batch before that key.
     fn copy_batch<K: AsRef<[u8]>>(
         &self,
         hold: &Hold<'_>,
@@ -510,7 +510,7 @@ impl Records {
                 self.index().prefetch_rest(loc, AHEAD_LINES);
             }
             let (place, segment, key) = (ahead.places[i], ahead.segment(i), key.as_ref());
-            // What is under way at another key's home may be another thread's.
+            // A transaction at another key's home may belong to another thread.
             let own = hold.own && i == 0;
             let hold = &Hold { own, ..*hold };
             let begin = bytes.len();

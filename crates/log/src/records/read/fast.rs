@@ -1,18 +1,18 @@
-//! The optimistic read: **almost every lookup that finds something ends here, and stores nothing
-//! but its pin.**
+//! The optimistic read: **almost every successful lookup ends here, and stores nothing except its
+//! pin.**
 //!
 //! It follows only the common path: the page that the index leads to, the first entry with the
-//! key's tag in its home bucket, a plain record behind it. It accepts the result if the bucket was
+//! key's tag in its home bucket, and a plain record. It accepts the result if the bucket was
 //! unlocked before and its word is unchanged after.
 //!
 //! `None` does not mean that the key is absent. The caller looks again in [`pinned`](super::pinned)
 //! or [`copying`](super::copying), which wait for transactions, follow entries behind their home,
-//! map what the region has grown by, and distinguish damage from absence.
+//! map new parts of a region that has grown, and distinguish damage from absence.
 //!
 //! Everything is loaded by atomics from what was mapped when the read began, and each location is
 //! checked against that mapping, so that the read may also run under a pin that is revoked. The
-//! result of each step fits a register;
-//! `docs/decisions/007-what-a-lookup-carries-fits-registers.md` measures what that gains.
+//! result of each step fits in a register;
+//! `docs/decisions/007-what-a-lookup-carries-fits-registers.md` has the measured gain.
 
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
@@ -28,8 +28,8 @@ use crate::region::mem::{Loc, Mem, Memory};
 use crate::region::racing::RacingRecord;
 use crate::region::record::Header;
 
-/// The region as it was mapped at one moment: where it lies and how long it is, loaded once and
-/// kept in registers. A slower read sees what the region has grown by since.
+/// The region as it was mapped at one moment: its address and length, loaded once and kept in
+/// registers. A slower read sees how far the region has grown since.
 #[derive(Clone, Copy)]
 struct Mapped<'m> {
     base: *const u8,
@@ -95,7 +95,7 @@ impl<'a> Memory for Mapped<'a> {
         mneme_sys::prefetch(std::ptr::from_ref(word).cast::<u8>().wrapping_add(63));
         let header = Header(word.load(Relaxed));
         let end = header.plain_end()?;
-        // The padding behind the end belongs to the last word.
+        // The padding after the end belongs to the last word.
         let address = self.address(loc, end as u64).ok()?;
         // SAFETY: as in `record`.
         Some(unsafe { RacingRecord::new(header, address) })
@@ -103,7 +103,7 @@ impl<'a> Memory for Mapped<'a> {
 }
 
 impl Records {
-    /// The plain record of `key`, unless it has expired, if nothing is unusual. The caller is
+    /// The plain record of `key`, if it has not expired and nothing is unusual. The caller is
     /// pinned, firmly if it lends the value.
     #[inline(always)]
     pub(crate) fn try_fast_read(&self, database: u8, key: &[u8]) -> Option<RacingRecord<'_>> {
@@ -118,8 +118,8 @@ impl Records {
         self.read_in(mapped, root, place, segment, key)
     }
 
-    /// As [`try_fast_read`](Self::try_fast_read), of a key that belongs at `place`, which led to
-    /// `segment` under the caller's pin.
+    /// As [`try_fast_read`](Self::try_fast_read), for a key at `place`, which led to `segment`
+    /// under the caller's pin.
     #[inline(always)]
     pub(crate) fn try_fast_read_in(
         &self,

@@ -3,9 +3,9 @@
 //!
 //! | module | pin | the value | waits for |
 //! |---|---|---|---|
-//! | [`fast`] | either | where it lies | nothing: it gives up |
+//! | [`fast`] | either | in place | nothing: it gives up |
 //! | [`pinned`] | firm | is lent, or copied if it may change | transactions, a second at most |
-//! | [`copying`] | may be taken away | is copied | transactions, without a pin |
+//! | [`copying`] | may be revoked | is copied | transactions, without a pin |
 //!
 //! Both of the latter begin with the optimistic read of the first.
 

@@ -1,5 +1,5 @@
 //! Reads under a firm pin: **what they find stays unchanged until the pin is released, and is lent
-//! where it lies.**
+//! in place.**
 //!
 //! The optimistic read comes first. If that finds nothing, the second read respects transactions,
 //! and waits for their end.
@@ -32,8 +32,8 @@ impl Records {
         self.get_slowly(database, key, ValueKind::STRING)
     }
 
-    /// The value of `key`, where it lies, if the optimistic read finds it. Valid as long as the
-    /// caller is pinned.
+    /// The value of `key`, in place, if the optimistic read finds it. Valid as long as the caller
+    /// is pinned.
     #[inline(always)]
     pub(crate) fn try_fast_lend(&self, _pin: &Pin<'_>, database: u8, key: &[u8]) -> Option<&[u8]> {
         debug_assert!(self.lends);
@@ -42,8 +42,8 @@ impl Records {
         Some(unsafe { record.lend_plain_value() })
     }
 
-    /// As [`try_fast_lend`](Self::try_fast_lend), of a key that belongs at `place`, which led to
-    /// `segment` under the same pin.
+    /// As [`try_fast_lend`](Self::try_fast_lend), for a key at `place`, which led to `segment`
+    /// under the same pin.
     #[inline(always)]
     pub(crate) fn try_fast_lend_in(
         &self,
@@ -59,8 +59,8 @@ impl Records {
         Some(unsafe { record.lend_plain_value() })
     }
 
-    /// What [`Records::get`] does if anything is unusual, or a value of another `kind` is wanted.
-    /// It is one call, so that the caller of `get` need not assemble its result from several.
+    /// As [`Records::get`], if anything is unusual, or a value of another `kind` is wanted. It is
+    /// one call, so that the caller of `get` need not assemble its result from several.
     #[inline(never)]
     pub(crate) fn get_slowly(
         &self,
@@ -88,8 +88,8 @@ impl Records {
         }))
     }
 
-    /// The record of `key`, which belongs at `place`, unless it has expired. The caller is pinned,
-    /// and has seen `place` lead to `segment` since. `copy` as for [`Records::find_whole`].
+    /// The record of `key` at `place`, unless it has expired. The caller is pinned, and has seen
+    /// since then that `place` leads to `segment`. `copy` as for [`Records::find_whole`].
     #[inline(never)]
     pub(crate) fn find_live(
         &self,
