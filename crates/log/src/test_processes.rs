@@ -1,4 +1,4 @@
-//! A region with several openings, each that of a process of its own, for tests in which one dies.
+//! A region with several openings, each for a process of its own, for tests in which one dies.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -8,7 +8,7 @@
 //! | [`LogHeader`] | 2 KiB | 1 |
 //! | [`Head`] | 64 B | one a CPU, then the compactors', then those for bulk records |
 //! | [`LogSegmentInfo`] | 64 B | one a frame of the arena's maximum, used by an extent's first frame |
-//! | [`Shard`] | 6,336 B | see [`crate::index`] |
+//! | [`Shard`] | 65,728 B | see [`crate::index`] |
 //! | pool table | 8 B | shards x frames that a shard may own |
 //! | change counters | 8 B | see [`crate::store::watch`] |
 //!

@@ -132,43 +132,43 @@ impl Builder {
         self
     }
 
-    /// Whether the store that is created has a [change feed](crate::ChangeFeed); false by default.
-    /// The feed takes a sixteenth of the capacity, at most 64 MiB. It fills up unless it is drained
-    /// and what it holds made durable; then writes wait, and fail after a second, after ten if
-    /// somebody drains it ([`WriteError::FeedFull`](crate::WriteError::FeedFull)). A change that
-    /// takes more than a quarter of the feed, a transaction's all together, passes through it while
-    /// it is drained. Its thread keeps its pin meanwhile.
+    /// Whether the new store has a [change feed](crate::ChangeFeed); false by default. The feed
+    /// takes a sixteenth of the capacity, at most 64 MiB. It fills up unless it is drained and its
+    /// content made durable. When it is full writes wait, and fail after a second, or after ten
+    /// while a process drains it ([`WriteError::FeedFull`](crate::WriteError::FeedFull)). A change
+    /// that takes more than a quarter of the feed (for a transaction, all its changes together)
+    /// passes through it while it is drained. Its thread keeps its pin meanwhile.
     pub fn change_feed(mut self, feed: bool) -> Builder {
         self.feed = feed;
         self
     }
 
     /// Whether this opening's changes stay out of the store's change feed until
-    /// [`LogStore::end_loading`]; false by default. For a store that no other opening has, and that
-    /// is filled from elsewhere.
+    /// [`LogStore::end_loading`]; false by default. For a store that no other opening uses and that
+    /// is being filled from elsewhere.
     pub fn loading(mut self, loading: bool) -> Builder {
         self.loading = loading;
         self
     }
 
-    /// The share of the log segments' bytes that the maintainer keeps alive, from 0 to 0.95; 0.8 by
-    /// default. Below it segments are emptied whatever is free, within the processor time that
-    /// [`FillPolicy`] allows, so that the memory in use follows what lives; 0 leaves compaction to
-    /// when free frames run short. See [`LogStore::set_fill_policy`].
+    /// The live share of the log segments' bytes that the maintainer keeps up, from 0 to 0.95; 0.8
+    /// by default. Below it segments are emptied however much is free, within the processor time
+    /// that [`FillPolicy`] allows, so that the memory in use follows the live bytes. With 0,
+    /// compaction begins only when free frames run short. See [`LogStore::set_fill_policy`].
     pub fn target_fill(mut self, fill: f64) -> Builder {
         self.fill.active = fill > 0.0;
         self.fill.target_fill = fill.clamp(0.0, MAX_FILL);
         self
     }
 
-    /// Whether a store to which nothing was written for a second is made as compact as can be; true
-    /// by default. See [`Builder::target_fill`].
+    /// Whether a store to which nothing was written for a second is made as compact as possible;
+    /// true by default. See [`Builder::target_fill`].
     pub fn compact_when_idle(mut self, compact: bool) -> Builder {
         self.fill.when_idle = compact;
         self
     }
 
-    /// What pages to ask the kernel for; huge ones by default.
+    /// The page size to request from the kernel; huge pages by default.
     pub fn page_policy(mut self, pages: PagePolicy) -> Builder {
         self.pages = pages;
         self
@@ -186,22 +186,22 @@ impl Builder {
         self
     }
 
-    /// The identity of the store that is created; a random one by default. It is for a caller that
-    /// names its regions itself.
+    /// The identity of the new store; a random one by default. It is for a caller that names its
+    /// regions itself.
     pub fn identity(mut self, uuid: [u8; 16]) -> Builder {
         self.identity = Some(uuid);
         self
     }
 
-    /// Identity and hash seed of the store that is created, so that a test gets the same bytes
-    /// every time. A client that can guess the seed can choose keys that all fall into one bucket.
+    /// Identity and hash seed of the new store, so that a test gets the same bytes every time. A
+    /// client that can guess the seed can choose keys that all fall into one bucket.
     #[doc(hidden)]
     pub fn entropy(mut self, bytes: [u8; 24]) -> Builder {
         self.entropy = Some(bytes);
         self
     }
 
-    /// Opens a store in memory that this process alone uses. The store ends with the process.
+    /// Opens a store in memory that only this process uses. The store ends with the process.
     ///
     /// # Errors
     /// The capacity is below the minimum or beyond the machine's memory, or the kernel refuses it.
@@ -239,7 +239,7 @@ impl Builder {
         Ok(whole_frames(self.capacity))
     }
 
-    /// What was given, or the machine's own.
+    /// The given topology, or the machine's own.
     fn topology_or_detected(&self) -> Arc<dyn Topology> {
         self.topology
             .clone()
@@ -248,9 +248,9 @@ impl Builder {
 
     /// Creates a store in two regions that nothing else uses: `data`, whose size is its capacity,
     /// and `control`, of at least [`control_bytes`]. Others may [`open_in`](Builder::open_in) them
-    /// afterwards, at any addresses. `liveness` says which participants live. The store repairs
-    /// what a participant left that it calls dead, and such a participant must never touch the
-    /// regions again.
+    /// afterwards, at any addresses. `liveness` decides which participants are alive. The store
+    /// repairs what a participant left that it declares dead, and such a participant must never
+    /// touch the regions again.
     ///
     /// # Errors
     /// A region is too small or read-only.
@@ -309,17 +309,16 @@ impl Builder {
     /// Opens the store that another participant created in these regions.
     ///
     /// **A `data` region that is mapped read-only** ([`Region::access`]) makes an opening that may
-    /// only read: nothing is ever stored there, only to `control`, which must be writable. Every
-    /// call that would change the store fails with
-    /// [`WriteError::ReadOnly`](crate::WriteError::ReadOnly) before it has touched anything,
-    /// `check`, `compact`, `reap` and a transaction's writes included; it has no maintainer. If
-    /// something that a dead participant left blocks a read, the read waits a second at most for an
-    /// opening that may write to repair it, and then fails
+    /// only read: it stores nothing there, only in `control`, which must be writable. Every call
+    /// that would change the store fails with [`WriteError::ReadOnly`](crate::WriteError::ReadOnly)
+    /// before it has touched anything, `check`, `compact`, `reap` and a transaction's writes
+    /// included; there is no maintainer. If something that a dead participant left blocks a read,
+    /// the read waits a second at most for an opening that may write to repair it, and then fails
     /// ([`ReadError::Reap`](crate::ReadError::Reap)).
     ///
     /// **After a reboot** of the machine that kept the regions, the first opening that may write
-    /// puts the store in order: it looks at every bucket of the index once. Other openings wait for
-    /// that two seconds at most. The caller must know that the bytes are those from before the
+    /// puts the store in order: it examines every bucket of the index once. Other openings wait two
+    /// seconds at most for that. The caller must know that the bytes are those from before the
     /// reboot.
     ///
     /// # Errors
@@ -424,7 +423,7 @@ fn open_tables(data: &Arc<Region>, arena: &Arena) -> Result<Tables, OpenError> {
     Ok(tables)
 }
 
-/// `bytes` rounded up to whole frames. The largest numbers, beyond any memory, are rounded down.
+/// `bytes` rounded up to whole frames. Numbers beyond any memory are rounded down.
 fn whole_frames(bytes: u64) -> u64 {
     let frames = bytes.checked_next_multiple_of(FRAME_BYTES);
     frames.unwrap_or(u64::MAX - (FRAME_BYTES - 1))

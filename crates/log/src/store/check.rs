@@ -1,4 +1,4 @@
-//! The full check: walks everything, verifies what the structures promise, and describes what is
+//! The full check: walks everything, verifies what the structures guarantee, and describes what is
 //! wrong.
 //!
 //! It may run beside readers and writers. Each shard's part is checked under the shard's lock, so
@@ -38,7 +38,7 @@ pub struct Report {
     pub expiring: u64,
     /// Entries that lie behind their home bucket.
     pub displaced: u64,
-    /// Slots of all index segments.
+    /// Slots of all index pages.
     pub slots: u64,
     /// Collections, each with an anchor.
     pub collections: u64,
@@ -55,11 +55,12 @@ impl Report {
     }
 }
 
-/// The most problems that are collected: a damaged region could fill the memory with them.
+/// The maximum number of problems that are collected: a damaged region could fill the memory with
+/// them.
 const MOST: usize = 100;
-/// Walks over a space before a wrong count is reported: during a walk as many records may be added
-/// behind it as are removed in front of it. A count is not reported while a thread is in the middle
-/// of a change all along.
+/// Walks over a space before a wrong count is reported. During a walk as many records may be added
+/// behind it as are removed in front of it. A count is not reported while a thread remains in the
+/// middle of a change.
 const WALKS: usize = 3;
 
 impl Report {
@@ -153,7 +154,7 @@ impl Store {
         Ok(report)
     }
 
-    /// Every partition of a space, and that it holds as many records as it counts.
+    /// Every partition of a space, and that its number of records is the counted one.
     fn check_space(
         &self,
         slot: &Slot<'_>,
@@ -164,8 +165,8 @@ impl Store {
         let session = self.session();
         let (mut walk, mut wait) = (1, Wait::new());
         loop {
-            // Threads that may be between a change and its count. Collected only after a count is
-            // found wrong.
+            // Threads that may be between a change and its count. Collected only after a count was
+            // wrong.
             let mut changing = match walk {
                 1 => Announced::default(),
                 _ => session.participants.announced(&CHANGE_LANES)?,
@@ -286,7 +287,7 @@ impl Store {
                     if checked.is_err() {
                         continue;
                     }
-                    // A key that was removed and stored anew meanwhile is seen in two places.
+                    // A key that was removed and stored again meanwhile is seen in two places.
                     let stays = |(bucket, slot, entry): (&Bucket, usize, Entry)| {
                         bucket.entry(slot) == entry
                     };
@@ -301,7 +302,7 @@ impl Store {
     }
 
     /// A record lies in the written part of a log segment, and its value, if it is patched, is
-    /// whole. `wrong` is called with what is not so.
+    /// whole. `wrong` is called with each violation.
     fn check_record(
         &self,
         loc: Loc,
@@ -325,7 +326,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether a record's word says that it is being patched, though no thread holds its home.
+    /// Whether a record's word shows a patch in progress, although no thread holds its home.
     fn is_left_odd(&self, record: &Record<'_>, home: &Bucket) -> bool {
         let odd = || {
             record
@@ -337,7 +338,7 @@ impl Store {
         odd().is_some_and(|word| !home.word().locked() && odd() == Some(word))
     }
 
-    /// What is wrong with a bucket's lock word, if anything is. The caller holds the shard.
+    /// Describes what is wrong with a bucket's lock word, if anything. The caller holds the shard.
     fn wrong_lock(&self, bucket: &Bucket) -> Option<&'static str> {
         let word = bucket.word();
         if word.retired() {
@@ -347,13 +348,13 @@ impl Store {
             return (word.in_transaction() || word.holder().is_some())
                 .then_some("nobody has its lock, which names somebody");
         }
-        // Loaded after the word was seen: a thread that held the bucket then and has no slot now
-        // has released it, or its reaper has.
+        // Loaded after the word was seen: if a thread that held the bucket then has no slot now, it
+        // has released the bucket, or its reaper has.
         let nobodys = self.session().participants.pid_of(word.holder()) == 0;
         (nobodys && bucket.word() == word).then_some("its lock is held by nobody")
     }
 
-    /// Every log segment can be walked from header to header, and the arena agrees that it is one.
+    /// Every log segment can be walked from header to header, and the arena has its extent.
     fn check_segments(&self, slot: &Slot<'_>, goes_on: &dyn Fn() -> bool, report: &mut Report) {
         for (frame, info, word, state) in self.log().segments().take_while(|_| goes_on()) {
             let _pin = slot.pin();
@@ -419,7 +420,7 @@ impl Store {
         }
     }
 
-    /// Every head appends to an open log segment, and to one of its own.
+    /// Every head appends to an open log segment, and no two to the same one.
     fn check_heads(&self, slot: &Slot<'_>, report: &mut Report) {
         // The pin keeps segments from being freed and opened again meanwhile.
         let _pin = slot.pin();
@@ -463,7 +464,8 @@ impl Store {
         Ok(())
     }
 
-    /// The units in use are those that something refers to: no block is lost, none used twice.
+    /// The units in use are those that something refers to: no block is lost, and none is used
+    /// twice.
     fn check_pool(
         &self,
         slot: &Slot<'_>,

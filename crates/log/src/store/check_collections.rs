@@ -1,7 +1,7 @@
-//! The part of the check that concerns collections: **each inner record is one that an anchor leads
-//! to, and each anchor is one.**
+//! The part of the check for collections: **an anchor leads to each inner record, and each anchor
+//! is valid.**
 //!
-//! It runs beside writers. What seems to be wrong is looked at again in a transaction, so at one
+//! It runs beside writers. What seems to be wrong is looked up again in a transaction, so at one
 //! instant, before it is reported.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,7 +35,7 @@ impl Store {
             }
         }
         let mut at = HashOrder::default();
-        // An anchor may come after what it leads to while a store is loaded.
+        // While a store is loaded, an anchor may come after its inner records.
         while goes_on() && !self.session().spares_collections.load(Relaxed) {
             let mut strays = Vec::new();
             let is_over = self.hidden_from(slot, KeyspaceId::INNER, &mut at, |loc, record| {
@@ -63,7 +63,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether an inner record is there, and no anchor leads to it.
+    /// Whether an inner record exists to which no anchor leads.
     fn is_stray(&self, id: u64, number: u64) -> Result<bool, WriteError> {
         let stray = self.transaction(None, &[], |t| {
             let is_led_to = match t.anchor(id) {

@@ -1,10 +1,10 @@
-//! The components of an open store, one upon the other: each knows those below it, and none above.
+//! The components of an open store, in layers: each knows those below it, and none above.
 //!
-//! Each owns the one below. A call names the component that has the method, whatever component it
-//! comes from: `self.index().place(key)`, `self.session().mem`. For that each has a method for
-//! every component below it, which is compiled to nothing.
+//! Each owns the one below. A call names the component that has the method:
+//! `self.index().place(key)`, `self.session().mem`. For that, each component has an accessor for
+//! every component below it, which compiles to nothing.
 //!
-//! | component | has | asks those above for |
+//! | component | has | requests from those above |
 //! |---|---|---|
 //! | [`Session`] | the region, the threads' slots, pins and waits | the repair of what a dead thread left |
 //! | [`Log`] | frames, log segments, heads | the folding of read marks when a segment is opened |
@@ -13,8 +13,7 @@
 //! | [`Reclaim`] | compaction, eviction, expiry, free space | |
 //! | [`Store`] | operations, batches, transactions, watches, repair, checks | |
 //!
-//! [`Session`]: crate::session::Session
-//! [`Log`]: crate::log::Log
+//! [`Session`]: crate::session::Session [`Log`]: crate::log::Log
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -30,8 +29,8 @@ use crate::session::{Callbacks, Session};
 /// An open store, without its maintainer thread.
 pub(crate) struct Store {
     reclaim: Reclaim,
-    /// Held by the thread of this process that frees collections. Without need, all anchors are not
-    /// looked at before this time, in nanoseconds.
+    /// Held by the thread of this process that frees collections. Unless space is short, the next
+    /// look at all anchors is not before this time, in nanoseconds.
     pub sweeping: Mutex<u64>,
 }
 
@@ -47,7 +46,7 @@ impl Store {
             if let Some(store) = weak.upgrade()
                 && let Ok(slot) = store.session().participants.slot()
             {
-                // What cannot be repaired now is reported to those that meet it.
+                // What cannot be repaired now is reported to the operations that find it.
                 let _ = store.reap(&slot);
             }
         });

@@ -24,10 +24,10 @@ use crate::store::transaction::Transaction;
 macro_rules! operations {
     ([$($life:lifetime)?] $name:ty, $value:lifetime, $self:ident => $db:expr) => {
         impl $(<$life>)? $name {
-            /// The value of `key`: where it lies in a store that appends, a copy in one that
-            /// overwrites or does not [lend](crate::Builder::lending). Waits for no writer, except
-            /// for a transaction that is committing the key or for an overwriting of its value, a
-            /// second at most.
+            /// The value of `key`: in place in a store that appends, a copy in one that overwrites
+            /// or does not [lend](crate::Builder::lending). Waits for no writer, except, for a
+            /// second at most, for a transaction that is committing the key or for an overwriting
+            /// of its value.
             ///
             /// # Errors
             /// This thread cannot take part, the region is damaged, a transaction stalls, or the
@@ -54,7 +54,7 @@ macro_rules! operations {
                 }
             }
 
-            /// The kind of the value of `key`; `None` if it is not there. However long the value,
+            /// The kind of the value of `key`; `None` if the key is absent. However long the value,
             /// only the record's header is read, and this does not count as a read of the record.
             ///
             /// # Errors
@@ -65,8 +65,8 @@ macro_rules! operations {
             }
 
             /// Calls `visit(i, value)` for each of `keys`, in order. Several times as fast as
-            /// single calls: the keys' cache misses overlap. Where values are lent, `visit` runs
-            /// pinned, as if it held a [`Value`]; where they are copied, this is `copy_many`.
+            /// single calls, because the keys' cache misses overlap. If values are lent, `visit`
+            /// runs pinned, as if it held a [`Value`]; if they are copied, this is `copy_many`.
             ///
             /// # Errors
             /// As for `get`; keys before the failing one have been visited.
@@ -79,33 +79,33 @@ macro_rules! operations {
                 db.store.get_many(db.number, keys, visit)
             }
 
-            /// Starts fetching into the processor's cache what an operation on each of `keys` will
-            /// touch: its place in the index, and the beginning of its record. The operations that
-            /// follow soon, whatever they are, then overlap their cache misses as those of
-            /// [`get_many`](Self::get_many) do. 32 keys at once are best; more evict each other.
+            /// Starts to prefetch what an operation on each of `keys` will touch: its place in the
+            /// index, and the beginning of its record. The operations that follow soon, whatever
+            /// they are, then overlap their cache misses as those of [`get_many`](Self::get_many)
+            /// do. 32 keys at once are best; more evict each other.
             ///
-            /// A hint, and no more: nothing is looked up for the caller, nothing is waited for, and
-            /// what cannot be fetched is left out.
+            /// This is only a hint: it returns nothing, waits for nothing, and skips what cannot be
+            /// prefetched.
             pub fn prefetch_many<K: AsRef<[u8]>>(&$self, keys: &[K]) {
                 let db = $db;
                 db.store.prefetch_many(db.number, keys);
             }
 
-            /// Starts fetching into the processor's cache the leaves of the collection that `key`
-            /// leads to that have elements of these [hashes](crate::leaf_of), as
-            /// [`prefetch_many`](Self::prefetch_many) does for keys. Of a collection that a cache
-            /// holds anyway, and of a value that is none, nothing is fetched.
+            /// Starts to prefetch the leaves, of the collection that `key` leads to, that have
+            /// elements with these [hashes](crate::leaf_of), as
+            /// [`prefetch_many`](Self::prefetch_many) does for keys. Does nothing for a collection
+            /// that is small enough to stay in the cache, and for a value that is not a collection.
             pub fn prefetch_leaves(&$self, key: &[u8], hashes: impl Iterator<Item = u64>) {
                 let db = $db;
                 db.store.prefetch_leaves(db.number, key, hashes);
             }
 
             /// Replaces the content of `value` by a copy of the value of `key`. Returns whether
-            /// `key` is there. If it is not, `value` is empty afterwards.
+            /// `key` is present. If it is not, `value` is empty afterwards.
             ///
             /// Like `get` and `to_vec`, but a thread that is stopped or swapped out in the middle
-            /// blocks no other: after half a second the others go on without it, and it reads
-            /// again. This suits clients that are not trusted to go on.
+            /// blocks no other: after half a second the others revoke its pin, and it reads again.
+            /// This suits clients that cannot be trusted to keep running.
             ///
             /// # Errors
             /// As for `get`; `value` may then hold anything.
@@ -135,7 +135,8 @@ macro_rules! operations {
             /// Calls `visit` with the collection that `key` leads to, whose main is of this large
             /// kind, as it is at one instant. `visit` may be called again, and only its last result
             /// counts. It runs pinned. `None`: there is no such collection, this opening does not
-            /// lend, or others were faster too often; a [transaction](crate::Transaction) knows.
+            /// lend, or other threads changed it during too many attempts; use a
+            /// [transaction](crate::Transaction).
             ///
             /// # Errors
             /// As for `get`.
@@ -149,9 +150,9 @@ macro_rules! operations {
                 db.store.look_at_collection(db.number, key, kind, visit)
             }
 
-            /// Calls `visit(i, value)` with a copy of the value of each of `keys`, in order. It is
-            /// to `get_into` what `get_many` is to `get`. `visit` does not run pinned, so it may
-            /// take long. About a MiB is copied at a time.
+            /// Calls `visit(i, value)` with a copy of the value of each of `keys`, in order. It
+            /// corresponds to `get_into` as `get_many` to `get`. `visit` does not run pinned, so it
+            /// may take long. About a MiB is copied at a time.
             ///
             /// # Errors
             /// As for `get`; keys before the failing one have been visited.
@@ -164,7 +165,7 @@ macro_rules! operations {
                 db.store.records().copy_many(db.number, keys, visit)
             }
 
-            /// Whether `key` is there.
+            /// Whether `key` is present.
             ///
             /// # Errors
             /// As for `get`.
@@ -199,7 +200,7 @@ macro_rules! operations {
                 db.store.session().with_feed(|| db.store.put(db.number, key, value, expiry))
             }
 
-            /// As `put_until`, of a value of this kind.
+            /// As `put_until`, for a value of this kind.
             ///
             /// # Errors
             /// As for `put`.
@@ -214,7 +215,7 @@ macro_rules! operations {
                 db.store.session().with_feed(|| db.store.put_kind(db.number, key, value, (kind, expiry)))
             }
 
-            /// When `key` expires; `None` if it is not there.
+            /// When `key` expires; `None` if it is absent.
             ///
             /// # Errors
             /// As for `get`.
@@ -225,7 +226,7 @@ macro_rules! operations {
 
             /// Bytes that the record of `key` occupies, as `stats().live_bytes` counts them:
             /// header, expiry, key, value, padding and the slack of a growing value, without its
-            /// share of the index. `None` if `key` is not there. However long the value, only the
+            /// share of the index. `None` if `key` is absent. However long the value, only the
             /// record's header is read, and this does not count as a read of the record.
             ///
             /// # Errors
@@ -235,7 +236,7 @@ macro_rules! operations {
                 db.store.records().record_bytes(db.number, key)
             }
 
-            /// Sets when `key` expires. Returns whether `key` is there. Seldom copies the value:
+            /// Sets when `key` expires. Returns whether `key` is present. Seldom copies the value:
             /// never if it is longer than 64 KiB or was stored with an expiry.
             ///
             /// # Errors
@@ -245,8 +246,8 @@ macro_rules! operations {
             }
 
             /// Sets when `key` expires, depending on its present expiry, atomically. `None` leaves
-            /// it unchanged. `decide` may be called more than once, so it must have no effect of
-            /// its own.
+            /// it unchanged. `decide` may be called more than once, so it must have no side
+            /// effects.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -260,9 +261,9 @@ macro_rules! operations {
                 (db.store).session().with_feed(|| db.store.update_expiry(db.number, key, false, &mut decide))
             }
 
-            /// As [`update_expiry`](Self::update_expiry), and `decide` sees the value, too: that
-            /// which has the new expiry, or keeps its own. A value that has a word for its expiry
-            /// is copied by a store that overwrites alone.
+            /// As [`update_expiry`](Self::update_expiry), but `decide` also sees the value whose
+            /// expiry it sets or keeps. If the record has a word for its expiry, only a store that
+            /// overwrites copies the value.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -284,7 +285,7 @@ macro_rules! operations {
                 db.store.put_many(db.number, pairs)
             }
 
-            /// Removes `key`. Returns whether it was there.
+            /// Removes `key`. Returns whether it was present.
             ///
             /// # Errors
             /// Nothing was removed: another thread stalls, or the region is damaged.
@@ -293,9 +294,9 @@ macro_rules! operations {
                 db.store.session().with_feed(|| db.store.remove(db.number, key))
             }
 
-            /// Removes `key` if it has expired, for those that are to hear of it
-            /// ([`ChangeListener`](crate::ChangeListener)): for all others it is absent anyway.
-            /// Returns whether it had.
+            /// Removes `key` if it has expired, so that listeners are notified
+            /// ([`ChangeListener`](crate::ChangeListener)). For all others it is absent anyway.
+            /// Returns whether it had expired.
             ///
             /// # Errors
             /// As for `remove`.
@@ -304,7 +305,7 @@ macro_rules! operations {
                 db.store.remove_if_expired(db.number, key)
             }
 
-            /// Removes each key. Returns how many were there.
+            /// Removes each key. Returns how many were present.
             ///
             /// # Errors
             /// The first `done` keys are removed, the others are not.
@@ -314,8 +315,8 @@ macro_rules! operations {
             }
 
             /// Changes `key` depending on its present value, atomically. `decide` is called again
-            /// if another thread changed the key meanwhile, so it must have no effect of its own.
-            /// It runs pinned, and nothing is locked. A value that is replaced keeps its expiry.
+            /// if another thread changed the key meanwhile, so it must have no side effects. It
+            /// runs pinned, and nothing is locked. A value that is replaced keeps its expiry.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -342,7 +343,7 @@ macro_rules! operations {
                 db.store.session().with_feed(|| db.store.update(db.number, key, takes, None, &mut decide))
             }
 
-            /// As `update_stored`, for a value of this kind: what is stored is of it, too.
+            /// As `update_stored`, for a value of this kind: the stored value has that kind, too.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -357,10 +358,10 @@ macro_rules! operations {
                 db.store.session().with_feed(|| db.store.update(db.number, key, takes, None, &mut decide))
             }
 
-            /// As `update_kind`, for a change of some elements of the value. `decide` says them,
-            /// too: a change feed has those [`Elements`] instead of the whole value where a value
-            /// that was there is replaced (`Decision::Replace`). If `decide` says none, the feed
-            /// has the whole value.
+            /// As `update_kind`, for a change of some elements of the value. `decide` also notes
+            /// them: if it replaces a present value (`Decision::Replace`), a change feed gets those
+            /// [`Elements`] instead of the whole value. If `decide` notes none, the feed gets the
+            /// whole value.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -381,13 +382,14 @@ macro_rules! operations {
                 (db.store).session().with_feed(|| db.store.update(db.number, key, takes, said, &mut decide))
             }
 
-            /// Changes parts of the value of `key`, which has elements and is of this kind, where
-            /// it lies: the cost does not depend on the length of the value. `decide` writes into
-            /// the edit what is to be changed, and says whether anything is. `None`, from it or
-            /// from this: it cannot be done so, and nothing was changed; `update_elements` does it.
+            /// Changes parts of the value of `key`, which has elements and is of this kind, in
+            /// place: the cost does not depend on the length of the value. `decide` writes the
+            /// changes into the edit, and returns whether there are any. If `decide` or this
+            /// returns `None`, the value cannot be changed in place, and nothing was changed; use
+            /// `update_elements`.
             ///
-            /// While `decide` runs, others wait to change the key: it must not use the store, nor
-            /// panic. It may be called again.
+            /// While `decide` runs, others wait to change the key: it must neither use the store
+            /// nor panic. It may be called again.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -404,7 +406,7 @@ macro_rules! operations {
                 })
             }
 
-            /// As `update_stored`, for a value of any kind: what is stored is a string.
+            /// As `update_stored`, for a value of any kind: the stored value is a string.
             ///
             /// # Errors
             /// As for `put`, except for [`WriteError::WrongKind`]; nothing was changed.
@@ -419,10 +421,10 @@ macro_rules! operations {
             }
 
             /// Calls `visit` once, with a part of the value of `key`. `range` gets the value's
-            /// length and returns the range of bytes; `visit` gets what exists of that range.
-            /// `None`: the key is not there. Nothing outside the range is copied. `range` may be
-            /// called again, and with lengths that the value never had. Where values are lent,
-            /// `visit` may run pinned, as if it held a [`Value`].
+            /// length and returns the range of bytes; `visit` gets the existing part of that range.
+            /// `None`: the key is absent. Nothing outside the range is copied. `range` may be
+            /// called again, and with lengths that the value never had. If values are lent, `visit`
+            /// may run pinned, as if it held a [`Value`].
             ///
             /// # Errors
             /// As for `get`; `visit` was not called.
@@ -438,14 +440,14 @@ macro_rules! operations {
 
             /// Changes a part of the value of `key` depending on a part of it, chosen as for
             /// `read_part`, atomically. `decide` is called again if another thread changed the key
-            /// meanwhile, so it must have no effect of its own. It runs pinned, and nothing is
-            /// locked. The expiry stays as it is.
+            /// meanwhile, so it must have no side effects. It runs pinned, and nothing is locked.
+            /// The expiry stays as it is.
             ///
             /// The cost grows with what is read and written, not with the value. A value of more
-            /// than 4 KiB is changed where it lies: up to 4 KiB within it and 1 MiB behind its end
-            /// at once. It gets as much slack to grow as it is long, above 1 MiB an eighth of that.
-            /// It is stored anew when the slack is used up, and for the first change after it was
-            /// read as a whole (by `get`, `update`, a scan or a transaction; not by `read_part`).
+            /// than 4 KiB is changed in place: at once up to 4 KiB within it and 1 MiB after its
+            /// end. It gets slack for growth: its own length, or above 1 MiB an eighth of it. It is
+            /// stored again when the slack is used up, and for the first change after it was read
+            /// as a whole (by `get`, `update`, a scan or a transaction; not by `read_part`).
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -459,11 +461,11 @@ macro_rules! operations {
                 (db.store).session().with_feed(|| db.store.update_part(db.number, key, &range, &mut decide))
             }
 
-            /// Visits about `count` strings (key, value) from `cursor` on, and returns where to go
-            /// on; records of other kinds are left out. A `count` of 0 means 1. From
-            /// [`Cursor::START`] to [`Cursor::END`] every string that is there all the time is
-            /// visited at least once. The order is that of the keys' hashes. Where values are
-            /// lent, `visit` runs pinned, as if it held a [`Value`]; where they are copied, this is
+            /// Visits about `count` strings (key, value) from `cursor` on, and returns where to
+            /// continue; records of other kinds are left out. A `count` of 0 means 1. From
+            /// [`Cursor::START`] to [`Cursor::END`] every string that is present throughout is
+            /// visited at least once. The order is that of the keys' hashes. If values are lent,
+            /// `visit` runs pinned, as if it held a [`Value`]; if they are copied, this is
             /// `scan_copied`.
             ///
             /// # Errors
@@ -506,8 +508,8 @@ macro_rules! operations {
                 db.store.records().scan_kinds(db.number, cursor, count, visit)
             }
 
-            /// As `scan`, with copies of keys and values, as `copy_many` makes them. `visit` is not
-            /// run pinned.
+            /// As `scan`, with copies of keys and values, as `copy_many` makes them. `visit` does
+            /// not run pinned.
             ///
             /// # Errors
             /// As for `get`; the records before the error have been visited.
@@ -522,7 +524,8 @@ macro_rules! operations {
             }
 
             /// A random key, each as likely as any other. `None`: the database holds no record.
-            /// Looks at a few dozen records, or at all if hardly any of the counted ones are alive.
+            /// Reads a few dozen records, or all of them if hardly any of the counted ones are
+            /// alive.
             ///
             /// # Errors
             /// As for `get`.
@@ -531,10 +534,11 @@ macro_rules! operations {
                 db.store.records().random_key(db.number)
             }
 
-            /// One step of the drawing of a random key, each as likely as any other: looks at about
-            /// a thousand buckets of the index at most. A draw begins with `Draw::default()` and
-            /// goes on until it comes to a key, or to nothing. Over a database that is not changed
-            /// meanwhile it is [`random_key`](Self::random_key), and gives others a turn.
+            /// One step of the drawing of a random key, each as likely as any other: examines at
+            /// most about a thousand buckets of the index. A draw begins with `Draw::default()` and
+            /// continues until it finds a key, or nothing. Over a database that is not changed
+            /// meanwhile it is equivalent to [`random_key`](Self::random_key), and the caller can
+            /// do other work in between.
             ///
             /// # Errors
             /// As for `get`.
@@ -573,7 +577,7 @@ macro_rules! operations {
                 $self.len() == 0
             }
 
-            /// Empties the database, at once whatever its size. Its memory is freed in the
+            /// Empties the database at once, whatever its size. Its memory is freed in the
             /// background.
             ///
             /// # Errors
@@ -594,7 +598,7 @@ pub struct Database<'s> {
 }
 
 impl Database<'_> {
-    /// As [`LogStore::transaction_on`], of the store that this is a database of.
+    /// As [`LogStore::transaction_on`], for the store to which this database belongs.
     ///
     /// # Errors
     /// As there.
@@ -605,7 +609,7 @@ impl Database<'_> {
     ) -> Result<T, E> {
         let places = self.store.places_of(keys)?;
         loop {
-            // The first attempt returns: only a watching transaction is refused with `None`.
+            // The first attempt returns: only a watching transaction is cancelled with `None`.
             if let Some(value) = self.store.transaction(None, &places, &mut body)? {
                 return Ok(value);
             }

@@ -1,4 +1,4 @@
-//! When a key expires: asking for it, and setting it.
+//! Reading and setting the expiry of a key.
 
 use mneme_sync::Slot;
 
@@ -26,7 +26,7 @@ impl Store {
         Ok(found.map(|outline| Expiry::of_word(outline.expires)))
     }
 
-    /// Sets the expiry of `key` to what `decide` returns for what is stored, atomically. If it
+    /// Sets the expiry of `key` to what `decide` returns for the present record, atomically. If it
     /// `reads`, the value must be a string; otherwise the value that `decide` sees is empty.
     pub(crate) fn update_expiry(
         &self,
@@ -39,7 +39,7 @@ impl Store {
         if key.len() > MAX_KEY {
             return Ok(Updated::Absent);
         }
-        // A value that may be overwritten is read in a copy, which the general way makes.
+        // A value that may be overwritten is read as a copy, in the general way.
         if !(reads && self.records().overwrites())
             && let Some(updated) = self.update_expiry_word(database, key, reads, decide)?
         {
@@ -85,7 +85,7 @@ impl Store {
         }
     }
 
-    /// Sets the expiry where it lies. `None`: the record has no word for it.
+    /// Sets the expiry in place. `None`: the record has no word for it.
     fn update_expiry_word(
         &self,
         database: u8,
@@ -105,14 +105,14 @@ impl Store {
         let mut copy = Vec::new();
         loop {
             let segment = self.session().mem.index_segment(root, place)?;
-            // A value that was found whole no longer changes in place: a writer that changes it
-            // makes another record, and `decide` is called again.
+            // A value that is lent whole no longer changes in place: a writer that changes it makes
+            // another record, and `decide` is called again.
             let seen = match reads {
                 true => records.find_whole(root, place, segment, key, &mut copy)?,
                 false => index.find(root, place, segment, key)?,
             };
             let found = seen.as_ref().and_then(|(found, _)| found.as_ref());
-            // Read once: the expiry may change where it lies.
+            // Read once: the expiry may change in place.
             let Some((found, expires)) = found.map(|found| (found, found.record.expires())) else {
                 return Ok(Some(Updated::Absent));
             };
@@ -159,7 +159,7 @@ impl Store {
     }
 
     /// Sets the expiry of a record that has a word for it, if it still is the record that was seen,
-    /// and expires as it did; whether it was and did.
+    /// with the same expiry. Returns whether it was.
     fn set_expiry_if(
         &self,
         slot: &Slot<'_>,

@@ -19,10 +19,11 @@ use crate::store::components::Store;
 /// ([`Builder::change_feed`](crate::Builder::change_feed)).
 ///
 /// The feed holds every change of the store, by any process, in an order in which it may be
-/// replayed; [`entries`](crate::feed::entries) reads what is drained. A *position* is a byte of the
-/// endless stream of entries. Its space returns when it is said to be
+/// replayed; [`entries`](crate::feed::entries) parses the drained bytes. A *position* is a byte of
+/// the endless stream of entries. The space of entries is freed when they are marked as
 /// [durable](Self::set_durable). Writers wait for space while the durable position moves, and get
-/// [`WriteError::FeedFull`] if it does not for ten seconds: for one if nobody drains the feed.
+/// [`WriteError::FeedFull`] if it does not move for ten seconds, or for one if nobody drains the
+/// feed.
 ///
 /// Of all openings in all processes one at a time has it, until it drops it or dies. The next one
 /// drains from the durable position on, so it receives again what was drained and not durable yet.
@@ -52,7 +53,7 @@ use crate::store::components::Store;
 pub struct ChangeFeed {
     lease: Lease,
     store: Arc<Store>,
-    /// What was drained ends here.
+    /// The end of what was drained.
     at: u64,
 }
 
@@ -76,7 +77,7 @@ pub(crate) fn feed_together<R>(
     let opened = store.session().with_feed(|| {
         let slot = store.session().writer()?;
         let by = slot.id();
-        // Within changes of this thread that belong together already, these belong to them.
+        // If changes of this thread already belong together, these changes join them.
         if feed.has_opened(by) {
             return Ok(None);
         }
@@ -87,8 +88,8 @@ pub(crate) fn feed_together<R>(
     Ok(changes())
 }
 
-/// Enters the `Close`, after a panic too. It never leaves [`feed_together`], so nobody can forget
-/// it.
+/// Enters the `Close`, after a panic too. It never leaves [`feed_together`], so no caller can
+/// forget it.
 struct Closing<'s> {
     store: &'s Store,
     feed: &'s FeedArea,
@@ -99,7 +100,7 @@ struct Closing<'s> {
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
         if let Ok(slot) = self.store.session().writer() {
-            // Space is kept for it; it fails only for damage, which the check reports.
+            // Space is reserved for it; it fails only because of damage, which the check reports.
             let _ = self.feed.close(&slot, self.by);
         }
     }
@@ -112,25 +113,25 @@ pub enum FeedError {
     /// The store was created without one.
     #[error("this store has no change feed; it gets one when it is created")]
     NoFeed,
-    /// Another opening drains it, perhaps of this process.
+    /// Another opening drains it, perhaps in this process.
     #[error("the change feed is being drained by process {pid} (0: not to be seen from here)")]
     Taken {
-        /// Its process. 0 if it begins or ends at this moment, or is not visible from here.
+        /// Its process. 0 if it is just beginning or ending, or is not visible from here.
         pid: u32,
     },
-    /// It cannot be determined.
+    /// The holder cannot be determined.
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// What was to be durable was not drained, or was durable before.
+    /// The requested position was not drained, or was durable before.
     #[error(
         "position {position} is not between the durable one, {durable}, and what was drained, {drained}"
     )]
     NotDrained {
-        /// What was asked for.
+        /// The requested position.
         position: u64,
         /// The durable position.
         durable: u64,
-        /// Where what was drained ends.
+        /// The end of what was drained.
         drained: u64,
     },
     /// The feed is damaged, this opening may only read, or what a dead thread left cannot be
@@ -139,13 +140,13 @@ pub enum FeedError {
     Write(#[from] WriteError),
 }
 
-/// What the change feed of a store held that no drainer has kept elsewhere: see
+/// The part of a store's change feed that no drainer has kept elsewhere: see
 /// [`LogStore::salvage_feed`](crate::LogStore::salvage_feed).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SalvagedFeed {
     /// The drainer's [note](ChangeFeed::note).
     pub note: [u64; 4],
-    /// Where the entries begin: what is before was kept elsewhere.
+    /// Where the entries begin: everything before was kept elsewhere.
     pub start: u64,
     /// Whole entries, for [`entries`](crate::feed::entries).
     pub bytes: Vec<u8>,
@@ -157,7 +158,7 @@ impl SalvagedFeed {
         let to = |word: u64| bytes.extend_from_slice(&word.to_le_bytes());
         let all = feed.ring().salvage(to);
         end_unfinished(&mut bytes);
-        // The ring's words say nothing of what is in an entry.
+        // The ring's words say nothing about the content of an entry.
         let readable = entries(all.start, &bytes)
             .map_while(Result::ok)
             .take_while(|entry| entry.items().all(|item| item.is_ok()))
@@ -173,10 +174,10 @@ impl SalvagedFeed {
     }
 }
 
-/// Makes entries void that their threads have not completed: a change may be visible, but its
+/// Makes entries void that their threads have not completed. Such a change may be visible, but its
 /// thread's call has not returned, and no other thread has changed the record since. Whether a
-/// database has lost its root decides where later changes took place, and is not known: the bytes
-/// end there. A new root is bound before it is linked: no later change took place in it.
+/// database has lost its root decides where later changes took place. That is not known, so the
+/// bytes end there. A new root is bound before it is linked: no later change took place in it.
 fn end_unfinished(bytes: &mut Vec<u8>) {
     let mut at = 0;
     while let Some(word) = bytes[at..].first_chunk() {
@@ -246,7 +247,7 @@ impl ChangeFeed {
                 {
                     reaped = true;
                     match self.store.reap(&slot) {
-                        // What is whole before it is handed out first.
+                        // Entries that are whole are returned first.
                         Err(_) if end != start => break,
                         reaped => drop(reaped?),
                     }
@@ -268,14 +269,14 @@ impl ChangeFeed {
     }
 
     /// Drains again what is not durable: the next [`drain`](Self::drain) begins at the durable
-    /// position. For when what was drained could not be kept.
+    /// position. For the case that drained entries could not be kept.
     pub fn rewind(&mut self) {
         self.at = self.durable();
     }
 
-    /// Forgets what was entered, and goes on at `position`, a multiple of eight, as if all before
-    /// it were durable. For a store that was just rebuilt from a copy, so that its feed continues
-    /// the one that was copied.
+    /// Forgets all entries, and continues at `position`, a multiple of eight, as if everything
+    /// before it were durable. For a store that was just rebuilt from a copy, so that its feed
+    /// continues the copied one.
     ///
     /// No other thread of any process may write to the store meanwhile.
     ///
@@ -283,7 +284,7 @@ impl ChangeFeed {
     /// This is a forked child.
     ///
     /// # Panics
-    /// `position` is no multiple of eight.
+    /// `position` is not a multiple of eight.
     pub fn restart_at(&mut self, position: u64) -> Result<(), FeedError> {
         assert!(
             position.is_multiple_of(8),
@@ -291,7 +292,7 @@ impl ChangeFeed {
         );
         self.store.session().writer()?;
         let ring = self.feed()?.ring();
-        // That of a new store is clear, and up to 64 MiB long.
+        // The ring of a new store is clear, and up to 64 MiB long.
         if !ring.is_clear(position) {
             ring.clear(position);
         }
@@ -326,8 +327,8 @@ impl ChangeFeed {
         Ok(())
     }
 
-    /// Says that all before `position`, which was drained, is kept elsewhere. Its space
-    /// is free for new entries.
+    /// Marks everything before `position`, which was drained, as kept elsewhere. Its space is free
+    /// for new entries.
     ///
     /// # Errors
     /// It was not drained, or a later position was durable before. Nothing has changed.
@@ -347,9 +348,10 @@ impl ChangeFeed {
         Ok(())
     }
 
-    /// The tail, if it lies between no change's pieces (see [`Assembly`](crate::feed::Assembly)).
-    /// The entries from there on continue any copy of the store that is begun once all before it
-    /// was drained. `None`: a change is being entered in pieces.
+    /// The tail, if it does not lie between the pieces of a change (see
+    /// [`Assembly`](crate::feed::Assembly)). The entries from there on continue any copy of the
+    /// store that is begun after everything before it was drained. `None`: a change is being
+    /// entered in pieces.
     #[must_use]
     pub fn clean_position(&self) -> Option<u64> {
         self.store
@@ -376,16 +378,16 @@ impl ChangeFeed {
             .map_or(0, FeedArea::durable)
     }
 
-    /// The first position behind everything that has been entered. Whatever a thread has seen in
-    /// the store before it calls this lies before it. 0 in a forked child.
+    /// The first position after everything that has been entered. Whatever a thread has seen in the
+    /// store before it calls this lies before it. 0 in a forked child.
     #[must_use]
     pub fn tail(&self) -> u64 {
         let feed = self.store.session().mapped_feed();
         feed.map_or(0, |feed| feed.ring().tail())
     }
 
-    /// Bytes that the feed holds at most. Once a quarter of them is not durable, it is time to make
-    /// them so.
+    /// The maximum number of bytes in the feed. Once a quarter of them is not durable, it is time
+    /// to make them durable.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.store.session().feed.ring().size()
@@ -398,7 +400,7 @@ mod tests {
     use crate::feed::ring::entry_bytes;
     use crate::feed::{RemovalCause, binding};
 
-    /// A thread that had swapped databases, and another that went on in them, when both died.
+    /// A thread had swapped databases, and another had continued in them, when both died.
     #[test]
     fn entries_that_an_unfinished_swap_decides_are_not_salvaged() {
         let entry = |state, item: Item<'_>| {
@@ -428,14 +430,14 @@ mod tests {
             dead: &[[1, 0, 0, 0, 0, 0, 0, 0]],
         };
         assert_eq!(salvaged(drop), first);
-        // A root that was not linked yet had nothing behind it.
+        // No later entry depends on a root that was not linked yet.
         let new = Item::Bind {
             databases: &[binding(2, 3)],
             dead: &[],
         };
         let void = entry(State::Void, new);
         assert_eq!(salvaged(new), [&first[..], &void, &last].concat());
-        // A change that is void takes nothing of the others.
+        // A void change does not affect the others.
         let void = entry(State::Void, change);
         assert_eq!(salvaged(change), [&first[..], &void, &last].concat());
     }

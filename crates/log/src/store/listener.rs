@@ -1,5 +1,5 @@
-//! Listeners: followers of the [change feed](crate::feed) that learn which key has changed, and for
-//! which nobody waits.
+//! Listeners: followers of the [change feed](crate::feed) that learn which key has changed. No
+//! thread waits for them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use crate::region::space::DATABASES;
 use crate::store::components::Store;
 
 /// How long a listener waits for a writer that has not completed its entry. It is longer than a few
-/// time slices, for each loss makes the listener look at everything.
+/// time slices, because after each loss the listener's user must check everything.
 const TIMEOUT: Duration = Duration::from_millis(100);
 /// How long a listener sleeps while changes are under way that began before it listened: their
 /// writers do not wake it.
 const SOON: Duration = Duration::from_millis(1);
-/// How long it sleeps at most if all changes of its own opening are entered: they do not wake it,
-/// and it passes them over then.
+/// The maximum sleep while all changes of its own opening are entered: they do not wake it, and it
+/// skips them after that time.
 const LONG: Duration = Duration::from_millis(100);
 
 /// Receives the changes that other openings make in a store, from
 /// [`LogStore::listen`](crate::LogStore::listen) on. No thread waits for it, wherever it stops or
-/// dies: what it has not received until it is overwritten is reported as lost.
+/// dies: changes that are overwritten before it has received them are reported as lost.
 ///
 /// Changes by the listener's own opening, including its maintainer, are not reported, unless it
-/// [hears](Self::hear_own_removals) of keys that expire or are evicted. Those by another opening in
+/// [receives](Self::hear_own_removals) keys that expire or are evicted. Those by another opening in
 /// the same process are. `Send`; dropping it ends the listening.
 ///
 /// ```
@@ -78,21 +78,22 @@ pub struct ChangeListener {
     _registered: WatchRegistration,
     /// The next position.
     at: u64,
-    /// Losses that were seen.
+    /// The number of losses seen so far.
     losses: u64,
     /// Changes under way that may not be entered.
     owed: Announced,
     /// Whether a loss is to be reported.
     lost: bool,
-    /// Whether it hears of its opening's own removals.
+    /// Whether it receives its opening's own removals.
     hears_removals: bool,
-    /// The position of an entry that is not complete, and since when.
+    /// The position of an entry that is not complete, and the time since when.
     unfinished: Option<(u64, u64)>,
     /// The index of each database, by the entries so far.
     roots: [u64; DATABASES],
-    /// Swaps by this opening, whose entries are not read, that `roots` takes into account.
+    /// The number of swaps by this opening, whose entries are not read, that `roots` takes into
+    /// account.
     own_swaps: u64,
-    /// By their ids, changes of one long value whose pieces have begun: index, key, bytes in all.
+    /// Changes of one long value whose pieces have begun, by id: index, key, total bytes.
     long: HashMap<u64, (u64, Vec<u8>, u64)>,
     /// The bytes of an entry.
     bytes: Vec<u8>,
@@ -101,29 +102,29 @@ pub struct ChangeListener {
 /// What a listener receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notification<'k> {
-    /// Something has changed that is not reported otherwise: the listener must look again at all
-    /// that matters to it. What it then finds is as new as what was lost, or newer. This is
-    /// reported at the beginning; when changes were overwritten before they were drained; for a
-    /// transaction whose keys, or in a store whose feed is kept whose values, have more than 64
-    /// KiB; and for a writer that was stopped for 100 ms in the middle of a change, twice: then,
-    /// and when it has gone on. It may be a false alarm.
+    /// Some changes will not be reported: the listener must check everything that matters to it.
+    /// What it then finds is at least as new as what was lost. This is reported at the beginning;
+    /// when changes were overwritten before they were drained; for a transaction whose keys, or in
+    /// a store with a kept feed whose values, have more than 64 KiB; and twice for a writer that
+    /// was stopped for 100 ms in the middle of a change: then, and when it has continued. It may be
+    /// a false alarm.
     Lost,
-    /// This has been changed.
+    /// A change.
     Change(Change<'k>),
 }
 
-/// A change that another opening has made, and that is visible.
+/// A visible change that another opening has made.
 ///
-/// Notifications of one key come in the order of its changes. Those of a transaction come one
-/// behind the other. Clearing or swapping databases and a change of a key at about that time may be
-/// reported in either order: the store has the outcome.
+/// Notifications of one key come in the order of its changes. Those of a transaction follow one
+/// another directly. When a database is cleared or swapped and a key changes at about the same
+/// time, the two may be reported in either order: the store has the outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Change<'k> {
     /// The database, 0 to 63, in which the change was made. While databases are swapped it may be
     /// the other one.
     pub database: usize,
-    /// What it was.
+    /// The kind of change.
     pub kind: ChangeKind<'k>,
 }
 
@@ -133,7 +134,7 @@ pub struct Change<'k> {
 pub enum ChangeKind<'k> {
     /// The key has another value, or is new.
     Stored(&'k [u8]),
-    /// The key expires at another time.
+    /// The expiry of the key has changed.
     Retimed(&'k [u8]),
     /// The key was removed.
     Removed(&'k [u8]),
@@ -142,14 +143,14 @@ pub enum ChangeKind<'k> {
     Expired(&'k [u8]),
     /// The key was evicted, to free space.
     Evicted(&'k [u8]),
-    /// All keys of the database were removed. Not reported of one that was not written to since it
-    /// was made or cleared.
+    /// All keys of the database were removed. Not reported if it was not written to since its
+    /// creation or last clearing.
     Cleared,
     /// The database was exchanged with this one.
     Swapped(usize),
 }
 
-/// What a listener waits with, see [`ChangeListener::sleep`].
+/// The means by which a listener sleeps, see [`ChangeListener::sleep`].
 #[must_use = "it sleeps in `at_most`"]
 pub struct Sleep {
     store: Arc<Store>,
@@ -158,8 +159,8 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// Sleeps until the listener may have something to drain, for `limit` at most. A change by
-    /// another opening ends it at once; so does
+    /// Sleeps until the listener may have something to drain, at most for `limit`. A change by
+    /// another opening ends the sleep at once; so does
     /// [`wake_listeners`](crate::LogStore::wake_listeners).
     pub fn at_most(self, limit: Duration) {
         self.store
@@ -172,7 +173,7 @@ impl Sleep {
 
 impl ChangeListener {
     pub(crate) fn of(store: &Arc<Store>) -> Result<ChangeListener, SlotError> {
-        // From here on others enter their changes, or have announced them before.
+        // From now on other openings enter their changes, or have announced them before.
         let registered = (store.session().participants).register_watch(Interest::Changes)?;
         mneme_sys::fault!("log.listen.registered");
         let mut listener = ChangeListener {
@@ -189,28 +190,28 @@ impl ChangeListener {
             long: HashMap::new(),
             bytes: Vec::new(),
         };
-        // Before the look at what is announced: what is entered from here on is received.
+        // Before the look at announced changes: everything that is entered from now on is received.
         listener.at = store.session().feed.ring().tail();
         listener.losses = store.session().feed.losses();
         listener.lose()?;
         Ok(listener)
     }
 
-    /// Something is not received: a loss is reported now, and another one once the changes are over
-    /// that are under way.
+    /// Some change is not received: a loss is reported now, and another one once the changes that
+    /// are under way are over.
     fn lose(&mut self) -> Result<(), SlotError> {
         self.lost = true;
         self.owed = self.store.session().participants.announced(&CHANGE_LANES)?;
         Ok(())
     }
 
-    /// Whether the listener receives also what its own opening removes from now on although nobody
-    /// has asked for it: keys that have [expired](ChangeKind::Expired) or are
-    /// [evicted](ChangeKind::Evicted). While none does, they cost as little as other changes that
-    /// nobody listens to. A [loss](Notification::Lost) marks the beginning.
+    /// Sets whether the listener also receives the keys that its own opening removes without a
+    /// caller's request: those that have [expired](ChangeKind::Expired) or are
+    /// [evicted](ChangeKind::Evicted). If no listener receives them, they cost as little as other
+    /// changes without a listener. A [loss](Notification::Lost) marks the beginning.
     ///
     /// # Errors
-    /// [`SlotError::Barrier`], and it receives as much as before.
+    /// [`SlotError::Barrier`]: it receives as much as before.
     pub fn hear_own_removals(&mut self, hears: bool) -> Result<(), SlotError> {
         if hears == self.hears_removals {
             return Ok(());
@@ -225,14 +226,13 @@ impl ChangeListener {
         Ok(())
     }
 
-    /// Calls `receive` with the changes since the last time, about `most` of them. Returns how many
-    /// there were. If there were `most`, there may be more. Never waits: an entry that a writer has
-    /// not completed, and all behind it, are left for the next call, until that has been so for 100
-    /// ms.
+    /// Calls `receive` with the changes since the last time, about `most` of them. Returns their
+    /// number. If that is `most`, there may be more. Never waits: an entry that a writer has not
+    /// completed, and all after it, are left for the next call, until that has lasted for 100 ms.
     ///
     /// # Errors
-    /// [`SlotError::Forked`]; [`SlotError::Barrier`], and then some changes may be reported later
-    /// only, as lost.
+    /// [`SlotError::Forked`]; [`SlotError::Barrier`], after which some changes may be reported only
+    /// later, as lost.
     pub fn drain(
         &mut self,
         most: usize,
@@ -288,7 +288,7 @@ impl ChangeListener {
         }
     }
 
-    /// What is durable and this opening's alone need not be looked at.
+    /// Entries that are durable and made by this opening need not be read.
     fn pass_own_entries(&mut self, feed: &FeedArea) {
         let durable = feed.kept().map_or(self.at, FeedArea::durable);
         if durable.wrapping_sub(self.at) as i64 > 0 && !feed.have_others_entered(self.at) {
@@ -303,13 +303,13 @@ impl ChangeListener {
         let losses = feed.losses();
         if self.losses != losses {
             self.lose()?;
-            // Not before: what is under way must be known.
+            // Not before: the changes under way must be known.
             self.losses = losses;
         }
         Ok(())
     }
 
-    /// Whether the entry at this position has not been complete for long enough.
+    /// Whether the entry at this position has been incomplete for long enough.
     fn has_waited(&mut self, store: &Store) -> bool {
         let now = store.session().clock.now_ns();
         match self.unfinished {
@@ -323,9 +323,9 @@ impl ChangeListener {
         }
     }
 
-    /// Which database has which index. Where that cannot be found the next unknown index is a loss.
+    /// Finds out which database has which index. If that fails, the next unknown index is a loss.
     fn find_roots(&mut self) {
-        // Before the look.
+        // Before the lookup.
         self.own_swaps = self.store.session().feed.own_swaps();
         let found = self.store.records().root_ids_now().ok().flatten();
         self.roots = found.unwrap_or([0; DATABASES]);
@@ -339,10 +339,10 @@ impl ChangeListener {
         find(&self.roots).or_else(|| match self.store.records().root_ids_now() {
             Ok(Some(roots)) => {
                 self.roots = roots;
-                // An index that no database has was dropped, which is reported by itself.
+                // If no database has the index, it was dropped, which is reported separately.
                 find(&roots)
             }
-            // It is not waited for.
+            // No wait for it.
             Ok(None) | Err(_) => {
                 self.lost = true;
                 None
@@ -350,8 +350,8 @@ impl ChangeListener {
         })
     }
 
-    /// Hands out what an entry says; how many changes that were. If it `is_own`, removals that
-    /// nobody has asked for are the own opening's.
+    /// Hands out the changes of an entry; returns their number. If it `is_own`, only removals
+    /// without a caller's request are handed out.
     fn hand_out(
         &mut self,
         bytes: &[u8],
@@ -365,7 +365,7 @@ impl ChangeListener {
             .flat_map(|entry| entry.items())
         {
             let (root, kind) = match item {
-                // Elements of collections, whose keys other items of the entry name.
+                // Elements of collections, whose keys are named by other items of the entry.
                 Ok(
                     Item::Put { root, .. } | Item::Remove { root, .. } | Item::Drop { root, .. },
                 ) if root == COLLECTIONS => continue,
@@ -373,7 +373,7 @@ impl ChangeListener {
                     (root, ChangeKind::Stored(key))
                 }
                 Ok(Item::Edit { root, key, .. } | Item::Unedit { root, key, .. }) => {
-                    // One change of several elements.
+                    // A change of several elements is reported once.
                     if edited.replace((root, key)) == Some((root, key)) {
                         continue;
                     }
@@ -443,20 +443,20 @@ impl ChangeListener {
             .collect();
         match self.store.session().feed.own_swaps() {
             0 => (bound.iter()).for_each(|(database, root)| self.roots[*database] = *root),
-            // The entry may be older than a swap that `roots` knows of.
+            // The entry may be older than a swap that `roots` takes into account.
             _ => self.find_roots(),
         }
         let (database, kind) = match bound[..] {
             [(one, _), (other, _)] => (one, ChangeKind::Swapped(other)),
             [(database, _)] if !dead.is_empty() => (database, ChangeKind::Cleared),
-            // A database that held nothing has an index now.
+            // An empty database now has an index.
             _ => return 0,
         };
         receive(Notification::Change(Change { database, kind }));
         1
     }
 
-    /// Whether the listener may sleep, because there is nothing to drain; and by what. Another
+    /// The means to sleep, if the listener may sleep because there is nothing to drain. Another
     /// thread may drain meanwhile.
     #[must_use]
     pub fn sleep(&self) -> Option<Sleep> {
@@ -484,7 +484,7 @@ impl ChangeListener {
             ReadEntry::Nothing if !self.owed.is_empty() => SOON,
             ReadEntry::Nothing if feed.kept().is_some() => LONG,
             ReadEntry::Nothing => Duration::MAX,
-            // Its writer rings, unless it stands still or dies.
+            // Its writer rings, unless it is stopped or dies.
             ReadEntry::Unfinished(_) if self.owed.is_empty() => TIMEOUT,
             ReadEntry::Unfinished(_) => SOON,
         };

@@ -1,18 +1,18 @@
-//! Looks at collections: **main, anchor and inner records as they were at one instant, where they
-//! lie**, without what a transaction writes down of what it reads.
+//! Validated reads of collections: **main, anchor and inner records as they were at one instant, in
+//! place**, without the notes that a transaction keeps about its reads.
 //!
-//! Anchors and inner records never change where they lie, and what is replaced never comes back
-//! while a thread that has seen it is pinned. So a look reads the main, the anchor, and inner
-//! records, and then looks whether the main, the anchor and these inner records are still named by
-//! the index. At the first of these looks all of them were. An inner record that is absent needs
-//! none: what makes one stores the anchor anew.
+//! Anchors and inner records never change in place, and what is replaced never comes back while a
+//! thread that has seen it is pinned. So a look reads the main, the anchor, and inner records, and
+//! then checks whether the index still names all of these. If so, all of them were valid at the
+//! first of these checks. An absent inner record needs no check: a thread that adds one stores the
+//! anchor again.
 //!
 //! **A look at a whole collection ends, however often others change it.** It first finds all inner
-//! records, and looks at them when that has been checked ([`Look::find_all`]). If others were
-//! faster, the next look finds them while it holds the lock of the main's home: whatever changes a
-//! collection has read its main, and locks the homes of all that it has read. The records stay
-//! where they are after the unlocking, because the thread is pinned. So writers wait while a
-//! collection is found, and not while it is copied or decoded.
+//! records, and reads them only after that has been checked ([`Look::find_all`]). If others have
+//! changed the collection meanwhile, the next look finds them while it holds the lock of the main's
+//! home: a thread that changes a collection has read its main, and locks the homes of everything
+//! that it has read. The records stay in place after the unlocking, because the thread is pinned.
+//! So writers wait while a collection is found, and not while it is copied or decoded.
 
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::fence;
@@ -35,7 +35,7 @@ use crate::region::record::Record;
 use crate::region::space::KeyspaceId;
 use crate::store::components::Store;
 
-/// Looks that others have overtaken, after which a transaction is the better way.
+/// The number of looks that may fail because of changes before a transaction is used.
 const TRIES: u32 = 3;
 /// The longest collection, in bytes, that is found under the lock of its key: a waiter fails after
 /// a second. No value that is returned as a whole is longer.
@@ -44,7 +44,7 @@ const MOST_UNDER_LOCK: u64 = 1 << 30;
 /// Bytes of leaves that are likely to be in a processor's cache, if they are in use.
 const MOST_CACHED: u64 = 1 << 20;
 
-/// Inner records that memory is reserved for at most before they are found.
+/// The maximum number of inner records for which memory is reserved before they are found.
 const MOST_RESERVED: u64 = 1 << 12;
 
 /// A look at a collection, see [`Database::look`](crate::Database::look).
@@ -52,7 +52,7 @@ pub struct Look<'s> {
     store: &'s Store,
     id: u64,
     anchor: Anchor,
-    /// What was found.
+    /// What the look has found.
     seen: Vec<Found>,
     all: All<'s>,
 }
@@ -66,13 +66,13 @@ struct Found {
     home: HomeWord,
 }
 
-/// What a look knows of all inner records.
+/// What a look knows about all inner records.
 enum All<'s> {
     /// Nothing: they are found one by one.
     Unknown,
-    /// What they were at one instant, in the order of their numbers.
+    /// All of them at one instant, in the order of their numbers.
     Found(Vec<(u64, Record<'s>)>),
-    /// Others have changed the collection while they were found. The look is in vain.
+    /// The collection was changed while they were found. The look fails.
     Overtaken,
 }
 
@@ -112,11 +112,11 @@ impl<'s> Look<'s> {
         Ok(found.map(|record| record.value()))
     }
 
-    /// Finds all its inner records. To be called before they are read if all will be: then the look
+    /// Finds all its inner records. Called before they are read, if all will be: then the look
     /// ends, however often others change the collection.
     ///
     /// # Errors
-    /// As for [`LogStore::get`](crate::LogStore::get). After an error the look is in vain.
+    /// As for [`LogStore::get`](crate::LogStore::get). After an error the look fails.
     pub fn find_all(&mut self) -> Result<(), ReadError> {
         if matches!(self.all, All::Found(_)) {
             return Ok(());
@@ -186,7 +186,7 @@ impl<'s> Look<'s> {
         Ok(Some(found.record))
     }
 
-    /// Whether what the look has shown was there at one instant.
+    /// Whether everything that the look has shown was there at one instant.
     fn is_valid(&self) -> Result<bool, ReadError> {
         match self.all {
             All::Unknown => self.is_still_there(),
@@ -200,8 +200,8 @@ impl<'s> Look<'s> {
         if without("look.valid") {
             return Ok(true);
         }
-        // The index of a database that was cleared stays as it is while a thread is pinned, but
-        // what its mains led to is freed.
+        // The index of a database that was cleared stays as it is while a thread is pinned, but the
+        // collections of its mains are freed.
         if let Some(main) = self.seen.first().map(|main| main.root)
             && self.store.index().root(main.space())? != Some(main)
         {
@@ -285,7 +285,7 @@ impl Store {
         Ok(None)
     }
 
-    /// As [`look_at_collection`](Self::look_at_collection), of a whole collection, whose inner
+    /// As [`look_at_collection`](Self::look_at_collection), for a whole collection, whose inner
     /// records are found while the home of its key is locked. The caller is pinned.
     fn look_under_lock<R>(
         &self,
@@ -323,8 +323,8 @@ impl Store {
         Ok(Some(result))
     }
 
-    /// Starts fetching the leaves for these hashes of the collection that `key` leads to. What is
-    /// seen here is not validated, and outlives the call as little as that of
+    /// Starts to prefetch the leaves for these hashes, of the collection that `key` leads to. What
+    /// is seen here is not validated, and does not outlive the call, as in
     /// [`prefetch_many`](Self::prefetch_many).
     pub(crate) fn prefetch_leaves(
         &self,
@@ -332,7 +332,7 @@ impl Store {
         key: &[u8],
         hashes: impl Iterator<Item = u64>,
     ) {
-        // Damage is reported to the operation that meets it.
+        // Damage is reported to the operation that finds it.
         let _ = self.try_prefetch_leaves(database, key, hashes);
     }
 
@@ -344,7 +344,7 @@ impl Store {
     ) -> Result<(), ReadError> {
         let index = self.index();
         let _pin = self.session().participants.pin()?;
-        // Where records are overwritten, they are not to be read without a look that waits.
+        // If records are overwritten, only a look that waits may read them.
         let root = index.space(database).filter(|_| self.records().lends);
         let root = root.map(|space| index.root(space)).transpose()?.flatten();
         let Some(main) = root
@@ -380,7 +380,7 @@ impl Store {
         Ok(())
     }
 
-    /// The record of `key`, without waiting for anybody. The caller is pinned.
+    /// The record of `key`, without waiting. The caller is pinned.
     fn seek_plain(&self, root: Root, key: &[u8]) -> Result<Option<Record<'_>>, ReadError> {
         let place = self.index().place(key);
         let Some(segment) = self.session().mem.index_segment(root, place)? else {

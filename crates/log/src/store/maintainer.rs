@@ -1,12 +1,13 @@
-//! The maintainer: threads, one a node, that do ahead of time what writers would otherwise do
-//! themselves.
+//! The maintainer: threads, one for each node, that do ahead of time what writers would otherwise
+//! do themselves.
 //!
-//! **Of all openings of a store that have one, one maintains it**: the one that holds the store's
-//! first [lease](mneme_sync::Lease). The others ask for it ten times a second, and one of them gets
-//! it as soon as it is released or its holder has died. A store in private memory needs no lease.
+//! **Of all openings of a store that have a maintainer, one maintains it**: the one that holds the
+//! store's first [lease](mneme_sync::Lease). The others request it ten times a second, and one of
+//! them gets it as soon as it is released or its holder has died. A store in private memory needs
+//! no lease.
 //!
 //! Nothing depends on the maintainer. A writer that lacks space can do all that its threads do.
-//! They only make that seldom necessary.
+//! They only make that rarely necessary.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -34,12 +35,12 @@ const PERIOD: Duration = Duration::from_millis(10);
 const POPULATING: Duration = Duration::from_millis(2);
 /// The shortest pause between two slices of compaction.
 const LEAST_WAIT: Duration = Duration::from_micros(50);
-/// How often it asks for the lease that another opening holds.
+/// How often it requests the lease that another opening holds.
 const STANDBY: Duration = Duration::from_millis(100);
 /// Rounds between two reapings of dead participants.
 const REAP_EVERY: u32 = 50;
 
-/// Rounds in which the index of what the store lends is swept once: a minute.
+/// The number of rounds between two sweeps of the lending cache's index: a minute.
 const LENT_ROUNDS: u64 = 6_000;
 
 /// Threads that maintain a store, one a node; dropping this stops them, and releases the lease.
@@ -50,7 +51,7 @@ pub(crate) struct Maintainer {
     generation: u32,
 }
 
-/// What a maintainer's threads have in common.
+/// The state that a maintainer's threads share.
 #[derive(Default)]
 struct Office {
     stop: Mutex<bool>,
@@ -60,7 +61,7 @@ struct Office {
     lease: Mutex<Option<Lease>>,
 }
 
-/// A poisoned value is as good as any: each change is one step.
+/// A poisoned value is valid: each change is one step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -75,10 +76,10 @@ impl Office {
         *lock(&self.stop)
     }
 
-    /// Asks for the lease, and notes whether this opening maintains now.
+    /// Requests the lease, and notes whether this opening maintains now.
     fn ask(&self, store: &Store) {
         if !store.session().participants.region().is_private() {
-            // If the lease cannot be asked for now, the next round asks again.
+            // If the request fails, the next round repeats it.
             let Ok(Some(lease)) = store.session().participants.try_lease(MAINTAINER_LEASE) else {
                 return;
             };
@@ -89,7 +90,7 @@ impl Office {
         self.signal.notify_all();
     }
 
-    /// Waits for `time`, or until it must stop. Returns whether to go on.
+    /// Waits for `time`, or until it must stop. Returns whether to continue.
     fn wait(&self, time: Duration) -> bool {
         let stopped = lock(&self.stop);
         if *stopped {
@@ -128,7 +129,7 @@ impl Maintainer {
 impl Drop for Maintainer {
     fn drop(&mut self) {
         if self.generation != mneme_sys::fork::generation() {
-            // The threads are the parent's; a child has none of them to wait for.
+            // The threads belong to the parent; a child has none of them to wait for.
             self.threads.drain(..).for_each(std::mem::forget);
             return;
         }
@@ -160,7 +161,7 @@ fn run(store: &Store, node: NodeId, office: &Office) {
     let mut sparse = Sparse::new(node);
     let (mut fill, mut spare) = (FillKeeper::new(node), SpareFrames::new(node));
     let stopped = || office.is_stopped();
-    // By the system's clock: the store's may stand still in a test.
+    // By the system's clock: in a test the store's may not advance.
     let mut round = SystemClock.now_ns();
     while !stopped() {
         let mut wait = PERIOD;
@@ -209,7 +210,7 @@ fn run(store: &Store, node: NodeId, office: &Office) {
     reclaim.leave_sweep(&sweep);
 }
 
-/// What concerns no node in particular; each part whatever became of those before it.
+/// The work that concerns no particular node. Each part runs even if earlier ones failed.
 fn look_round(store: &Store, slot: &Slot<'_>, sweep: &mut ExpirySweep, reap: bool) {
     let reclaim = store.reclaim();
     if reap {
@@ -237,7 +238,7 @@ fn keep_space(
 ) -> Result<(), WriteError> {
     let reclaim = store.reclaim();
     while reclaim.node_wants_compaction(node) && !stopped() {
-        // A sweep or a freeing that is held up, or damaged, keeps no victim from being moved.
+        // A blocked sweep or freeing, or damage there, does not prevent victims from being moved.
         let _ = reclaim.maintain(slot);
         let evicted =
             !store.records().expiry_rests() && matches!(reclaim.evict(slot), Ok(Evicted::Some));
@@ -245,7 +246,7 @@ fn keep_space(
             store.session().revoke_stalled_pins();
             break;
         }
-        // While nothing can be given back, one batch a look is enough.
+        // While no frames can be freed, one batch for each look is enough.
         reclaim.maintain(slot)?;
     }
     Ok(())

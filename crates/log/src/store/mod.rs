@@ -80,7 +80,7 @@ pub struct LogStore {
     store: Arc<Store>,
 }
 
-/// What the header of a region says about its content.
+/// The header of a region, which describes its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionKind {
     /// Its first bytes.
@@ -92,14 +92,14 @@ pub struct RegionKind {
 }
 
 impl LogStore {
-    /// What the data region of a store says in its header that lends nothing.
+    /// The header of the data region of a store that does not lend.
     pub const REGION: RegionKind = RegionKind {
         magic: mneme_arena::MAGIC,
         format: mneme_arena::FORMAT,
         layout_hash: mneme_arena::LAYOUT_HASH,
     };
 
-    /// What that of a store says that [lends](Builder::lend_idle).
+    /// The header of the data region of a store that [lends](Builder::lend_idle).
     pub const REGION_LENDING: RegionKind = RegionKind {
         magic: mneme_arena::MAGIC,
         format: mneme_arena::FORMAT_LENDING,
@@ -122,7 +122,7 @@ impl LogStore {
         &self.store
     }
 
-    /// One of the 64 databases: each has keys of its own, all share the log and the capacity.
+    /// One of the 64 databases: each has its own keys, and all share the log and the capacity.
     ///
     /// # Errors
     /// [`ReadError::NoSuchDatabase`] from 64 on.
@@ -143,8 +143,8 @@ impl LogStore {
         }
     }
 
-    /// Where the memory is. Costs a look at every log segment's line and every index frame's
-    /// bitmap, takes no locks. Zeros in a forked child.
+    /// The use of the store's memory. Reads a cache line for each log segment and a bitmap for each
+    /// index frame, and takes no locks. Zeros in a forked child.
     pub fn stats(&self) -> Stats {
         self.with_policy(Stats::of(self.store.index(), || {
             self.store.session().mem.region().pages()
@@ -152,7 +152,7 @@ impl LogStore {
     }
 
     /// As [`stats`](Self::stats), but with this earlier report of the [pages](Self::pages) instead
-    /// of one that the system makes now.
+    /// of a new one from the system.
     pub fn stats_with(&self, pages: PageReport) -> Stats {
         self.with_policy(Stats::of(self.store.index(), || pages))
     }
@@ -171,12 +171,12 @@ impl LogStore {
         }
     }
 
-    /// The cache in the frames that the store does not use, if it was
-    /// [created to lend them](Builder::lend_idle): for copies of what can be had again from
-    /// elsewhere. All openings share it, and `arena` of it gives a durable tree its
-    /// `RecordCache::lent`. A lookup may miss at any time. The store's maintainer sweeps it.
+    /// The cache in the frames that the store does not use, if it was [created to lend
+    /// them](Builder::lend_idle): for copies of data that can be obtained again from elsewhere. All
+    /// openings share it, and its `arena` serves a durable tree's `RecordCache::lent`. A lookup may
+    /// miss at any time. The store's maintainer sweeps it.
     ///
-    /// Nobody but the store may claim frames of its arena.
+    /// Only the store may claim frames of its arena.
     ///
     /// ```
     /// use mneme_arena::{LendingOptions, CacheLookup};
@@ -202,7 +202,7 @@ impl LogStore {
         self.store.log().lent.as_ref()
     }
 
-    /// How the store was asked to [lend](Builder::lend_idle).
+    /// How the store was configured to [lend](Builder::lend_idle).
     #[must_use]
     pub fn lending(&self) -> Option<LendingOptions> {
         self.discardable()?.options().ok()
@@ -217,8 +217,8 @@ impl LogStore {
         }
     }
 
-    /// Records in all databases, as [`Stats::records`], without the other statistics. Costs a look
-    /// at each thread's counters, whatever the store's size.
+    /// Records in all databases, as [`Stats::records`], without the other statistics. Reads each
+    /// thread's counters, whatever the store's size.
     pub fn records(&self) -> u64 {
         self.store.index().count_records()
     }
@@ -282,13 +282,12 @@ impl LogStore {
         ServerRole::take(&self.store)
     }
 
-    /// Begins to listen to what other openings change in the store. Costs a barrier between
-    /// processes, up to 10 us, and waits for nobody. From here on, until the listener is dropped or
-    /// its process dead and reaped, others enter each change into the change feed.
+    /// Starts to listen to changes by other openings of the store. Costs a barrier between
+    /// processes, up to 10 us, and waits for no thread. From now on, until the listener is dropped
+    /// or its process is dead and reaped, others enter each change into the change feed.
     ///
-    /// Whatever was changed before, and may not have been seen, is said to be
-    /// [lost](crate::Notification::Lost) by the first [`drain`](ChangeListener::drain); every
-    /// change that comes after this is reported, or a loss is.
+    /// The first [`drain`](ChangeListener::drain) reports a [loss](crate::Notification::Lost), for
+    /// changes made before; every later change is reported, or a loss is.
     ///
     /// # Errors
     /// This is a forked child, or the barrier is refused.
@@ -301,7 +300,7 @@ impl LogStore {
         self.store.session().feed.bell().ring();
     }
 
-    /// Begins to drain the store's change feed. Of all openings in all processes one at a time
+    /// Starts to drain the store's change feed. Of all openings in all processes one at a time
     /// does, until it drops the [`ChangeFeed`] or dies. Costs a system call and never waits.
     ///
     /// # Errors
@@ -310,8 +309,8 @@ impl LogStore {
         ChangeFeed::take(&self.store)
     }
 
-    /// Whether the store has a change feed: it was created with one
-    /// ([`Builder::change_feed`]). Costs no look at the store.
+    /// Whether the store has a change feed: it was created with one ([`Builder::change_feed`]).
+    /// Does not access the store.
     #[must_use]
     pub fn has_change_feed(&self) -> bool {
         self.store.session().feed.kept().is_some()
@@ -319,19 +318,19 @@ impl LogStore {
 
     /// From now on the changes of this opening are entered into the change feed. Does nothing
     /// unless it was opened for [loading](Builder::loading). No other thread uses the store
-    /// meanwhile. What was loaded is in no entry, nor is it said which root a database has.
+    /// meanwhile. No entry has the loaded data, or the roots of the databases.
     pub fn end_loading(&self) {
         self.store.session().feed.set_enters(true);
     }
 
-    /// Brackets the changes that `changes` makes, for what reads the change feed: if the machine
-    /// stops between them, a recovery has none of them. Other threads are not kept from seeing
-    /// them one by one, nor from changing something, which then belongs to them: none of it is
-    /// durable before `changes` returns or panics. So it is to return soon. If the process dies
-    /// between them, its reaper ends them, and what was changed stays.
+    /// Brackets the changes that `changes` makes, for readers of the change feed: if the machine
+    /// stops between them, a recovery has none of them. Other threads may see them one by one, and
+    /// may change something themselves. Such changes then belong to the bracket: none of them is
+    /// durable before `changes` returns or panics. So it must return soon. If the process dies
+    /// between the changes, its reaper closes the bracket, and what was changed stays.
     ///
-    /// One thread at a time does this, of all processes. Within another call of the same thread,
-    /// the changes belong to the outer one. Without a feed, `changes` just runs.
+    /// Only one thread of all processes does this at a time. Within another call of the same
+    /// thread, the changes belong to the outer one. Without a feed, `changes` just runs.
     ///
     /// # Errors
     /// As for [`put`](Self::put); `changes` has not run then.
@@ -339,7 +338,7 @@ impl LogStore {
         feed::feed_together(&self.store, changes)
     }
 
-    /// The time by which records expire, in milliseconds since 1970: that of the store's clock.
+    /// The time by which records expire, in milliseconds since 1970, from the store's clock.
     #[must_use]
     pub fn wall_ms(&self) -> u64 {
         self.store.session().clock.wall_ms()
@@ -348,29 +347,29 @@ impl LogStore {
     /// Whether this thread can take part in the store.
     ///
     /// # Errors
-    /// Too many threads do; this is a forked child; the thread runs its last destructors.
+    /// Too many threads take part; this is a forked child; the thread runs its last destructors.
     pub fn may_take_part(&self) -> Result<(), SlotError> {
         self.store.session().participants.slot().map(drop)
     }
 
-    /// Whether this thread has changes [bracketed](Self::feed_together), which are not durable
-    /// before it ends them.
+    /// Whether this thread has changes [bracketed](Self::feed_together), which do not become
+    /// durable before the bracket ends.
     #[must_use]
     pub fn is_feeding_together(&self) -> bool {
         let slot = self.store.session().writer();
         slot.is_ok_and(|slot| self.store.session().feed.has_opened(slot.id()))
     }
 
-    /// Whether the maintainer of this opening leaves records that have expired where they are, and
-    /// evicts none: each takes space in the change feed when it goes, and in whatever keeps the
-    /// feed. What has expired is absent all the same.
+    /// Sets whether the maintainer of this opening leaves expired records in place, and evicts
+    /// none: each removal takes space in the change feed, and in whatever keeps the feed. Expired
+    /// records are absent all the same.
     pub fn rest_expiry(&self, rests: bool) {
         self.store.session().feed.set_rests(rests);
     }
 
     /// Whether a quarter of the change feed is free; true without a feed. A change that begins then
-    /// finds space there, whatever other threads enter beside it, unless it takes about as much
-    /// itself. So a thread that must not wait looks here before it begins. Costs a few loads.
+    /// finds space there, whatever other threads enter beside it, unless it takes about a quarter
+    /// itself. So a thread that must not wait checks this before it begins. Costs a few loads.
     #[must_use]
     pub fn has_feed_space(&self) -> bool {
         let feed = self.store.session().mapped_feed();
@@ -378,13 +377,13 @@ impl LogStore {
     }
 
     /// The position of the change feed before which everything is kept elsewhere; `None`: the store
-    /// has no feed. While it moves, a thread that waits for space there waits for something.
+    /// has no feed. While it moves, a thread that waits for space there has reason to continue.
     #[must_use]
     pub fn feed_durable(&self) -> Option<u64> {
         self.store.session().mapped_feed().map(FeedArea::durable)
     }
 
-    /// The first position of the change feed behind everything that has been entered; `None`: the
+    /// The first position of the change feed after everything that has been entered; `None`: the
     /// store has no feed. Whatever a thread has seen in the store before it calls this lies before
     /// it. Costs a load.
     #[must_use]
@@ -395,22 +394,22 @@ impl LogStore {
             .map(|feed| feed.ring().tail())
     }
 
-    /// Walks the whole store and reports what is wrong. Readers and writers may go on meanwhile.
+    /// Walks the whole store and reports what is wrong. Readers and writers may continue meanwhile.
     /// A change of the index' shape waits while a part of its shard is being checked.
     ///
-    /// Takes as long as reading all headers and keys does.
+    /// Takes as long as reading all headers and keys.
     ///
     /// # Errors
     /// A stopped thread holds a lock that the check needs; or a number of records is wrong and a
     /// stopped thread may not have counted a change that it made; or this thread cannot take part.
-    /// Damage is no error: the [`Report`] describes it.
+    /// Damage is not an error: the [`Report`] describes it.
     pub fn check(&self) -> Result<Report, WriteError> {
         self.check_while(&|| true).map(Option::unwrap_or_default)
     }
 
-    /// [`check`](Self::check), cancelled with `None` once `goes_on` returns false, as it must from
-    /// then on. `goes_on` is called at least once for each log segment and each part of an index,
-    /// which is some hundred thousand records.
+    /// [`check`](Self::check), cancelled with `None` once `goes_on` returns false; after that it
+    /// must return false each time. `goes_on` is called at least once for each log segment and each
+    /// part of an index, which is some hundred thousand records.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -420,9 +419,9 @@ impl LogStore {
         Ok(goes_on().then_some(report))
     }
 
-    /// [`check`](Self::check) of the index alone: that what it refers to exists, that all its
-    /// memory is referred to, and that each database holds as many records as it counts. Costs next
-    /// to nothing if there are no records, however full the log may be of removed ones.
+    /// [`check`](Self::check) of only the index: that what it refers to exists, that all its memory
+    /// is referred to, and that each database holds as many records as it counts. Costs almost
+    /// nothing if there are no records, however full the log may be of removed ones.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -431,8 +430,8 @@ impl LogStore {
         self.store.check_index(&slot, &|| true)
     }
 
-    /// Repairs what killed participants left and frees their slots. Returns how many slots. The
-    /// maintainer does this twice a second.
+    /// Repairs what killed participants left and frees their slots. Returns the number of slots.
+    /// The maintainer does this twice a second.
     ///
     /// # Errors
     /// A stopped thread holds a lock that the repair needs.
@@ -445,11 +444,11 @@ impl LogStore {
     /// and for the repair after a killed participant: all or nothing.
     ///
     /// If another thread changes a key that `body` has read before the transaction commits, `body`
-    /// runs again. So it must have no effect but those on the transaction, and not panic at values
-    /// that were never there together: a run that is overtaken may see such. It holds a pin
-    /// meanwhile, so keep it short. An error that it returns ends the transaction without effect.
-    /// After 16 such conflicts the buckets of the keys that it used before are locked while it
-    /// runs, so that it commits in the end. Writers of those keys wait meanwhile.
+    /// runs again. So it must have no effects except on the transaction. Nor may it panic at
+    /// combinations of values that never existed: a run that is going to be repeated may see such.
+    /// It holds a pin meanwhile, so keep it short. An error that it returns ends the transaction
+    /// without effect. After 16 such conflicts the buckets of the keys that it used before are
+    /// locked while it runs, so that it commits in the end. Writers of those keys wait meanwhile.
     ///
     /// ```
     /// # use mneme_log::{LogStore, WriteError};
@@ -473,7 +472,7 @@ impl LogStore {
         mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         loop {
-            // The first attempt returns: only a watching transaction is refused with `None`.
+            // The first attempt returns: only a watching transaction is cancelled with `None`.
             if let Some(value) = self.store.transaction(None, &[], &mut body)? {
                 return Ok(value);
             }
@@ -519,7 +518,7 @@ impl LogStore {
         }
     }
 
-    /// Begins to watch for changes of the keys that are then [added](Watch::add), of any databases,
+    /// Starts to watch for changes of the keys that are then [added](Watch::add), of any databases,
     /// by any process. It serves a transaction that is to take place only if its keys are
     /// unchanged.
     ///
@@ -538,7 +537,7 @@ impl LogStore {
     /// ```
     ///
     /// While any process watches, all writers count their changes, which costs each change some
-    /// nanoseconds more. To begin costs a barrier, up to 10 us between processes, unless this
+    /// nanoseconds more. To start costs a barrier, up to 10 us between processes, unless this
     /// opening watches already. A server may keep an empty watch as long as it has others.
     ///
     /// # Errors
@@ -547,7 +546,8 @@ impl LogStore {
         Watch::new(Arc::clone(&self.store))
     }
 
-    /// Which records the store evicts when it is full. None in a forked child, which sees no store.
+    /// Which records the store evicts when it is full. None in a forked child, which does not see
+    /// the store.
     pub fn eviction(&self) -> Evict {
         if self.store.session().participants.is_forked() {
             return Evict::None;
@@ -556,10 +556,10 @@ impl LogStore {
     }
 
     /// Changes the eviction policy, at once and for all participants. Earlier reads count only if
-    /// the previous policy went by reads too.
+    /// the previous policy depended on reads too.
     ///
     /// # Errors
-    /// [`WriteError::ReadOnly`], where this opening may only read; this thread cannot take part.
+    /// [`WriteError::ReadOnly`], if this opening may only read; this thread cannot take part.
     pub fn set_eviction(&self, evict: Evict) -> Result<(), WriteError> {
         self.store.session().may_write()?;
         self.store.session().participants.slot()?;
@@ -567,8 +567,8 @@ impl LogStore {
         Ok(())
     }
 
-    /// Removes all expired records of all databases now, and returns how many there were. The
-    /// maintainer does this steadily, so this call is for a store without one.
+    /// Removes all expired records of all databases now, and returns their number. The maintainer
+    /// does this all the time, so this call is for a store without one.
     ///
     /// # Errors
     /// As for [`LogStore::remove`].
@@ -576,9 +576,9 @@ impl LogStore {
         self.store.reclaim().remove_all_expired()
     }
 
-    /// Makes the store `bytes` large, rounded up to 2 MiB, while others use it. Returns its present
+    /// Enlarges the store to `bytes`, rounded up to 2 MiB, while others use it. Returns its present
     /// capacity. Does nothing if the store is that large already. It may never be larger than the
-    /// [`max_capacity`](Builder::max_capacity), or the region's maximum, that it was created with.
+    /// [`max_capacity`](Builder::max_capacity), or the region's maximum, with which it was created.
     ///
     /// # Errors
     /// `bytes` is beyond that maximum or the machine's memory, or the system refuses. Nothing has
@@ -594,11 +594,11 @@ impl LogStore {
     /// Exchanges the contents of two databases, at one instant for all threads of all processes.
     /// Each operation takes place wholly before the swap or wholly after it.
     ///
-    /// The cost does not depend on what the databases hold. The swap waits until every operation
-    /// that is under way anywhere in the store is over, and until every [`Value`](crate::Value)
-    /// that any thread keeps is dropped. It first waits for those that exist, and blocks nothing
-    /// meanwhile. It then waits for those that began in the meantime, while operations on the two
-    /// databases, and transactions, wait for the swap.
+    /// The cost does not depend on the content of the databases. The swap waits until every
+    /// operation that is under way anywhere in the store is over, and until every
+    /// [`Value`](crate::Value) that any thread keeps is dropped. First it waits for those that
+    /// exist, and blocks nothing meanwhile. Then it waits for those that began in the meantime,
+    /// while operations on the two databases, and transactions, wait for the swap.
     ///
     /// ```
     /// # use mneme_log::LogStore;
@@ -612,16 +612,16 @@ impl LogStore {
     ///
     /// # Errors
     /// There is no such database, or the wait took longer than half a second.
-    /// [`WriteError::Stalled`] then names the thread that it waited for, which is the calling
-    /// thread if that keeps a value itself. Nothing was changed. An operation waits for a swap for
-    /// a second at most.
+    /// [`WriteError::Stalled`] then names the thread that blocked the swap, which is the calling
+    /// thread if that keeps a value itself. Nothing was changed. An operation waits a second at
+    /// most for a swap.
     pub fn swap_databases(&self, a: usize, b: usize) -> Result<(), WriteError> {
         self.swap_databases_within(a, b, crate::records::swap::TIMEOUT)
     }
 
     /// As [`swap_databases`](Self::swap_databases), but waits for operations under way no longer
-    /// than `timeout`, and no longer than half a second. Operations do not wait for the swap
-    /// longer than that either, so it may be retried again and again.
+    /// than `timeout`, and no longer than half a second. Operations do not wait longer than that
+    /// for the swap either, so it may be retried again and again.
     ///
     /// # Errors
     /// As for [`swap_databases`](Self::swap_databases).
@@ -639,7 +639,7 @@ impl LogStore {
 
     /// Compacts until no log segment is worth it, frees the segments that no reader uses any more,
     /// and returns how many segments it moved. That is at most the number of log segments when it
-    /// begins: a segment that becomes worth compacting through concurrent writers is left to the
+    /// begins: a segment that becomes worth compacting because of concurrent writers is left to the
     /// next call.
     ///
     /// # Errors
@@ -655,15 +655,15 @@ impl LogStore {
     }
 
     /// Sets how full this opening keeps the log segments while it [maintains](Self::maintains), and
-    /// what that may cost; for this opening alone, from now on. Fills are cut down to 0.95; what is
-    /// no finite number is as by default.
+    /// what that may cost; only for this opening, from now on. Fills are limited to 0.95; a number
+    /// that is not finite means the default.
     pub fn set_fill_policy(&self, policy: FillPolicy) {
         self.store.reclaim().set_fill_policy(policy);
     }
 
     /// Compacts for at most `budget` of this thread's time, until the log segments are as full as
-    /// the [policy](Self::fill_policy) wants them, for stores without a maintainer. Returns whether
-    /// they are.
+    /// the [policy](Self::fill_policy) wants, for stores without a maintainer. Returns whether they
+    /// are.
     ///
     /// # Errors
     /// As for [`LogStore::put`].
@@ -672,15 +672,15 @@ impl LogStore {
         self.store.reclaim().fill_for(&slot, budget)
     }
 
-    /// Gives the memory of all free frames that were in use back to the machine, and returns how
-    /// many bytes that were. The store can use the frames as before; the kernel clears them anew.
-    /// The maintainer does this by itself with what is not needed for a while. Nothing is given
-    /// back of memory from the pool of huge pages, of a file whose space was taken at once, or of
-    /// one on a disk; nor what may be [lent](Builder::lend_idle) to others; nor while a reader
-    /// whose pin was revoked has not gone on.
+    /// Gives the memory of all free frames that were in use back to the machine, and returns the
+    /// number of bytes. The store can use the frames as before; the kernel clears them again. The
+    /// maintainer does this by itself with frames that are not needed for a while. Not given back
+    /// are: memory from the pool of huge pages; memory of a file on a disk, or of one whose space
+    /// was allocated at once; and frames that may be [lent](Builder::lend_idle). Nothing is given
+    /// back while a reader whose pin was revoked has not continued.
     ///
     /// # Errors
-    /// [`WriteError::Stalled`]: a thread that stands still holds the arena's lock.
+    /// [`WriteError::Stalled`]: a stopped thread holds the arena's lock.
     pub fn give_back_memory(&self) -> Result<u64, WriteError> {
         let slot = self.store.session().writer()?;
         self.store.log().give_all_back(&slot)
@@ -695,7 +695,7 @@ impl LogStore {
         let slot = self.store.session().writer()?;
         self.store.reclaim().maintain(&slot)?;
         let (mut moved, most) = (0, self.store.log().segments().count());
-        // While writers go on without pause, some segment is always worth it.
+        // Bounded: while writers continue without a pause, some segment is always worth it.
         let mut goes_on = || {
             let goes_on = goes_on();
             self.store.session().may_go_on(&slot).map(|()| goes_on)

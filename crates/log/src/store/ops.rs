@@ -40,19 +40,19 @@ pub enum Decision {
     Remove,
 }
 
-/// What kinds of values an update takes, and what kind it stores.
+/// The kinds of values that an update accepts, and the kind that it stores.
 #[derive(Clone, Copy)]
 pub(crate) enum Takes {
-    /// Values of this kind alone.
+    /// Only values of this kind.
     Only(ValueKind),
     /// Any. A value that is replaced keeps its kind; a new one is a string.
     Any,
-    /// Any. What is stored is of this kind.
+    /// Any. The stored value has this kind.
     AnyFor(ValueKind),
 }
 
 impl Takes {
-    /// The kind, if it takes values with elements alone.
+    /// The kind, if it accepts only values with elements.
     fn packed(self) -> Option<ValueKind> {
         match self {
             Takes::Only(kind) if kind.is_packed() => Some(kind),
@@ -60,7 +60,7 @@ impl Takes {
         }
     }
 
-    /// The kind of what is stored where `there` is what was stored before.
+    /// The kind of the stored value, given the kind of the value that was there before.
     fn kind_after(self, there: Option<ValueKind>) -> Result<ValueKind, WrongKind> {
         match (self, there) {
             (Takes::Only(kind), Some(found)) => found.expect(kind).map(|()| kind),
@@ -71,17 +71,18 @@ impl Takes {
 }
 
 thread_local! {
-    /// Memory for the copy of a value that an update looks at.
+    /// Memory for the copy of the value that an update reads.
     static COPY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The most bytes that a thread keeps for copies.
+/// The maximum number of bytes that a thread keeps for copies.
 const MOST_KEPT: usize = 8 << 10;
 
-/// Of a value with elements that grows, in a store that appends: one byte of slack for so many.
+/// In a store that appends, a growing value with elements gets one byte of slack for this number of
+/// bytes.
 const PACKED_SLACK: usize = 8;
 
-/// What an update looks for, what it takes, when it began, and where it says what it changes.
+/// What an update looks for, what it accepts, when it began, and where it notes its changes.
 type Sought<'a> = (
     Place,
     &'a [u8],
@@ -93,7 +94,7 @@ type Sought<'a> = (
 /// What an update did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Updated {
-    /// The key is there, as before.
+    /// The key is present, as before.
     Kept,
     /// The key is new.
     Inserted,
@@ -101,7 +102,7 @@ pub enum Updated {
     Replaced,
     /// The key is gone.
     Removed,
-    /// The key was not there, and is not.
+    /// The key was absent, and still is.
     Absent,
 }
 
@@ -142,7 +143,7 @@ impl Store {
 
     /// Stores `value` under `key`.
     ///
-    /// What nearly every call does is one function: each call of a part of it would move its
+    /// The work of nearly every call is in one function: each call of a part of it would move its
     /// arguments and its result through memory.
     #[inline(never)]
     pub(crate) fn put(
@@ -155,7 +156,7 @@ impl Store {
         self.put_inlined(database, key, value, (ValueKind::STRING, expiry))
     }
 
-    /// As [`put`](Store::put), of a value of this kind.
+    /// As [`put`](Store::put), for a value of this kind.
     #[inline(never)]
     pub(crate) fn put_kind(
         &self,
@@ -209,8 +210,8 @@ impl Store {
         }
     }
 
-    /// Writes `value` over the old one where that lies. False: it does not fit there, or there is
-    /// no old value.
+    /// Writes `value` over the old one in place. Returns false if it does not fit there, or there
+    /// is no old value.
     #[inline(never)]
     fn put_in_place(&self, slot: &Slot<'_>, put: Put<'_>) -> Result<bool, WriteError> {
         let (_pin, space) = self.index().enter(slot, put.database)?;
@@ -223,7 +224,7 @@ impl Store {
         Ok(overwritten.is_some())
     }
 
-    /// Appends a record and publishes it, under one pin. False: there is no free space.
+    /// Appends a record and publishes it, under one pin. Returns false if there is no free space.
     #[inline(always)]
     fn try_put(&self, slot: &Slot<'_>, put: Put<'_>) -> Result<bool, WriteError> {
         let Put {
@@ -271,7 +272,7 @@ impl Store {
         }
     }
 
-    /// Removes `key`. Returns whether it was there.
+    /// Removes `key`. Returns whether it was present.
     pub(crate) fn remove(&self, database: u8, key: &[u8]) -> Result<bool, WriteError> {
         let slot = self.session().writer()?;
         if key.len() > MAX_KEY {
@@ -304,8 +305,8 @@ impl Store {
     }
 
     /// Changes `key` depending on its present value, atomically. `decide` may be called more than
-    /// once, and is not called for a value of a kind that the update does not take. It says in
-    /// `elements` what a `Decision::Replace` changes of the value, or nothing.
+    /// once, and is not called for a value of a kind that the update does not accept. It may note
+    /// in `elements` the elements that a `Decision::Replace` changes.
     pub(crate) fn update(
         &self,
         database: u8,
@@ -332,7 +333,7 @@ impl Store {
     ) -> Result<Updated, WriteError> {
         let slot = self.session().writer()?;
         if let Err(too_long) = Self::check_lengths(key, &[]) {
-            // Such a key is absent, which only a decision to store something changes.
+            // Such a key is absent, which only a decision to store something would change.
             return match decide(None) {
                 Decision::Keep | Decision::Remove => Ok(Updated::Absent),
                 _ => Err(too_long),
@@ -373,7 +374,8 @@ impl Store {
         }
     }
 
-    /// See [`Records::edit_in_place`]. `None`: it cannot be done so, and nothing was changed.
+    /// See [`Records::edit_in_place`]. `None`: it cannot be changed in place, and nothing was
+    /// changed.
     pub(crate) fn edit_value(
         &self,
         database: u8,
@@ -411,7 +413,7 @@ impl Store {
         copy.clear();
         let (decision, present, kept, kind, expect);
         let mut grows_from = None;
-        // What is usually overwritten is copied at once.
+        // Values that are usually overwritten are copied at once.
         let copies = records.overwrites() || takes.packed().is_some();
         let seen = match copies {
             true => None,
@@ -436,7 +438,7 @@ impl Store {
             grows_from = stored.map(|stored| stored.value.len());
             expect = (copied.as_ref()).map_or(Expect::Absent, |c| c.expect(copy, present));
         } else {
-            // Read once: the expiry may change where it lies.
+            // Read once: the expiry may change in place.
             let there = found.map(|f| (f, f.record.expires()));
             let life = there.map(|(_, expires)| records.life(expires, before));
             if life == Some(RecordLife::Unsure) {
@@ -465,7 +467,7 @@ impl Store {
             Decision::Replace(value) => (Some(value), kept),
             Decision::ReplaceUntil(value, expiry) => (Some(value), *expiry),
         };
-        // Of a value that was there, and keeps its expiry. `decide` runs no more.
+        // For a present value that keeps its expiry. `decide` does not run any more.
         let said = match &decision {
             Decision::Replace(_) if present => elements.map(RefCell::borrow),
             _ => None,
@@ -516,9 +518,9 @@ impl Store {
 
     /// The header of a record that replaces one whose value had `grows_from` bytes.
     ///
-    /// A value that an update has made longer is likely to grow on. It gets slack for twice its
-    /// length, so that a value that grows byte by byte is copied only as often as it doubles. In a
-    /// store that appends, a value with elements gets an eighth.
+    /// A value that an update has made longer is likely to grow further. It gets slack for twice
+    /// its length, so that a value that grows byte by byte is copied only each time it doubles. In
+    /// a store that appends, a value with elements gets an eighth.
     fn header_of_update(
         &self,
         root: Root,
@@ -546,7 +548,7 @@ impl Store {
         })
     }
 
-    /// Appends a record for `key`. Returns where, and its size. `None`: no free space.
+    /// Appends a record for `key`. Returns its place and size. `None`: no free space.
     fn write_new(
         &self,
         slot: &Slot<'_>,
@@ -584,7 +586,7 @@ impl Store {
         }
     }
 
-    /// As [`header_for`](Self::header_for), of a value that may be overwritten.
+    /// As [`header_for`](Self::header_for), for a value that may be overwritten.
     #[inline(never)]
     fn header_to_overwrite(key: &[u8], value: &[u8], space: KeyspaceId) -> Header {
         match value.len() <= MAX_IN_PLACE {
@@ -625,7 +627,7 @@ impl Store {
         }
     }
 
-    /// What [`Store::reserve_one`] does if its head is busy or full, or the record is a bulk one.
+    /// As [`Store::reserve_one`], if its head is busy or full, or the record is a bulk one.
     #[inline(never)]
     fn reserve_one_slowly(
         &self,

@@ -2,8 +2,8 @@
 //! part, not on the value.
 //!
 //! A short value is read and stored whole, as by [`update`](crate::LogStore::update). The first
-//! change of a part of a long one makes a patchable record of it; later changes are patches, unless
-//! the record was sealed meanwhile (see [`crate::records::patch`]).
+//! change of a part of a long one stores it as a patchable record; later changes are patches,
+//! unless the record was sealed meanwhile (see [`crate::records::patch`]).
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -27,13 +27,14 @@ use crate::session::back_off;
 use crate::store::components::Store;
 use crate::store::ops::{Decision, Takes, Tried, Updated};
 
-/// Values longer than this are patched. Shorter ones are stored anew as quickly.
+/// Values longer than this are patched. Shorter ones are stored again just as quickly.
 pub(crate) const LONG: usize = 4096;
-/// A value of at most this length gets as much slack as it is long. A longer one gets an eighth of
-/// its length, or this much.
+/// A value of at most this length gets slack of its own length. A longer one gets an eighth of its
+/// length, or this much.
 const MOST_DOUBLED: usize = 1 << 20;
 
-/// How much slack a value of `len` bytes gets that has become longer, for it is likely to grow on.
+/// The slack of a value of `len` bytes that has become longer, because it is likely to grow
+/// further.
 pub(crate) fn slack(len: usize) -> usize {
     len.min(MOST_DOUBLED).max(len / 8)
 }
@@ -41,7 +42,7 @@ pub(crate) fn slack(len: usize) -> usize {
 /// A part of what is stored under a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part<'v> {
-    /// The bytes that were asked for, as far as the value has them.
+    /// The requested bytes, as far as the value has them.
     pub bytes: &'v [u8],
     /// The length of the whole value, in bytes.
     pub len: usize,
@@ -66,18 +67,18 @@ pub enum Patch<'b> {
     /// Write these bytes. If the value ends before the last of them it becomes longer, with zeros
     /// in between. It also becomes longer, up to `at`, if there are no bytes.
     Write {
-        /// Where the first of them goes, in bytes from the value's beginning.
+        /// The place of the first byte, from the value's beginning.
         at: usize,
-        /// What is written.
+        /// The bytes to write.
         bytes: Cow<'b, [u8]>,
     },
 }
 
 impl Patch<'_> {
-    /// What `value` becomes; `None`: it stays.
+    /// The new value after a change of `value`; `None`: it is unchanged.
     ///
     /// # Errors
-    /// [`WriteError::ValueTooLong`]: more than the store takes.
+    /// [`WriteError::ValueTooLong`]: longer than the store accepts.
     pub fn apply(&self, value: &[u8]) -> Result<Option<Vec<u8>>, WriteError> {
         let Some(write) = self.written() else {
             return Ok(None);
@@ -88,7 +89,7 @@ impl Patch<'_> {
         }
     }
 
-    /// What is to be written, and where.
+    /// What to write, and where.
     pub(crate) fn written(&self) -> Option<Write<'_>> {
         match self {
             Patch::Keep => None,
@@ -137,7 +138,7 @@ impl Store {
             let Some(found) = seen.and_then(|(found, _)| found) else {
                 return Ok(visit(None));
             };
-            // If it has expired, or changes, the look below decides.
+            // If it has expired, or can change, the look below decides.
             if !records.is_expired(&found.record) {
                 found.record.header().kind().expect(ValueKind::STRING)?;
                 records.note_access(root, place);
@@ -213,7 +214,7 @@ impl Store {
         self.update_short(database, key, &range, &mut decide)
     }
 
-    /// As [`Store::update_part`], for a value that is short, or not there.
+    /// As [`Store::update_part`], for a value that is short, or absent.
     fn update_short<'b>(
         &self,
         database: u8,
@@ -252,8 +253,7 @@ struct Long<'a, R> {
     /// Whether the value gets slack to grow.
     grows: bool,
     overtaken: Overtaken,
-    /// How often the part was patched while it was copied, and whether the value is sealed to end
-    /// that.
+    /// How often the part was patched while it was copied.
     tries: u32,
     starves: bool,
 }
@@ -302,7 +302,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
                 self.overtaken = Overtaken::default();
                 if !record.copy_part(word, asked.start, &mut copy) {
                     self.tries += 1;
-                    // An attempt that copies much might be overtaken for ever.
+                    // An attempt that copies much might fail again and again.
                     self.starves = asked.len() > SHORT || self.tries > SHORT_TRIES;
                     return Ok(Some(Tried::Conflict));
                 }
@@ -327,8 +327,8 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
         if patch.is_some() && seen.takes(&write) {
             match (store.records()).patch(self.slot, (root, self.place), self.key, &seen, write)? {
                 Changed::Done => {
-                    // The record stays at its place in the log, so the access is noted, or it would
-                    // count as old.
+                    // The record stays at its place in the log, so the access is noted; otherwise
+                    // the record would count as old.
                     store.records().note_access(root, self.place);
                     return Ok(Some(Tried::Done(Updated::Replaced)));
                 }
@@ -347,7 +347,7 @@ impl<R: Fn(usize) -> Range<usize>> Long<'_, R> {
             .map(Some)
     }
 
-    /// Stores the value anew, as a patchable one, with the change applied.
+    /// Stores the value again, as a patchable one, with the change applied.
     fn store_patchable(
         &self,
         pin: &Pin<'_>,

@@ -1,4 +1,4 @@
-//! The processes that are attached to a store, and what each is doing: enough to find the one that
+//! The processes that are attached to a store, and what each is doing: enough to find out which one
 //! blocks the others, and how.
 //!
 //! It is read from the control region without a lock and without storing anything there, so that it
@@ -18,13 +18,13 @@ pub struct Process {
     pub pid: u32,
     /// When it attached: wall-clock milliseconds since 1970.
     pub attached_ms: u64,
-    /// Whether it lives, and if not, whether what it left is being repaired.
+    /// Whether it is alive, and if not, whether what it left is being repaired.
     pub life: Life,
     /// Its state, as the kernel reports it. `None`: it is not visible from here, or is dead.
     pub state: Option<ProcessState>,
     /// Whether it is the opening that made this list.
     pub is_asker: bool,
-    /// Its threads that take part.
+    /// The number of its threads that take part.
     pub threads: usize,
     /// The oldest of its threads' pins. Memory that was removed since it began is not freed.
     pub oldest_pin: Option<ProcessPin>,
@@ -39,7 +39,7 @@ pub struct Process {
 /// A pin of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessPin {
-    /// How many grace periods have begun since. Above 1 the pin delays the freeing of removed
+    /// How many grace periods have begun since then. Above 1 the pin delays the freeing of removed
     /// memory.
     pub periods: u64,
     /// Whether it stays until its thread releases it. A pin that may be revoked blocks others for a
@@ -60,11 +60,11 @@ pub enum Work {
     ReshapesIndex,
     /// It commits a transaction.
     Commits,
-    /// It holds the head that records are appended at.
+    /// It holds the head with this number, at which records are appended.
     HoldsHead(u64),
-    /// It holds a worker of compaction.
+    /// It holds the compaction worker with this number.
     HoldsCompactor(u64),
-    /// It holds a shard of the index.
+    /// It holds the index shard with this number.
     HoldsShard(u64),
     /// It sweeps a database that was cleared.
     Sweeps,
@@ -96,8 +96,8 @@ impl Process {
         self.life == Life::Alive && self.state == Some(ProcessState::Stopped)
     }
 
-    /// Whether it holds what others may have to wait for: a firm pin, or anything under way. If it
-    /// is stopped, they wait until it is continued or ends.
+    /// Whether it holds something that others may have to wait for: a firm pin, or anything under
+    /// way. If it is stopped, they wait until it is continued or ends.
     #[must_use]
     pub fn may_hold_up(&self) -> bool {
         !self.work.is_empty() || self.oldest_pin.is_some_and(|pin| pin.firm)

@@ -2,8 +2,8 @@
 //!
 //! Idempotent, and safe to run from any number of threads and processes: `mneme-sync` gives the
 //! slots of a dead process to one reaper at a time. For each slot the innermost state comes last: a
-//! swap of databases, the shape of the index, the operation on a bucket, the log segments, and at
-//! the end the arena, which takes back all that was claimed and not adopted.
+//! swap of databases, the shape of the index, the operation on a bucket, the log segments, and
+//! finally the arena, which takes back everything that was claimed and not adopted.
 
 use mneme_arena::RepairError;
 use mneme_sync::{DeadSlot, ReapError, Slot, SlotId};
@@ -38,11 +38,12 @@ impl Store {
     /// the lock left nothing, and its reaper does not wait for the lock's holder.
     fn left_in_shard(&self, shard: u64, dead: SlotId) -> bool {
         let shard = self.session().tables.shard(shard);
-        // A holder that was taken over from is the journal's owner until the change is finished.
+        // A dead holder whose lock was taken over is the journal's owner until the change is
+        // finished.
         shard.lock.owner() == Some(dead) || ShardJournal::of(shard).is_left_by(dead)
     }
 
-    /// Repairs what dead threads left and frees their slots. Returns how many slots.
+    /// Repairs what dead threads left and frees their slots. Returns the number of slots.
     pub(crate) fn reap(&self, slot: &Slot<'_>) -> Result<usize, WriteError> {
         let reaped = (self.session().participants).reap(|dead| self.repair_slot(slot, dead));
         match reaped {
@@ -55,7 +56,7 @@ impl Store {
     fn repair_slot(&self, slot: &Slot<'_>, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
         mneme_sys::fault!("log.reap.begin");
         let has_bound = |binds| self.session().feed.has_bound(binds, dead.id());
-        // Another thread may have taken the lock over, and not have settled all of it yet.
+        // Another thread may have taken the lock over without having finished the repair.
         let in_swap = has_bound(Binds::Swapping);
         if in_swap || self.session().tables.header().swap.owner() == Some(dead.id()) {
             self.index().repair_swap(slot)?;
@@ -80,8 +81,8 @@ impl Store {
         mneme_sys::fault!("log.reap.operation");
         self.log().repair_segments(slot, dead.id())?;
         self.release_heads(slot, dead.id());
-        // A dead sweeper's steps are repaired with their shards. Only its lock is left, which
-        // others would take for that of a sweeper that stands still.
+        // A dead sweeper's steps are repaired with their shards. Only its lock is left, which would
+        // look like that of a stopped sweeper.
         let sweep = &self.session().tables.header().sweep;
         if sweep.owner() == Some(dead.id()) {
             drop(sweep.try_lock(slot));

@@ -5,7 +5,7 @@
 //! slots and their generations start over, and the intents by which a reaper would repair what dead
 //! threads left are gone. The first opening, while no other can open the store, looks for half-done
 //! work without changing anything. A locked bucket, or a log segment that a thread owns, can only
-//! be repaired by an intent, so the store is refused. All other state shows how it is to be
+//! be repaired by an intent, so the store is refused. All other state shows how it must be
 //! finished: the locks of heads, shards, the sweep and the swap become those of dead owners and are
 //! taken over, each with its repair; segments that were being freed are condemned again; lost large
 //! records, unpublished ones and expiring ones are searched for.
@@ -24,8 +24,8 @@ use crate::region::space::KeyspaceId;
 use crate::store::components::Store;
 
 impl Store {
-    /// Puts a store in order that an earlier incarnation of the control region has left. No other
-    /// opening uses it.
+    /// Puts a store in order that was left by an earlier incarnation of the control region. No
+    /// other opening uses it.
     pub(crate) fn recover(&self) -> Result<(), OpenError> {
         if let Some(what) = self.left_half_done()? {
             return Err(OpenError::NotClean(what));

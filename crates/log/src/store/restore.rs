@@ -1,5 +1,5 @@
-//! What a copy of the store kept elsewhere needs: the ids of the databases' indexes, and a way to
-//! give them back.
+//! What a copy of the store that is kept elsewhere needs: the ids of the databases' indexes, and a
+//! way to restore them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::region::space::DATABASES;
 use crate::store::LogStore;
 use crate::store::feed::SalvagedFeed;
 
-/// The time between two looks while a store is loaded: at 1 GiB a second half of a frame's worth.
+/// The time between two looks while a store is loaded: at 1 GiB a second that is half a frame.
 const LOADING: Duration = Duration::from_millis(1);
 
 impl LogStore {
@@ -27,10 +27,10 @@ impl LogStore {
     }
 
     /// Visits copies of about `count` records of the index with this id from `cursor` on, of every
-    /// kind, and returns where to go on. `None`: the database was cleared, and the index
-    /// is no more. Which database has the index may change meanwhile.
+    /// kind, and returns where to continue. `None`: the database was cleared, and the index no
+    /// longer exists. Which database has the index may change meanwhile.
     ///
-    /// From [`Cursor::START`] to [`Cursor::END`] every record that is there all the time is visited
+    /// From [`Cursor::START`] to [`Cursor::END`] every record that is present throughout is visited
     /// at least once, also one that has expired and was not removed. `visit` does not run pinned.
     ///
     /// # Errors
@@ -45,19 +45,19 @@ impl LogStore {
         self.store.records().scan_root(id, cursor, count, visit)
     }
 
-    /// What the change feed holds that was not kept elsewhere, of a store that is damaged and is
-    /// not used any more; `None`: it has no feed. It looks at nothing but the feed, repairs
-    /// nothing, and ends where the feed is damaged too.
+    /// The part of the change feed that was not kept elsewhere, of a store that is damaged and no
+    /// longer used; `None`: it has no feed. It reads only the feed, repairs nothing, and ends where
+    /// the feed is damaged too.
     #[must_use]
     pub fn salvage_feed(&self) -> Option<SalvagedFeed> {
         self.store.session().mapped_feed().map(SalvagedFeed::of)
     }
 
-    /// Gives a database that holds nothing and was never written to an index with this id. New
-    /// indexes get ids above it. It does nothing if the database has an index.
+    /// Gives an empty database that was never written to an index with this id. New indexes get ids
+    /// above it. It does nothing if the database has an index.
     ///
     /// For a store that is being rebuilt from a copy: the ids of the copy must come back, because
-    /// later entries of the change feed go on naming them.
+    /// later entries of the change feed still name them.
     ///
     /// # Errors
     /// As for [`put`](Self::put).
@@ -73,9 +73,9 @@ impl LogStore {
     }
 
     /// Lets a store that is being rebuilt take at least `bytes` bytes more than its
-    /// [capacity](Self::capacity), which stays what it is: on the way the store may need more than
-    /// it has at the end. It must [return](Self::return_to_capacity) afterwards. No other opening
-    /// has it.
+    /// [capacity](Self::capacity), which does not change: during the rebuilding the store may need
+    /// more than it has at the end. It must [return](Self::return_to_capacity) afterwards. No other
+    /// opening has it.
     ///
     /// # Errors
     /// As for [`grow`](Self::grow).
@@ -87,9 +87,9 @@ impl LogStore {
         self.store.log().extend(&slot, bytes)
     }
 
-    /// Populates fresh frames ahead of the claims as the maintainer does, until `stopped`: for a
-    /// thread beside those that load a store which has no maintainer yet. Does nothing if it has
-    /// one.
+    /// Populates fresh frames ahead of the claims as the maintainer does, until `stopped`. For a
+    /// thread beside those that load a store that does not have a maintainer yet. Does nothing if
+    /// it has one.
     pub fn populate_ahead(&self, stopped: &dyn Fn() -> bool) {
         if self.maintainer.is_some() || self.store.session().participants.is_forked() {
             return;
@@ -104,8 +104,8 @@ impl LogStore {
         }
     }
 
-    /// Compacts, and evicts as the store may, until a store that was [extended](Self::extend) is no
-    /// larger than its capacity again. Does nothing to another.
+    /// Compacts, and evicts as the store may, until a store that was [extended](Self::extend) is
+    /// within its capacity again. Does nothing to another.
     ///
     /// # Errors
     /// [`WriteError::OutOfMemory`]: it holds more than that, and may not evict. Otherwise as for
@@ -117,7 +117,7 @@ impl LogStore {
     }
 
     /// New indexes get ids above this one. For a store that is being rebuilt from a copy, which
-    /// names indexes that are there no more.
+    /// names indexes that no longer exist.
     ///
     /// # Errors
     /// [`WriteError::ReadOnly`]; this is a forked child.

@@ -33,13 +33,13 @@ impl std::fmt::Debug for ServerRole {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RoleError {
-    /// Another opening does, perhaps of this process.
+    /// Another opening does, perhaps in this process.
     #[error("the store is being served by {}; stop that server, or be a client of it", named(*pid))]
     Taken {
-        /// Its process. 0 if it begins or ends at this moment, or is not visible from here.
+        /// Its process. 0 if it is just beginning or ending, or is not visible from here.
         pid: u32,
     },
-    /// It cannot be determined.
+    /// The holder cannot be determined.
     #[error(transparent)]
     Lease(#[from] LeaseError),
 }

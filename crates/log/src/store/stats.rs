@@ -48,7 +48,7 @@ pub struct Stats {
     pub stale_bytes: u64,
     /// Frames of the index.
     pub index_bytes: u64,
-    /// Of `index_bytes`, those in use by index segments, directories and roots.
+    /// The part of `index_bytes` that index pages, directories and roots use.
     pub index_used_bytes: u64,
     /// Space in open log segments that is not yet written.
     pub head_bytes: u64,
@@ -56,28 +56,28 @@ pub struct Stats {
     pub overhead_bytes: u64,
     /// Free frames.
     pub free_bytes: u64,
-    /// Of `free_bytes`, those that the file system has no space for. They cannot be used until it
-    /// has some.
+    /// The part of `free_bytes` for which the file system has no space. These bytes cannot be used
+    /// until it has some.
     pub unbacked_bytes: u64,
-    /// Of `free_bytes`, those that only compaction may take.
+    /// The part of `free_bytes` that only compaction may take.
     pub reserve_bytes: u64,
     /// The numbers of each NUMA node. The tables belong to no node.
     pub nodes: Vec<NodeStats>,
     /// Bytes of live records that compaction has moved since the store was created.
     pub moved_bytes: u64,
-    /// Bytes of records that were appended to log segments since the store was created, copies that
-    /// compaction made excepted. What is overwritten where it lies is not counted.
+    /// Bytes of records that were appended to log segments since the store was created, without the
+    /// copies that compaction made. Values overwritten in place are not counted.
     pub written_bytes: u64,
-    /// Of `free_bytes`, those that were in use and have their memory still.
+    /// The part of `free_bytes` that was in use and still has its memory.
     pub spare_bytes: u64,
-    /// The share of the log segments' bytes that lives below which this opening compacts while it
+    /// The live share of the log segments' bytes below which this opening compacts while it
     /// maintains; 0: only when free frames run short. See [`FillPolicy`](crate::FillPolicy).
     pub target_fill: f64,
-    /// Whether the log segments that compaction may move are less full than that. Those of large
-    /// records, and those with gaps between bulk records, stay as they are, so that
+    /// Whether the log segments that compaction may move are less full than the target. Those of
+    /// large records, and those with gaps between bulk records, stay as they are, so
     /// [`fill`](Self::fill) may be below the target although this is false.
     pub below_target: bool,
-    /// What compaction towards that waits for, if this opening maintains and has to wait.
+    /// What compaction to reach the target waits for, if this opening maintains and has to wait.
     pub compaction_wait: Option<CompactionWait>,
     /// Log segments.
     pub segments: u64,
@@ -87,18 +87,18 @@ pub struct Stats {
     pub evicted: u64,
     /// Their bytes.
     pub evicted_bytes: u64,
-    /// Records that the sweep or compaction removed because they had expired, since its creation. A
-    /// record whose key is stored anew or removed before that is not counted.
+    /// Records that the sweep or compaction removed because they had expired, since the store's
+    /// creation. A record whose key is stored again or removed before that is not counted.
     pub expired: u64,
-    /// What the store lends, if it [does](crate::Builder::lend_idle). What is rented counts as
-    /// free, what is being filled as overhead.
+    /// What the store lends, if it [does](crate::Builder::lend_idle). Rented frames count as free,
+    /// frames being filled as overhead.
     pub lent: Option<DiscardableStats>,
     /// The pages behind the region.
     pub pages: PageReport,
 }
 
 impl Stats {
-    /// The share of the log segments' bytes that lives; 1 if nothing was written.
+    /// The live share of the log segments' bytes; 1 if nothing was written.
     pub fn fill(&self) -> f64 {
         match self.live_bytes + self.stale_bytes {
             0 => 1.0,
@@ -106,8 +106,8 @@ impl Stats {
         }
     }
 
-    /// Bytes that the log took for each that was written, since the store was created: 1, and what
-    /// compaction has moved. It is the price of the fill.
+    /// Bytes appended to the log for each byte that was written, since the store was created: 1,
+    /// plus what compaction has moved. It is the price of the fill.
     pub fn write_amplification(&self) -> f64 {
         1.0 + self.moved_bytes as f64 / self.written_bytes.max(1) as f64
     }
@@ -149,7 +149,7 @@ impl Stats {
         }
     }
 
-    /// The numbers of a store; `pages` is asked last, and only if the store is mapped here.
+    /// The numbers of a store; `pages` is called last, and only if the store is mapped here.
     pub(crate) fn of(index: &Index, pages: impl FnOnce() -> PageReport) -> Stats {
         let session = index.session();
         let log = index.log();
@@ -166,7 +166,7 @@ impl Stats {
                 ..NodeStats::default()
             })
             .collect();
-        // Every frame is on a node that the arena has.
+        // The node of every frame is in the arena.
         let last = nodes.len().saturating_sub(1);
         let node_of = |frame| usize::from(log.arena.node_of(frame).0).min(last);
         let (mut segments, mut condemned, mut appended) = (0, 0, 0);
@@ -204,7 +204,7 @@ impl Stats {
         let sum = |part: fn(&NodeStats) -> u64| nodes.iter().map(part).sum::<u64>();
         let (live_bytes, stale_bytes) = (sum(|n| n.live_bytes), sum(|n| n.stale_bytes));
         let (index_bytes, head_bytes) = (sum(|n| n.index_bytes), sum(|n| n.head_bytes));
-        // Those of the nodes hold what is no part of the capacity.
+        // Those of the nodes include frames that are not part of the capacity.
         let extra = log.extra_frames() * FRAME_BYTES;
         let free_bytes = sum(|n| n.free_bytes).saturating_sub(extra);
         let withheld = arena.nodes.iter().map(|on| u64::from(on.withheld));

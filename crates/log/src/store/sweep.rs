@@ -3,10 +3,10 @@
 //!
 //! **Whatever removes a main notes that one is gone** ([`Index::note_main_gone`]), after it is
 //! gone. The sweep clears the note and looks at all anchors: each says where its main is. A
-//! collection whose main is not there is dead for ever, because what moves a main stores the anchor
-//! anew in the same transaction, and ids are never used again. Each inner record goes before what
-//! leads to it, the anchor last. So a sweep that dies leaves an anchor that leads to what is left,
-//! and the repair of its thread notes that mains may be gone.
+//! collection whose main is not there is dead for ever, because whatever moves a main stores the
+//! anchor again in the same transaction, and ids are never reused. Each inner record is removed
+//! before those that lead to it, the anchor last. So a sweep that dies leaves an anchor that leads
+//! to the rest, and the repair of its thread notes that mains may be gone.
 //!
 //! While a store is loaded nothing is swept: a main may come after its elements.
 //!
@@ -31,22 +31,23 @@ use crate::store::LogStore;
 use crate::store::components::Store;
 use crate::store::transaction::{LANE, Transaction};
 
-/// Inner records that are freed at once: their notes fit a thread's undo area.
+/// The number of inner records that are freed at once: their notes fit a thread's undo area.
 const SLICE: usize = 64;
 
-/// How many times as long as it took a sweep of all anchors rests, unless space is short.
+/// How long the sweep pauses after a pass over all anchors, as a multiple of the pass's time,
+/// unless space is short.
 const REST: u64 = 20;
 
 impl Store {
-    /// Whether all anchors are to be looked at, though space is not short.
+    /// Whether all anchors are to be checked although space is not short.
     pub(crate) fn sweep_is_due(&self) -> bool {
         let state = self.sweeping.try_lock();
         state.is_ok_and(|rests_until| self.session().clock.now_ns() >= *rests_until)
     }
 
     /// Frees collections whose mains are gone: those that this process has removed, and, if it is
-    /// to be thorough, all others. Returns whether it has freed any. Where another thread of this
-    /// process does the same it leaves it to that one. The caller is not pinned.
+    /// to be thorough, all others. Returns whether it has freed any. If another thread of this
+    /// process is doing this, it leaves the work to that one. The caller is not pinned.
     pub(crate) fn sweep_collections(
         &self,
         slot: &Slot<'_>,
@@ -66,8 +67,8 @@ impl Store {
         self.free_dead(slot, rests_until, stopped)
     }
 
-    /// Frees all collections whose mains are gone, after whoever does the same. The caller is not
-    /// pinned.
+    /// Frees all collections whose mains are gone, after any other thread that does so. The caller
+    /// is not pinned.
     fn sweep_all(&self, slot: &Slot<'_>) -> Result<bool, WriteError> {
         if !self.may_sweep(slot) {
             return Ok(false);
@@ -79,8 +80,8 @@ impl Store {
         Ok(self.free_dead(slot, rests_until, &|| false)? | freed)
     }
 
-    /// Whether mains are gone whose collections this thread may free: one in the body of a
-    /// transaction leaves it to others.
+    /// Whether mains are gone whose collections this thread may free: a thread in the body of a
+    /// transaction leaves them to others.
     fn may_sweep(&self, slot: &Slot<'_>) -> bool {
         let is_due = self.session().tables.header().lost_mains.load(Relaxed) != 0;
         let spares = self.session().spares_collections.load(Relaxed) && !without("load.spares");
@@ -88,14 +89,14 @@ impl Store {
     }
 
     /// Frees what this process has removed. Returns whether it has freed any. One thread at a time:
-    /// two would free the same.
+    /// two would free the same collections.
     fn free_lost(&self) -> bool {
         let lost = self.index().lost_mains.lock();
         let lost = lost.map_or(Vec::new(), |mut lost| std::mem::take(&mut *lost));
         let mut freed = false;
         for id in lost {
             let found = self.transaction(None, &[], |t| t.anchor(id));
-            // Whatever fails here, the note stays, and a thorough sweep tries again.
+            // If anything fails here, the note stays, and a thorough sweep tries again.
             if let Ok(Some(Some(anchor))) = found {
                 freed |= matches!(self.free_collection(id, &anchor), Ok(true));
             }
@@ -103,7 +104,7 @@ impl Store {
         freed
     }
 
-    /// Frees what any anchor leads to whose main is gone.
+    /// Checks all anchors, and frees the collections whose mains are gone.
     fn free_dead(
         &self,
         slot: &Slot<'_>,
@@ -112,7 +113,7 @@ impl Store {
     ) -> Result<bool, WriteError> {
         let header = self.session().tables.header();
         // SYNC: pairs with the Release store in `Index::lose_main`. It is changed before the first
-        // anchor is looked at: a main that goes later is noted again.
+        // anchor is checked: a main that is removed later is noted again.
         let taken = (header.lost_mains).compare_exchange(MAINS_LOST, SWEPT, AcqRel, Acquire);
         if taken == Err(0) {
             return Ok(false);
@@ -132,7 +133,7 @@ impl Store {
         Ok(swept?.0)
     }
 
-    /// Whether it has freed any, and whether it has looked at all anchors.
+    /// Returns whether it has freed any, and whether it has checked all anchors.
     fn sweep_dead(
         &self,
         slot: &Slot<'_>,
@@ -144,7 +145,7 @@ impl Store {
             let mut dead = Vec::new();
             let is_over = self.anchors_from(slot, &mut at, |found| {
                 mneme_sys::fault!("sweep.collections.anchor");
-                // A damaged one keeps no other from being freed. A check reports it.
+                // A damaged one does not prevent others from being freed. A check reports it.
                 if let Ok((id, anchor)) = found
                     && !self.has_main(id, anchor.owner)?
                 {
@@ -153,7 +154,7 @@ impl Store {
                 Ok(())
             })?;
             for (id, anchor) in dead {
-                // What cannot be freed now keeps nothing else from being freed.
+                // A collection that cannot be freed now does not prevent others from being freed.
                 match self.free_collection(id, &anchor) {
                     Ok(is_freed) => freed |= is_freed,
                     Err(error) => failed = Some(error),
@@ -169,8 +170,8 @@ impl Store {
         }
     }
 
-    /// Hands out the anchors of some buckets from `at` on, which goes on. Returns whether those
-    /// were the last ones. `visit` runs pinned.
+    /// Hands out the anchors of some buckets from `at` on, and moves `at` past them. Returns
+    /// whether those were the last ones. `visit` runs pinned.
     pub(super) fn anchors_from(
         &self,
         slot: &Slot<'_>,
@@ -190,7 +191,7 @@ impl Store {
         })
     }
 
-    /// As [`anchors_from`](Self::anchors_from), the records of a hidden keyspace.
+    /// As [`anchors_from`](Self::anchors_from), for the records of a hidden keyspace.
     pub(super) fn hidden_from(
         &self,
         slot: &Slot<'_>,
@@ -257,7 +258,8 @@ impl Store {
         Ok(None)
     }
 
-    /// Frees a collection that was found dead, unless it is not. Returns whether it has.
+    /// Frees a collection that was found dead, unless that is no longer true. Returns whether it
+    /// has.
     fn free_collection(&self, id: u64, dead: &Anchor) -> Result<bool, WriteError> {
         let mut numbers = InnerNumbers::of(dead);
         let mut is_first = true;
@@ -310,7 +312,7 @@ impl Store {
 }
 
 impl Transaction<'_> {
-    /// Frees the next [`SLICE`] inner records of a collection, or its anchor where there are none.
+    /// Frees the next [`SLICE`] inner records of a collection, or its anchor if there are none.
     /// Returns whether that was all, and what comes next.
     fn free_slice(
         &mut self,
@@ -329,7 +331,7 @@ impl Transaction<'_> {
         Ok((false, numbers))
     }
 
-    /// The next one of the numbers of a collection's inner records.
+    /// The next number of the collection's inner records.
     fn next_inner(
         &mut self,
         id: u64,
@@ -342,7 +344,7 @@ impl Transaction<'_> {
         })
     }
 
-    /// Whether the collection is as it was found, and dead.
+    /// Whether the collection is unchanged since it was found, and dead.
     fn is_dead(&mut self, id: u64, found: &Anchor) -> Result<bool, WriteError> {
         // If the anchor is the same when this commits, its owner was the same all the time.
         if self.anchor(id)?.as_ref() != Some(found) && !without("sweep.anchor") {
@@ -354,8 +356,8 @@ impl Transaction<'_> {
 
 impl LogStore {
     /// Visits about `count` collections from `cursor` on, by their ids and anchors, and returns
-    /// where to go on. From [`Cursor::START`] to [`Cursor::END`] each that is there all the time is
-    /// visited at least once. `visit` does not run pinned.
+    /// where to continue. From [`Cursor::START`] to [`Cursor::END`] each one that is present
+    /// throughout is visited at least once. `visit` does not run pinned.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -368,9 +370,9 @@ impl LogStore {
         self.store.visit_collections(cursor, count, visit)
     }
 
-    /// Keeps collections whose keys are gone, or no longer: while a store is rebuilt a key may come
-    /// after what it leads to. No other opening uses the store meanwhile. Afterwards whatever no
-    /// key leads to is freed.
+    /// Sets whether collections whose keys are absent are kept: while a store is rebuilt a key may
+    /// come after its collection. No other opening uses the store meanwhile. When they are no
+    /// longer kept, collections without a key are freed.
     pub fn spare_collections(&self, spares: bool) {
         // Relaxed: set by the thread that loads.
         (self.store.session().spares_collections).store(spares, Relaxed);
@@ -397,9 +399,8 @@ impl LogStore {
         }
     }
 
-    /// Copies all collections, as they are, to a store that is being made: it
-    /// [spares](Self::spare_collections) them until their mains are stored. Nobody else changes
-    /// either store.
+    /// Copies all collections, as they are, to a new store that [keeps](Self::spare_collections)
+    /// them until their mains are stored. No other thread changes either store.
     ///
     /// # Errors
     /// As for [`put`](Self::put).
@@ -429,8 +430,8 @@ impl LogStore {
         Ok(())
     }
 
-    /// Frees what collections have left whose keys are gone, and returns when it is free, whoever
-    /// of this process has begun with it. The maintainer does this.
+    /// Frees the collections whose keys are gone, and returns when they are free, even if another
+    /// thread of this process has begun. The maintainer does this.
     ///
     /// # Errors
     /// As for [`remove`](Self::remove).

@@ -1,23 +1,23 @@
 //! Watching keys: **a watch that reports "unchanged" has missed no change by any process**. One
 //! that reports "changed" may be wrong.
 //!
-//! A table of counters, by hash, in the store's region counts changes of keys, but only while there
-//! is a [watch registration](mneme_sync::WatchRegistration). A writer that holds a key's home
-//! bucket checks for a registration, and if there is one counts its change before the change is
-//! visible: a record that is published, overwritten, removed (also by expiry or eviction) or gets
-//! another expiry. To begin watching a key, a thread registers, notes the key's counter, and then
-//! waits until the key's home is free: a writer that held the home and did not see the registration
-//! is done by then. The models in [`crate::models`] check this order.
+//! A table of counters, selected by hash, in the store's region counts changes of keys, but only
+//! while there is a [watch registration](mneme_sync::WatchRegistration). A writer that holds a
+//! key's home bucket checks for a registration, and if there is one counts its change before the
+//! change is visible: a record is published, overwritten, removed (also by expiry or eviction) or
+//! gets another expiry. To begin watching a key, a thread registers, notes the key's counter, and
+//! then waits until the key's home is free: by then a writer that held the home and did not see the
+//! registration has finished. The models in [`crate::models`] check this order.
 //!
 //! Rarer changes are recognised without these counters: a database that was cleared has another
-//! index root, whose number is never used again; swaps of databases are always counted; and the
-//! note has the key's expiry, if the key was there.
+//! index root, whose number is never reused; swaps of databases are always counted; and the note
+//! has the key's expiry, if the key was present.
 //!
 //! Two keys share a counter with a probability of one in the number of counters (a store of 1 GiB
-//! has 65,536). So about one in as many unrelated changes makes a watch wrong.
+//! has 65,536). So about one in that number of unrelated changes makes a watch wrong.
 //!
 //! A transaction that a watch guards locks the homes of the watched keys with its own, so that the
-//! answer holds until the commit. If a process dies while it watches, the others go on counting
+//! answer holds until the commit. If a process dies while it watches, the others continue to count
 //! until it is reaped.
 
 use std::collections::HashMap;
@@ -34,8 +34,8 @@ use crate::store::transaction::Transaction;
 
 /// Keys that are watched for changes, see [`LogStore::watch`](crate::LogStore::watch).
 ///
-/// `Send`; it keeps the store open. While it lives, all writers of the store count their changes:
-/// drop it soon.
+/// `Send`; it keeps the store open. While it lives, all writers of the store count their changes,
+/// so drop it soon.
 pub struct Watch {
     store: Arc<Store>,
     keys: HashMap<(u8, Box<[u8]>), Watched>,
@@ -63,7 +63,7 @@ impl Watch {
         }
         let database = database as u8;
         let at = (database, Box::from(key));
-        // A key that is too long is absent for ever.
+        // A key that is too long is always absent.
         if key.len() <= MAX_KEY && !self.keys.contains_key(&at) {
             self.keys
                 .insert(at, self.store.records().begin_watching(database, key)?);
@@ -72,9 +72,9 @@ impl Watch {
     }
 
     /// Whether no watched key was changed, removed, or has expired since it was added, none of
-    /// their databases was cleared, and no databases were swapped. False may be wrong, seldom. True
-    /// is right, but may be out of date when it is returned: use [`transaction`](Self::transaction)
-    /// to be isolated from others.
+    /// their databases was cleared, and no databases were swapped. False is wrong in rare cases.
+    /// True is right, but may be out of date when it is returned: use
+    /// [`transaction`](Self::transaction) to be isolated from others.
     #[must_use]
     pub fn is_unchanged(&self) -> bool {
         // The pin keeps the blocks of index roots from being freed.
@@ -85,8 +85,8 @@ impl Watch {
     }
 
     /// Runs `body` as [`LogStore::transaction`](crate::LogStore::transaction) does, and commits
-    /// only if nothing watched has changed at that instant. `None`: something has changed, and the
-    /// transaction did not take place. What it changes itself counts as changed afterwards.
+    /// only if no watched key has changed at that instant. `None`: one has changed, and the
+    /// transaction did not take place. The transaction's own changes count as changes afterwards.
     ///
     /// # Errors
     /// As for [`LogStore::transaction`](crate::LogStore::transaction); nothing was changed.

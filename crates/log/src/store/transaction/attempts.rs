@@ -16,8 +16,8 @@ use super::commit::CommitOutcome;
 use super::index_growth::{Growing, Growth};
 use super::known_keys::KnownKeys;
 
-/// Attempts that may fail before an error is returned although others have changed what the last
-/// one read. Not more: the error may be that of a wait, which took its time.
+/// The number of attempts that may end with an error while others have changed what the attempt
+/// read. It is small: the error may come from a wait, which took its time.
 const MOST_ERRORS: u32 = 8;
 
 impl Store {
@@ -90,7 +90,8 @@ impl Store {
                 None => {
                     let value = match result {
                         Ok(value) => value,
-                        // The error may come of what others have changed between two reads.
+                        // The error may be caused by changes that others have made between two
+                        // reads.
                         Err(error) => match attempt.settle_what_was_read() {
                             Ok(CommitOutcome::Conflict) if errors < MOST_ERRORS => {
                                 errors += 1;
@@ -124,7 +125,7 @@ impl Store {
                             }
                             continue;
                         }
-                        // The notes may be what the space was lacking for.
+                        // The missing space may be that for the notes.
                         CommitOutcome::NoSpace(wanted) => (wanted, notes.saturating_sub(wanted)),
                     }
                 }
@@ -132,7 +133,7 @@ impl Store {
             let total = written + wanting + beside;
             session.with_feed(|| refusals.make_space(self, slot, (wanting, total), frees))?;
             if growth == Growth::ByStep {
-                // By now the free space may suffice for all at once.
+                // By now there may be enough free space for all at once.
                 growth = Growth::Unprepared;
             }
         }
@@ -144,7 +145,7 @@ struct Refusals {
     search: SpaceSearch,
     /// When the first attempt was refused, in nanoseconds.
     since: Option<u64>,
-    /// Refused attempts after which space was freed, and yet the next was refused.
+    /// The number of failed attempts for which space was freed before the next one failed too.
     number: u64,
     /// What blocked the search for more space, this time and the time before.
     held_up: [Option<WriteError>; 2],
@@ -160,15 +161,15 @@ impl Refusals {
         }
     }
 
-    /// Another attempt begins.
+    /// Starts another attempt.
     fn begin(&mut self) {
         let [now, before] = &mut self.held_up;
         *before = now.take();
     }
 
     /// Frees space for the whole of an attempt, of `total` bytes, that found none for `wanting` of
-    /// them. One that `frees` no less has the frames that are kept for compaction, if compaction
-    /// makes them free again.
+    /// them. One that `frees` at least as much may use the frames that are reserved for compaction,
+    /// if compaction frees them again.
     fn make_space(
         &mut self,
         store: &Store,
@@ -180,8 +181,8 @@ impl Refusals {
         let now = store.session().clock.now_ns();
         let since = now.saturating_sub(*self.since.get_or_insert(now));
         let in_time = since <= DEADLINE.as_nanos() as u64;
-        // A transaction that fills much of the store gets the space that others leave within few
-        // attempts or not at all. So it does not compact its own dead records for ever.
+        // A transaction that fills much of the store either gets the space that others leave within
+        // few attempts, or not at all. So it does not compact its own dead records for ever.
         let mut most = (store.log().capacity() / total.max(1)).max(4);
         if !in_time || frees {
             most = most.min(VAIN.into());
@@ -201,7 +202,7 @@ impl Refusals {
             return Ok(());
         }
         match reclaim.make_more_space(slot, &mut self.search, total) {
-            // The space that there is may suffice.
+            // The present space may be enough.
             Err(stalled @ WriteError::Stalled(_)) => self.held_up[0] = Some(stalled),
             other => other?,
         }

@@ -1,9 +1,9 @@
-//! Collections within a transaction: their anchors, their inner records, and what the change feed
-//! says of their elements (see [`crate::inner`]).
+//! Collections within a transaction: their anchors, their inner records, and the items of their
+//! elements in the change feed (see [`crate::inner`]).
 //!
 //! Anchors and inner records are records of hidden keyspaces, which a transaction reads and writes
-//! as it does those of databases. So a change of a collection is seen whole or not at all, and
-//! whatever belongs to it is made whole by one repair.
+//! as it does those of databases. So a change of a collection is seen whole or not at all, and one
+//! repair completes all of it.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -25,18 +25,18 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// The id of a new collection, which none has or had. It needs an [anchor](Self::set_anchor)
-    /// and a main, which [`put_kind`](TransactionOn::put_kind) stores.
+    /// The id of a new collection, which no other has or had. It needs an
+    /// [anchor](Self::set_anchor) and a main, which [`put_kind`](TransactionOn::put_kind) stores.
     pub fn new_collection(&mut self) -> u64 {
         // Relaxed: it is a number that nobody else gets.
         let last = (self.store.session().tables.header().next_collection).fetch_add(1, Relaxed);
         last + 1
     }
 
-    /// The anchor of a collection. `None`: there is none, or no more.
+    /// The anchor of a collection. `None`: there is none, or it was removed.
     ///
     /// # Errors
-    /// As for [`read`](Self::read); what lies there is no anchor.
+    /// As for [`read`](Self::read); the record is not an anchor.
     pub fn anchor(&mut self, id: u64) -> Result<Option<Anchor>, WriteError> {
         let most = self.store.log().most_bytes();
         let found = self
@@ -51,21 +51,21 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Stores the anchor of a collection. Where its main is stays as it was.
+    /// Stores the anchor of a collection. The place of its main in it does not change.
     ///
     /// # Errors
     /// As for [`put`](Self::put).
     pub fn set_anchor(&mut self, id: u64, anchor: &Anchor) -> Result<(), WriteError> {
         let next = &self.store.session().tables.header().next_collection;
-        // Relaxed: it is a number that nobody else gets. One that is stored again, after a loss of
-        // the store, is given to no other collection.
+        // Relaxed: no other thread gets this number. An id that is stored again, after the loss of
+        // a store, is not given to another collection.
         if next.load(Relaxed) < id {
             next.fetch_max(id, Relaxed);
         }
         self.put_hidden(KeyspaceId::ANCHORS, &anchor_key(id), &anchor.encode())
     }
 
-    /// Removes the anchor of a collection that has no inner record any more.
+    /// Removes the anchor of a collection that no longer has inner records.
     ///
     /// # Errors
     /// As for [`remove`](Self::remove).
@@ -73,8 +73,7 @@ impl<'a> Transaction<'a> {
         self.hidden(KeyspaceId::ANCHORS).remove(&anchor_key(id))
     }
 
-    /// Calls `visit` with inner record `number` of a collection, where it lies; `None`: there is
-    /// none.
+    /// Calls `visit` with inner record `number` of a collection, in place; `None`: there is none.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -98,7 +97,7 @@ impl<'a> Transaction<'a> {
         self.put_hidden(KeyspaceId::INNER, &inner_key(id, number), image)
     }
 
-    /// Removes inner record `number` of a collection. Returns whether it was there.
+    /// Removes inner record `number` of a collection. Returns whether it was present.
     ///
     /// # Errors
     /// As for [`remove`](Self::remove).
@@ -107,11 +106,11 @@ impl<'a> Transaction<'a> {
         inner.remove(&inner_key(id, number))
     }
 
-    /// Says in the change feed that an element of a collection of this kind has this value now;
+    /// Notes for the change feed that an element of a collection of this kind has this value now;
     /// `None`: that the collection does not have the element. The key of an element has at most
     /// [`MAX_KEY`](crate::MAX_KEY) bytes.
     pub fn say(&mut self, id: u64, kind: ValueKind, element: &[u8], value: Option<&[u8]>) {
-        // Listeners learn of the key alone.
+        // Listeners learn only the key.
         if self.store.session().feed.kept().is_none() {
             return;
         }
@@ -124,7 +123,7 @@ impl<'a> Transaction<'a> {
         said.lengths.push((key, value));
     }
 
-    /// Says in the change feed that the sweep of a collection begins.
+    /// Notes for the change feed that the sweep of a collection begins.
     pub(crate) fn say_swept(&mut self, id: u64) {
         if self.store.session().feed.kept().is_some() {
             self.said.swept.push(id.to_be_bytes());
@@ -147,7 +146,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Notes, in the anchor of the collection that a main of this value leads to, that the main is
-    /// under `key`. A collection that has no anchor yet gets one.
+    /// stored under `key`. A collection without an anchor gets one.
     pub(super) fn own_collection(
         &mut self,
         database: u8,
@@ -174,7 +173,7 @@ impl<'a> Transaction<'a> {
 
 impl TransactionOn<'_, '_> {
     /// Makes the transaction count as a change of `key`, which it has read, although the record
-    /// stays as it is: the transaction changes the collection that it leads to.
+    /// stays as it is: the transaction changes the collection that the record leads to.
     ///
     /// # Errors
     /// As for [`Transaction::read`].

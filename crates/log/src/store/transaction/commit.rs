@@ -1,19 +1,19 @@
 //! Committing: lock all, check all, publish all, unlock all.
 //!
-//! 1. *Announced*: the index segments of all keys are looked up, or made. Their home buckets,
+//! 1. *Announced*: the index pages of all keys are looked up, or created. Their home buckets,
 //!    sorted by location, are written down, with the changes there as far as they are known; then
 //!    the intent.
 //! 2. *Locked*: the homes are locked in that order: a transaction that holds one never waits for a
 //!    lower one, so no two transactions wait for each other. A change of the index' shape gives up
 //!    its locks when it cannot have all of them. Readers read past these locks until all are held.
 //!    Then all are marked (*excluded*), and readers of these homes wait.
-//! 3. *Checked*: what was read is looked at again, and whether the databases still have the same
-//!    indexes, for one may have been cleared. If anything changed, everything is unlocked: a
+//! 3. *Checked*: all reads are checked again, and also whether the databases still have the same
+//!    indexes, because one may have been cleared. If anything changed, everything is unlocked: a
 //!    conflict. The homes of watched keys are locked and checked too: if one changed, the
 //!    transaction does not take place. A transaction that only reads locks nothing, see
 //!    `Transaction::settle_reads`.
-//! 4. *Inserted*: new keys are inserted. If some find no slot, all are taken out again, their
-//!    segments grow, and the commit starts over.
+//! 4. *Inserted*: new keys are inserted. If some find no slot, all are taken out again, their pages
+//!    grow, and the commit starts over.
 //! 5. *Committed*: if any process watches, all changes are counted. One store of the intent's phase
 //!    commits. Only then are old entries replaced and removed, so that an entry which compaction
 //!    does not find never comes back. Records are counted, a listener is notified of the changes,
@@ -51,17 +51,18 @@ use super::undo::{Counts, LANE, NoteMemory, Noted, Notes, Phase};
 use super::{Touched, Transaction, Write};
 use crate::index::intent::{self, IndexIntent};
 
-/// The result of an attempt to commit. Unless it committed, what was appended is abandoned.
+/// The result of an attempt to commit. Unless it committed, the appended records are abandoned.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum CommitOutcome {
     Committed,
-    /// What was read has changed, or has expired.
+    /// A record that was read has changed, or has expired.
     Conflict,
     /// A watched key has changed.
     Changed,
-    /// Pins must be released, perhaps its own, before the index has space for these entries.
+    /// Pins must be released, perhaps the transaction's own, before the index has space for these
+    /// entries.
     GiveWay(ToCome),
-    /// There is no free space for so many bytes.
+    /// There is no free space for this number of bytes.
     NoSpace(u64),
 }
 
@@ -70,7 +71,7 @@ enum Round {
     Committed,
     Conflict,
     Changed,
-    /// The index changed its shape: look again.
+    /// The index has changed its shape: look again.
     Again,
     /// The index has no free slots for these entries.
     Full(Full),
@@ -79,7 +80,7 @@ enum Round {
 struct Full {
     /// All that the transaction adds.
     to_come: ToCome,
-    /// The writes that found no slot, one for each segment.
+    /// The writes that found no slot, one for each page.
     found_none: Vec<usize>,
 }
 
@@ -99,11 +100,11 @@ struct Found<'h> {
     watched: &'h [Option<Home>],
 }
 
-/// What a transaction changes, as it is written down.
+/// The changes of a transaction, as they are written down.
 struct Changes {
-    /// In the index, for each write.
+    /// The change of the index, for each write.
     noted: Few<Noted>,
-    /// In the number of records of each database that is written to.
+    /// The change of the number of records of each database that is written to.
     deltas: SmallVec<[RecordCounts; 2]>,
 }
 
@@ -115,8 +116,8 @@ impl<'a> Transaction<'a> {
     pub(super) fn commit(mut self) -> Result<CommitOutcome, WriteError> {
         self.may_go_on()?;
         if self.writes.is_empty() {
-            // A change is counted before it is visible: had a watched key changed before the moment
-            // at which all of this was as it was read, the watch would report it now.
+            // A change is counted before it is visible: if a watched key had changed before the
+            // moment at which all of this was as it was read, the watch would report it now.
             return Ok(match self.settle_what_was_read()? {
                 CommitOutcome::Committed if !self.is_as_watched() => CommitOutcome::Changed,
                 other => other,
@@ -126,7 +127,7 @@ impl<'a> Transaction<'a> {
         self.send_ahead()?;
         let outcome = self.commit_writes();
         if self.sent_ahead {
-            // It fails only for damage, which the check reports.
+            // It fails only because of damage, which the check reports.
             let _ = self.store.session().feed.forget(self.slot, self.slot.id());
         }
         if outcome
@@ -137,7 +138,8 @@ impl<'a> Transaction<'a> {
             if self.writes.iter().any(expiring) {
                 self.store.records().expect_expiries();
             }
-            // Nobody else has seen these mains. If this thread dies before, its reaper notes it.
+            // No other thread has seen these mains. If this thread dies before, its reaper notes
+            // it.
             for id in self.unowned.drain(..) {
                 self.store.index().lose_main(Some(id));
             }
@@ -147,7 +149,7 @@ impl<'a> Transaction<'a> {
         outcome
     }
 
-    /// Whether all that the transaction has read was there at one instant.
+    /// Whether all that the transaction has read was valid at one instant.
     pub(super) fn settle_what_was_read(&mut self) -> Result<CommitOutcome, WriteError> {
         match self.settle_held()? {
             Some(settled) => Ok(settled),
@@ -155,7 +157,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Whether all that is watched, if anything is, is as it was. The transaction is pinned.
+    /// Whether all watched keys, if any, are unchanged. The transaction is pinned.
     fn is_as_watched(&self) -> bool {
         self.watch.is_none_or(Watch::is_as_noted)
     }
@@ -243,7 +245,7 @@ impl<'a> Transaction<'a> {
     ) -> Result<Option<Announced<'a>>, WriteError> {
         if let Some(ahead) = self.take_ahead() {
             if let Some(counts) = ahead.covers(&homes.locs, counts) {
-                // Nothing of it is looked at in this phase.
+                // No repair reads these counts in this phase.
                 intent::set_note_counts(self.slot, counts);
                 return Ok(Some(Announced {
                     homes: ahead.homes,
@@ -282,7 +284,7 @@ impl<'a> Transaction<'a> {
         }))
     }
 
-    /// The home bucket of `place`, whose segment is created if need be. `None`: there is no free
+    /// The home bucket of `place`, whose page is created if necessary. `None`: there is no free
     /// space for it.
     pub(super) fn home_of(
         &self,
@@ -294,15 +296,15 @@ impl<'a> Transaction<'a> {
             if let Some(segment) = self.store.session().mem.index_segment(root, place)? {
                 return Ok(Some(Home::of(segment, place)));
             }
-            // A first segment replaces no block that would have to wait in limbo.
+            // A first page replaces no block that would have to wait in limbo.
             if self.grow(root, place, None, wait)? == Grown::NoSpace {
                 return Ok(None);
             }
         }
     }
 
-    /// Grows the index for the entries that found no slot, and at once for all that are to come.
-    /// Step by step it would take as many rounds as a segment is doubled.
+    /// Grows the index for the entries that found no slot, and at once for all that will be added.
+    /// Step by step it would take as many rounds as a page is doubled.
     fn make_space_for(
         &self,
         full: &Full,
@@ -344,7 +346,7 @@ impl<'a> Transaction<'a> {
         self.watch.into_iter().flat_map(Watch::keys)
     }
 
-    /// What it writes to databases. The other records are counted and made known by nobody.
+    /// Its writes to databases. The other records are neither counted nor reported.
     fn counted_writes(&self) -> impl Iterator<Item = &Write> {
         let is_hidden = |write: &&Write| write.root.space().is_hidden();
         self.writes.iter().filter(move |write| !is_hidden(write))
@@ -373,8 +375,8 @@ impl<'a> Transaction<'a> {
         if !homes.are_locked() && !self.lock(homes, wait)? {
             return Ok(Round::Again);
         }
-        // If readers have waited since before this attempt read the clock, no thread has found
-        // absent what was there by then.
+        // If readers have waited since before this attempt read the clock, no thread has found an
+        // entry absent that had not expired at that time.
         let stood_still = homes.have_begun();
         if !stood_still {
             homes.begin();
@@ -414,7 +416,7 @@ impl<'a> Transaction<'a> {
                 return Err(error);
             }
         };
-        // Readers wait for the unlocking, so that no thread has seen any of it yet.
+        // Readers wait for the unlocking, so no thread has seen any of it yet.
         for write in self.counted_writes() {
             self.store.records().note_change(write.root, write.place);
         }
@@ -428,7 +430,7 @@ impl<'a> Transaction<'a> {
         Ok(Round::Committed)
     }
 
-    /// The step *checked*: how the round ends if something is not as it was.
+    /// The step *checked*: the result of the round if something has changed.
     fn outdated(
         &self,
         homes: &mut Homes<'_>,
@@ -496,8 +498,8 @@ impl<'a> Transaction<'a> {
         Ok(Changes { noted, deltas })
     }
 
-    /// What follows once it is committed: old entries are replaced and removed, and the change is
-    /// counted and made known.
+    /// The steps after it is committed: old entries are replaced and removed, and the change is
+    /// counted and reported.
     fn carry_out(&self, changes: &Changes, counters: &[(Root, u64)], fed: Option<Reserved>) {
         let Changes { noted, deltas } = changes;
         for note in noted {
@@ -536,7 +538,7 @@ impl<'a> Transaction<'a> {
         else {
             return Ok(());
         };
-        // More than their items take.
+        // An upper bound for the bytes of their items.
         let most = |write: &Write| write.key.len() as u64 + write.new.map_or(0, |new| new.1) + 32;
         let most: u64 = self.counted_writes().map(most).sum();
         let touched = self.touched.iter().map(|of| of.key.len() as u64 + 32);
@@ -548,7 +550,7 @@ impl<'a> Transaction<'a> {
         let items = self
             .counted_writes()
             .map(|write| self.item_of(write, &counters));
-        // Whether there will be listeners is not known yet.
+        // It is not known yet whether there will be listeners.
         let items = items
             .chain(self.touches())
             .chain(self.said.items().map(Ok))
@@ -573,7 +575,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// What a write says in the feed.
+    /// The item of a write in the feed.
     fn item_of<'w>(
         &'w self,
         write: &'w Write,
@@ -591,7 +593,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// The keys whose collections it changes and whose records it does not, for listeners.
+    /// The keys whose collections, but not records, it changes, for listeners.
     fn touches(&self) -> impl Iterator<Item = Result<Item<'_>, Corrupt>> {
         let number = |of: &Touched| self.number_of_write(of.database, of.place, &of.key);
         let is_written = move |of: &Touched| number(of).is_some();
@@ -604,7 +606,7 @@ impl<'a> Transaction<'a> {
         })
     }
 
-    /// Enters all changes as one entry of the change feed, if somebody follows.
+    /// Enters all changes as one entry of the change feed, if it has a follower.
     fn enter(
         &self,
         noted: &[Noted],
@@ -636,10 +638,11 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Inserts new keys. Returns those that found no slot, one for each segment.
+    /// Inserts new keys. Returns those that found no slot, one for each page.
     ///
-    /// It goes on after the first failure, so that all segments that are too small grow before all
-    /// is locked again: the number of rounds is that of the doublings of one segment, not of all.
+    /// It continues after the first failure, so that all pages that are too small grow before all
+    /// homes are locked again: the number of rounds is that of the doublings of one page, not of
+    /// all.
     fn insert(
         &self,
         homes: &mut Homes<'_>,

@@ -29,7 +29,7 @@ pub struct TransactionOn<'t, 'a> {
 enum Sought<'a> {
     /// The transaction has written it: its own record, unless that is a removal or has expired.
     Written(Option<Record<'a>>),
-    /// What is to be noted of the look, and the index segment to look in.
+    /// What to note about the look, and the index page to look in.
     Unwritten(Read, Option<SegmentRef>),
 }
 
@@ -46,7 +46,7 @@ impl<'a> TransactionOn<'_, 'a> {
         Ok(copy?.transpose()?)
     }
 
-    /// Calls `visit` with what is stored under `key`, of whatever kind, where it lies.
+    /// Calls `visit` with what is stored under `key`, of whatever kind, in place.
     ///
     /// # Errors
     /// As for [`Transaction::read`].
@@ -74,7 +74,7 @@ impl<'a> TransactionOn<'_, 'a> {
         }
         seen = match store.records().overwrites() {
             true => None,
-            // What was seen under locks that are held no more is looked at again.
+            // What was seen under locks that are no longer held is checked again.
             false if !is_ahead || t.ahead.is_none() => {
                 (store.records()).find_whole(root, place, segment, key, &mut copy)?
             }
@@ -121,7 +121,7 @@ impl<'a> TransactionOn<'_, 'a> {
         })))
     }
 
-    /// When `key` expires. `None`: it is absent. Its value is not looked at.
+    /// When `key` expires. `None`: it is absent. Its value is not read.
     ///
     /// # Errors
     /// As for [`Transaction::read`].
@@ -130,7 +130,7 @@ impl<'a> TransactionOn<'_, 'a> {
         Ok(there.map(|(expires, _)| Expiry::of_word(expires)))
     }
 
-    /// The kind of the value of `key`. `None`: it is absent. The value is not looked at.
+    /// The kind of the value of `key`. `None`: it is absent. The value is not read.
     ///
     /// # Errors
     /// As for [`Transaction::read`].
@@ -152,7 +152,7 @@ impl<'a> TransactionOn<'_, 'a> {
             if let Some(found) = seen.and_then(|(found, _)| found) {
                 read.entry = Some(found.entry);
                 read.mutable |= found.record.header().has_expiry();
-                // Read once: the expiry may change where it lies.
+                // Read once: the expiry may change in place.
                 let expires = found.record.expires();
                 there = (!t.has_passed(expires)).then(|| (expires, found.record.header()));
             }
@@ -165,7 +165,7 @@ impl<'a> TransactionOn<'_, 'a> {
         Ok(there)
     }
 
-    /// What the transaction itself has written for `key`, or where that is to be looked for.
+    /// What the transaction itself has written for `key`, or where to look for it.
     fn seek(&mut self, key: &[u8]) -> Result<Sought<'a>, WriteError> {
         let (t, database) = (&mut *self.transaction, self.database);
         t.may_go_on()?;
@@ -253,8 +253,8 @@ impl<'a> TransactionOn<'_, 'a> {
         )
     }
 
-    /// As [`put_until`](Self::put_until), of a value of this kind. One of a large kind is the id
-    /// of a collection, whose main is then under this key alone.
+    /// As [`put_until`](Self::put_until), for a value of this kind. A value of a large kind is the
+    /// id of a collection, whose main is then stored only under this key.
     ///
     /// # Errors
     /// As for [`Transaction::put`].
@@ -291,7 +291,7 @@ impl<'a> TransactionOn<'_, 'a> {
         t.may_go_on()?;
         t.store.session().may_write()?;
         if let Err(too_long) = Store::check_lengths(key, &[]) {
-            // Such a key is absent, which only a decision to store something changes.
+            // Such a key is absent, which only a decision to store something would change.
             return match decide(None) {
                 Patch::Keep => Ok(Updated::Absent),
                 _ => Err(too_long),
@@ -367,7 +367,7 @@ impl<'a> TransactionOn<'_, 'a> {
         }
     }
 
-    /// Removes `key`. Returns whether it was there.
+    /// Removes `key`. Returns whether it was present.
     ///
     /// # Errors
     /// As for [`Transaction::read`].
@@ -401,7 +401,7 @@ impl Transaction<'_> {
         self.store.reclaim().out_of_memory(wanted)
     }
 
-    /// The transaction's own write of a key so far, if there is one.
+    /// The transaction's own latest write of a key, if there is one.
     fn written(&self, database: u8, place: Place, key: &[u8]) -> Option<&Write> {
         Some(&self.writes[self.number_of_write(database, place, key)?])
     }
@@ -415,8 +415,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// Notes what a key is to hold, which has the number `at` in `writes` if it is there already. A
-    /// record that it was to hold is spare, unless it is the same.
+    /// Notes the new record of a key, which has the number `at` in `writes` if it is there already.
+    /// If it had another new record before, that one is spare.
     pub(super) fn set(&mut self, at: Option<usize>, write: Write) {
         if let Some(at) = at {
             let old = std::mem::replace(&mut self.writes[at], write);

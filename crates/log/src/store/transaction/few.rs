@@ -1,12 +1,12 @@
-//! What most transactions have few of lies in the transaction, without memory of its own.
+//! Small lists, which most transactions store within themselves, without memory of their own.
 
 use smallvec::SmallVec;
 
-/// How many of a thing are few.
+/// The number of items that a transaction stores within itself.
 pub(super) const FEW: usize = 8;
 
-/// The few of something that most transactions have.
+/// A list of which most transactions have few items.
 pub(super) type Few<T> = SmallVec<[T; FEW]>;
 
-/// A key. Those of inner records, and most others, need no memory of their own.
+/// A key. The keys of inner records, and most others, need no memory of their own.
 pub(super) type OwnedKey = SmallVec<[u8; 24]>;

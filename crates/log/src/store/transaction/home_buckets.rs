@@ -18,7 +18,7 @@ use crate::store::components::Store;
 use super::Transaction;
 use super::few::Few;
 
-/// The home of a key, in this round.
+/// The home of a key in this round.
 #[derive(Clone, Copy)]
 pub(super) struct Home {
     pub segment: SegmentRef,
@@ -58,7 +58,7 @@ impl<'c> Homes<'c> {
     }
 
     pub fn lock_of(&mut self, home: Home) -> &mut Held<'c> {
-        // Every home that is asked for is one of the list, and all are held.
+        // Every requested home is one of the list, and all are held.
         let i = self.locs.partition_point(|loc| *loc < home.loc);
         &mut self.held[i]
     }
@@ -84,26 +84,29 @@ impl<'c> Homes<'c> {
         !self.held.is_empty()
     }
 
-    /// Whether readers of all homes wait. What has expired since then is absent to no thread.
+    /// Whether readers of all homes wait. If so, a record that has expired since then is absent to
+    /// no thread.
     pub fn have_begun(&self) -> bool {
         self.begun
     }
 
-    /// Makes readers of all homes wait, before the first is changed and before the clock is read.
+    /// Makes readers of all homes wait, before the first home is changed and before the clock is
+    /// read.
     pub fn begin(&mut self) {
         self.begun = true;
         for held in &mut self.held {
             held.become_transaction();
             mneme_sys::fault!("txn.marked");
         }
-        // SYNC: pairs with the fence in `life`: a reader that finds what was read expired sees the
-        // bits at its next look, or this thread finds it expired.
+        // SYNC: pairs with the fence in `life`: either a reader that finds a record expired sees
+        // the bits at its next look, or this thread finds it expired.
         fence(SeqCst);
     }
 }
 
 impl<'a> Transaction<'a> {
-    /// Locks all homes by locks that readers read past. False: one was replaced meanwhile.
+    /// Locks all homes by locks that readers read past. Returns false if one was replaced
+    /// meanwhile.
     pub(super) fn lock(&self, homes: &mut Homes<'a>, wait: &mut Wait) -> Result<bool, WriteError> {
         let store: &'a Store = self.store;
         for loc in &homes.locs {
@@ -118,7 +121,7 @@ impl<'a> Transaction<'a> {
                     }
                     TryLock::Retired => {
                         // SYNC: pairs with the Release store in `Held::retire`: the next look finds
-                        // another segment.
+                        // another page.
                         let _ = bucket.word();
                         return match wait.found_retired(loc.bits()) {
                             true => Ok(false),

@@ -1,10 +1,10 @@
 //! Index growth for what a transaction adds. If that is much, the index grows for all of it at
 //! once, between two attempts.
 //!
-//! **Segments that have grown for a transaction are not shrunk until that is over.** Until its
-//! entries come these segments are nearly empty, and a removal in one would shrink it again. So a
-//! process does not shrink segments that have grown for its own transactions. Once such a
-//! transaction has committed or failed, the process makes up for the shrinking that it has put off.
+//! **Pages that have grown for a transaction are not shrunk until the transaction is over.** Until
+//! its entries come these pages are nearly empty, and a removal in one would shrink it again. So a
+//! process does not shrink pages that have grown for its own transactions. Once such a transaction
+//! has committed or failed, the process makes up for the shrinking that it has postponed.
 
 use mneme_sync::{Holding, Slot};
 
@@ -18,17 +18,17 @@ use crate::reclaim::free_space::SpaceSearch;
 use crate::session::Wait;
 use crate::store::components::Store;
 
-/// The most entries for which the index grows while the attempt that adds them is under way: such
-/// growth replaces few blocks.
+/// The maximum number of entries for which the index grows while the attempt that adds them is
+/// under way: such growth replaces few blocks.
 pub(super) const MANY: usize = 4096;
 /// Changes of shape between two checks for what can be freed.
 const STEPS: usize = 64;
 
-/// How the index has grown for what a transaction adds.
+/// How the index has grown for the entries that a transaction adds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Growth {
-    /// Not at all. An attempt that adds much gives way first, so that the index can give back what
-    /// it replaces.
+    /// Not at all. An attempt that adds much is abandoned first, so that the index can free the
+    /// blocks that it replaces.
     Unprepared,
     /// For all at once.
     Prepared,
@@ -49,7 +49,7 @@ pub(super) enum Grown {
     NoSpace,
 }
 
-/// Entries that the index is to grow for, those of one segment together.
+/// Entries for which the index is to grow, those of one page together.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct ToCome(Vec<(Root, Place)>);
 
@@ -67,7 +67,7 @@ impl ToCome {
     }
 }
 
-/// The segments that have grown for one transaction. While this lives, this process does not shrink
+/// The pages that have grown for one transaction. While this lives, this process does not shrink
 /// them.
 pub(super) struct Growing<'a> {
     store: &'a Store,
@@ -86,7 +86,7 @@ impl<'a> Growing<'a> {
         }
     }
 
-    /// Releases the segments. Returns those that may have to shrink: all if the transaction did not
+    /// Releases the pages. Returns those that may have to shrink: all if the transaction did not
     /// commit.
     fn give_back(&mut self, happened: bool) -> Vec<(Root, Place)> {
         let mut due = Vec::new();
@@ -102,9 +102,8 @@ impl<'a> Growing<'a> {
         due
     }
 
-    /// Ends the growth of a transaction that is over. Segments that are too large now, because it
-    /// did not commit or others have removed much meanwhile, shrink as far as no thread blocks
-    /// that.
+    /// Ends the growth of a transaction that is over. Pages that are too large now, because it did
+    /// not commit or others have removed much meanwhile, shrink unless a thread blocks that.
     pub fn end(mut self, slot: &Slot<'_>, happened: bool) {
         let store = self.store;
         let due = self.give_back(happened);
@@ -120,8 +119,8 @@ impl Drop for Growing<'_> {
 }
 
 impl Store {
-    /// Grows the index for entries to come, and frees the blocks that it replaces on the way. The
-    /// caller is not pinned, and so does not wait for itself.
+    /// Grows the index for the entries that will be added, and frees the blocks that it replaces on
+    /// the way. The caller is not pinned, and so does not wait for itself.
     #[cold]
     pub(super) fn grow_ahead(
         &self,
@@ -150,7 +149,8 @@ impl Store {
                 {
                     Ok(won) => refusals -= usize::from(won),
                     Err(WriteError::OutOfMemory { .. }) => return Ok(Growth::ByStep),
-                    // The present shape may suffice, and a thread cannot wait for its own pin.
+                    // The present shape may be sufficient, and a thread cannot wait for its own
+                    // pin.
                     Err(WriteError::Stalled(held)) if held.what == Holding::OwnPin => {
                         return Ok(Growth::ByStep);
                     }
@@ -163,8 +163,8 @@ impl Store {
         }
     }
 
-    /// Grows the index within an attempt, which is pinned, as far as blocks that are replaced find
-    /// a place in limbo.
+    /// Grows the index within an attempt, which is pinned, as far as replaced blocks find a place
+    /// in limbo.
     pub(super) fn grow_within(
         &self,
         slot: &Slot<'_>,
@@ -174,9 +174,9 @@ impl Store {
         self.grow_for(slot, &mut &to_come.0[..], wait, usize::MAX, None)
     }
 
-    /// Makes the index' segments as large as the entries to come ask for, by at most `steps`
-    /// changes of shape. After those, pins must be released. `rest` are the entries that have no
-    /// space yet. `growing` keeps the segments that have grown. The caller is pinned.
+    /// Makes the index pages as large as the new entries need, by at most `steps` changes of shape.
+    /// After those, pins must be released. `rest` are the entries that have no space yet. `growing`
+    /// keeps the pages that have grown. The caller is pinned.
     fn grow_for(
         &self,
         slot: &Slot<'_>,
@@ -223,7 +223,7 @@ impl Store {
         Ok(Grown::Yes)
     }
 
-    /// Changes a segment's shape once, or waits for the thread that blocks that.
+    /// Changes a page's shape once, or waits for the thread that blocks that.
     pub(super) fn grow_once(
         &self,
         slot: &Slot<'_>,
@@ -244,7 +244,7 @@ impl Store {
         }
     }
 
-    /// Shrinks the segments at these places as far as their entries allow, and waits for no reader.
+    /// Shrinks the pages at these places as far as their entries allow, and waits for no reader.
     fn shrink_all(&self, slot: &Slot<'_>, places: &[(Root, Place)]) -> Result<(), WriteError> {
         let (mut rest, mut in_vain) = (places, 0);
         while !rest.is_empty() && in_vain < 2 {
@@ -260,8 +260,8 @@ impl Store {
         Ok(())
     }
 
-    /// Shrinks the first segments of `rest`, by some changes of shape, while limbo has places for
-    /// the blocks that these replace.
+    /// Shrinks the first pages of `rest`, by some changes of shape, while limbo has places for the
+    /// blocks that these replace.
     fn shrink_some(&self, slot: &Slot<'_>, rest: &mut &[(Root, Place)]) -> Result<(), WriteError> {
         let mut steps = 0;
         while let Some(&(root, place)) = rest.first() {
@@ -296,7 +296,7 @@ mod tests {
     use crate::reclaim::evict::Evict;
     use crate::store::{LogStore, MIN_CAPACITY};
 
-    /// It evicts where there is no other space, and evictions are entered in the change feed.
+    /// Growth evicts if there is no other space, and evictions are entered in the change feed.
     #[test]
     fn growth_ahead_waits_for_a_full_feed() {
         let builder = LogStore::builder().capacity(MIN_CAPACITY).change_feed(true);

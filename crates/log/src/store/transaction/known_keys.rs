@@ -5,8 +5,8 @@
 //!
 //! The locks are plain ones, taken in the order of their locations like those of every commit. All
 //! readers read past them, the body included. If earlier attempts have read keys that expire, the
-//! bit that makes other readers wait is set at once: a record that expires meanwhile is then absent
-//! to no thread before the transaction is over, and so is no conflict. Otherwise committing sets
+//! bit that makes other readers wait is set at once: then no thread finds a record absent that
+//! expires before the transaction is over, and so there is no conflict. Otherwise committing sets
 //! that bit, and continues as usual. The intent stands as long as they are held, in the phase in
 //! which nothing is published. So if the thread dies meanwhile, its homes are unlocked.
 //!
@@ -14,9 +14,9 @@
 //! released as soon as the body reads a key whose home is not among them (it is among them next
 //! time). Nothing else that a body does waits for a bucket.
 //!
-//! **A body that takes long does not hold its neighbours up**: threads that wait for a lock fail
-//! after a second. So the locks are released when a body that has run for 200 ms reads or writes,
-//! and before it copies so many bytes that the copying may take as long. The attempt goes on as one
+//! **A body that takes long does not block others**: threads that wait for a lock fail after a
+//! second. So the locks are released when a body that has run for 200 ms reads or writes, and
+//! before it copies so many bytes that the copying may take as long. The attempt continues as one
 //! without locks, and is checked when it commits. A body whose last run took as long, and whose
 //! keys the caller has not named, does not lock ahead at all.
 
@@ -40,12 +40,11 @@ use super::home_buckets::{Home, Homes};
 use super::undo::{Counts, LANE, NoteMemory, Phase};
 use crate::index::intent::IndexIntent;
 
-/// Conflicts after which a transaction locks ahead.
+/// The number of conflicts after which a transaction locks ahead.
 const CONFLICTS: u32 = 16;
-/// How long a body may take that runs under locks: waiting threads fail with `Stalled` after a
-/// second.
+/// How long a body may run under locks: waiting threads fail with `Stalled` after a second.
 const SHORT_NS: u64 = 200_000_000;
-/// How long it may take to copy a byte to or from fresh memory, on a busy machine.
+/// An upper bound of the time to copy a byte to or from fresh memory, on a busy machine.
 const COPY_NS: u64 = 4;
 
 /// The keys that a transaction knows: those that the caller has named, and those that earlier
@@ -81,7 +80,7 @@ impl<'k> KnownKeys<'k> {
         !self.named.is_empty() || (self.conflicts >= CONFLICTS && self.took_ns < SHORT_NS)
     }
 
-    /// Whether readers are to wait, too, while the body runs.
+    /// Whether readers have to wait, too, while the body runs.
     fn excludes_readers(&self) -> bool {
         self.expiring && self.conflicts >= CONFLICTS && self.took_ns < SHORT_NS
     }
@@ -125,7 +124,7 @@ impl<'k> KnownKeys<'k> {
 pub(super) struct Ahead<'c> {
     pub homes: Homes<'c>,
     pub memory: NoteMemory<'c>,
-    /// When the first lock was asked for, in nanoseconds.
+    /// When the first lock was requested, in nanoseconds.
     since: u64,
 }
 
@@ -134,8 +133,8 @@ impl Ahead<'_> {
         self.homes.locs.binary_search(&loc).is_ok()
     }
 
-    /// The counts that the notes are made for, if all of `homes` are held and the space suffices
-    /// for `counts`.
+    /// The counts for which the notes have space, if all of `homes` are held and the space is
+    /// enough for `counts`.
     pub fn covers(&self, homes: &[Loc], mut counts: Counts) -> Option<Counts> {
         counts.homes = self.homes.locs.len();
         let suffices = counts.words() <= self.memory.words();
@@ -156,8 +155,8 @@ impl Store {
         places.collect()
     }
 
-    /// Calls `work` with the index of a database while the home of a key is locked: no other thread
-    /// changes the key meanwhile, nor a collection that it leads to. Readers look past the lock.
+    /// Calls `work` with the index of a database while the home of a key is locked: meanwhile no
+    /// other thread changes the key, or a collection that it leads to. Readers read past the lock.
     /// `None`: it cannot be locked, because there is no space for the notes or the thread is in the
     /// body of a transaction; or the database was cleared meanwhile.
     pub(crate) fn with_home_locked<R>(
@@ -186,8 +185,8 @@ impl Store {
 
 impl<'a> Transaction<'a> {
     /// Locks the homes of the keys that the caller has named and earlier attempts have used. It
-    /// does not if there is no space to write that down, nor in the body of another transaction
-    /// that has locked ahead: the thread has one intent.
+    /// does not do so if there is no space to write that down, or in the body of another
+    /// transaction that has locked ahead, because a thread has one intent.
     pub(super) fn lock_ahead(&mut self, known: &KnownKeys<'_>) -> Result<(), WriteError> {
         let store = self.store;
         if self.slot.intent(LANE).read().is_some() {
@@ -196,7 +195,8 @@ impl<'a> Transaction<'a> {
         let mut wait = Wait::new();
         loop {
             let mut homes = Homes::of(self.known_homes(known, &mut wait)?.into_iter());
-            // A body may write more. That suffices for it as long as the memory does.
+            // A body may write more. The locks are enough for it as long as the memory for notes
+            // is.
             let foreseen = Counts {
                 homes: homes.locs.len(),
                 writes: known.writes.max(known.named.len()),
@@ -247,8 +247,8 @@ impl<'a> Transaction<'a> {
     ) -> Result<Vec<Loc>, WriteError> {
         let mut locs = Vec::with_capacity(known.named.len() + known.keys.len());
         for &(database, place) in known.named {
-            // The index is created, for the key may be written and needs a bucket to lock. If there
-            // is no free space for one, the body does without the lock.
+            // The index is created, because the key may be written and needs a bucket to lock. If
+            // there is no free space for one, the body runs without the lock.
             if let Some(root) = self.root(database)?
                 && let Some(home) = self.home_of(root, place, wait)?
             {
@@ -275,7 +275,7 @@ impl<'a> Transaction<'a> {
         Ok(segment.map(|segment| Home::of(segment, noted.place)))
     }
 
-    /// To be called before a key is read whose home may be held by a thread that waits for this
+    /// Called before the body reads a key whose home may be held by a thread that waits for this
     /// transaction.
     pub(super) fn before_reading(&mut self, home: Option<Loc>) -> Result<(), WriteError> {
         match (&self.ahead, home) {
@@ -284,8 +284,9 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// To be called before the body copies so many bytes, and in each of its calls: unlocks what
-    /// was locked ahead if it has been locked for long, or would be when the bytes are copied.
+    /// Called before the body copies `bytes` bytes, and in each of its calls: unlocks the homes
+    /// that were locked ahead if they have been locked for long, or would be by the end of the
+    /// copying.
     pub(super) fn before_copying(&mut self, bytes: u64) -> Result<(), WriteError> {
         let Some(ahead) = &self.ahead else {
             return Ok(());
@@ -315,13 +316,13 @@ impl<'a> Transaction<'a> {
         Some(ahead)
     }
 
-    /// Unlocks what was locked ahead, if anything is. Nothing was published.
+    /// Unlocks the homes that were locked ahead, if any. Nothing was published.
     pub(super) fn give_up_locks(&mut self) -> Result<(), WriteError> {
         let Some(mut ahead) = self.take_ahead() else {
             return Ok(());
         };
-        // No other thread could change what was read under these locks, so no holder that may have
-        // been changing it is to be waited for.
+        // No other thread could change what was read under these locks, so there is no wait for a
+        // holder that may have been changing it.
         for seen in self.reads.iter_mut().filter_map(|read| read.seen.as_mut()) {
             if ahead.holds(seen.at) {
                 seen.word = seen.word.let_go();
@@ -333,8 +334,8 @@ impl<'a> Transaction<'a> {
         self.store.drop_notes(self.slot, ahead.memory)
     }
 
-    /// Settles a transaction that only read: whether all is as it was read. `None`: not all of it
-    /// is held.
+    /// The outcome of a transaction that only read: whether all is as it was read. `None`: not all
+    /// homes are held.
     pub(super) fn settle_held(&mut self) -> Result<Option<CommitOutcome>, WriteError> {
         let Some(mut ahead) = self.take_ahead() else {
             return Ok(None);

@@ -3,7 +3,7 @@
 //! **No thread sees a part of a transaction, even if a process dies in the middle.** A transaction
 //! runs optimistically: its body reads, and appends new records that the index does not name yet.
 //! Committing locks the home buckets of all its keys, in the order of their locations, checks that
-//! what was read is unchanged, and publishes (see [`commit`]). On a conflict the body runs again,
+//! its reads are unchanged, and publishes (see [`commit`]). On a conflict the body runs again,
 //! after some conflicts under locks (see [`ahead`]).
 //!
 //! Readers of its keys wait while it publishes. Writers in the same buckets wait while these are
@@ -53,15 +53,15 @@ struct Read {
     space: KeyspaceId,
     place: Place,
     key: OwnedKey,
-    /// The index it was looked for in, if there was one.
+    /// The index in which it was looked up, if there was one.
     root: Option<Root>,
     /// The home bucket's word at that time, if there was a bucket.
     seen: Option<HomeWord>,
     /// The entry that was found.
     entry: Option<Entry>,
-    /// Whether the record can change without getting another entry.
+    /// Whether the record can change without a change of its entry.
     mutable: bool,
-    /// When what was seen expires; 0: never, or nothing was seen.
+    /// When the record that was seen expires; 0: never, or there was none.
     expires: u64,
 }
 
@@ -86,15 +86,15 @@ impl Write {
 
 /// One attempt at a transaction, see [`LogStore::transaction`](crate::LogStore::transaction).
 ///
-/// Its operations are on database 0; [`database`](Self::database) leads to the others. They see
-/// what the transaction itself has written before.
+/// Its operations are on database 0; [`database`](Self::database) gives access to the others. They
+/// see what the transaction itself has written before.
 pub struct Transaction<'a> {
     store: &'a Store,
     slot: &'a Slot<'a>,
-    /// The pin keeps what was read and written where it is until the attempt is over, and databases
-    /// keep their spaces.
+    /// The pin keeps everything that was read and written in place until the attempt is over, and
+    /// the spaces of databases unchanged.
     _pin: Pin<'a>,
-    /// The time, in milliseconds since the Unix epoch: it stands still.
+    /// The time, in milliseconds since the Unix epoch, fixed for the attempt.
     now_ms: u64,
     /// The indexes of the databases and hidden keyspaces that it has used.
     roots: SmallVec<[(u8, Option<Root>); 4]>,
@@ -102,32 +102,33 @@ pub struct Transaction<'a> {
     writes: Vec<Write>,
     /// The numbers in `writes`, by the places of the keys. Empty while there are few.
     written: HashTable<usize>,
-    /// Records of its own that it does not need any more.
+    /// Its own records that it no longer needs.
     spare: Vec<Own>,
-    /// What it says of elements of collections.
+    /// Its notes about elements of collections.
     said: Said,
     /// Keys whose collections it changes.
     touched: Vec<Touched>,
     /// Collections whose mains it has stored, and replaced or removed again.
     unowned: Vec<u64>,
-    /// The attempt failed because it lacked so many bytes.
+    /// The number of bytes for which the attempt found no space.
     wanting: Option<u64>,
-    /// Whether, in a full store, it has freed no less than it has written.
+    /// Whether, in a full store, it has freed at least as much as it has written.
     frees_space: bool,
-    /// Bytes of the records that its first writes replace or remove, as many as are known.
+    /// Bytes of the records that its first writes replace or remove, and the number of these
+    /// writes.
     freed: (usize, u64),
-    /// Whether the body could not go on because the change feed was full.
+    /// Whether the body could not continue because the change feed was full.
     awaits_feed: bool,
     /// Whether its changes, which are too long for an entry of the feed, were sent ahead.
     sent_ahead: bool,
     /// Keys that must not have changed since they were watched.
     watch: Option<&'a Watch>,
-    /// What is locked before the body runs.
+    /// The homes that are locked before the body runs.
     ahead: Option<Ahead<'a>>,
     growth: Growth,
-    /// What was written may be committed: set from the announcement until the outcome is known.
+    /// Whether the writes may be committed: set from the announcement until the outcome is known.
     may_be_committed: bool,
-    /// What a layer above keeps for this attempt.
+    /// Data that a layer above keeps for this attempt.
     attached: Option<Box<dyn Any>>,
 }
 
@@ -185,8 +186,8 @@ impl<'a> Transaction<'a> {
         self.now_ms
     }
 
-    /// What a layer above keeps for this attempt, at first nothing. It ends with it, whether that
-    /// is committed or not.
+    /// Data that a layer above keeps for this attempt; initially nothing. It is dropped with the
+    /// attempt, whether that commits or not.
     pub fn attached(&mut self) -> &mut Option<Box<dyn Any>> {
         &mut self.attached
     }
@@ -195,8 +196,8 @@ impl<'a> Transaction<'a> {
         expires != 0 && expires <= self.now_ms && !without("txn.expired")
     }
 
-    /// Whether a record that was read has expired since, so that another attempt must do without
-    /// it.
+    /// Whether a record that was read has expired since, so that another attempt must treat it as
+    /// absent.
     fn has_outlived_what_it_saw(&self) -> bool {
         let expiries = self.reads.iter().map(|read| read.expires);
         let first = expiries.filter(|expires| *expires != 0).min();
@@ -218,7 +219,7 @@ impl<'a> Transaction<'a> {
         self.zero().get(key)
     }
 
-    /// Calls `visit` with what is stored under `key`, of whatever kind, where it lies.
+    /// Calls `visit` with what is stored under `key`, of whatever kind, in place.
     ///
     /// # Errors
     /// As for [`LogStore::get`](crate::LogStore::get); the transaction has no effect.
@@ -230,7 +231,7 @@ impl<'a> Transaction<'a> {
         self.zero().read(key, visit)
     }
 
-    /// When `key` expires. `None`: it is absent. Its value is not looked at.
+    /// When `key` expires. `None`: it is absent. Its value is not read.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -255,7 +256,7 @@ impl<'a> Transaction<'a> {
         self.zero().put(key, value)
     }
 
-    /// The kind of the value of `key`. `None`: it is absent. The value is not looked at.
+    /// The kind of the value of `key`. `None`: it is absent. The value is not read.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -276,7 +277,7 @@ impl<'a> Transaction<'a> {
         self.zero().put_until(key, value, expiry)
     }
 
-    /// Removes `key`. Returns whether it was there.
+    /// Removes `key`. Returns whether it was present.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -297,8 +298,8 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// The index of a database. It stays fixed for the whole attempt, so that a clearing meanwhile
-    /// comes before all of it or after all of it.
+    /// The index of a database. It stays fixed for the whole attempt, so that a concurrent clearing
+    /// takes place either before all of it or after all of it.
     fn root(&mut self, database: u8) -> Result<Option<Root>, ReadError> {
         if let Some((_, root)) = self.roots.iter().find(|(used, _)| *used == database) {
             return Ok(*root);
@@ -308,7 +309,7 @@ impl<'a> Transaction<'a> {
         Ok(root)
     }
 
-    /// As [`root`](Self::root), created if need be. `None`: no free space.
+    /// As [`root`](Self::root), created if necessary. `None`: no free space.
     fn root_or_create(&mut self, database: u8) -> Result<Option<Root>, WriteError> {
         if let Some(root) = self.root(database)? {
             return Ok(Some(root));
@@ -324,7 +325,7 @@ impl<'a> Transaction<'a> {
         Ok(root)
     }
 
-    /// Fails in a child that was forked by the body: the attempt belongs to its parent. Fails too
+    /// Fails in a child that was forked by the body: the attempt belongs to its parent. Also fails
     /// if the body has caught a panic of another operation.
     fn may_go_on(&self) -> Result<(), WriteError> {
         match self.store.session().participants.is_forked() {
@@ -333,7 +334,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Its own records, those among them that it does not need any more.
+    /// Its own records, including those that it no longer needs.
     fn own_records(&self) -> impl Iterator<Item = Own> {
         let written = self.writes.iter().filter_map(|w| w.new);
         written.chain(self.spare.iter().copied())
@@ -346,7 +347,7 @@ impl<'a> Transaction<'a> {
 }
 
 impl Drop for Transaction<'_> {
-    /// Counts what was appended as dead, unless it was committed; also if the body panics.
+    /// Counts the appended records as dead, unless they were committed; also if the body panics.
     fn drop(&mut self) {
         if self.store.session().participants.is_forked() {
             return;
@@ -359,7 +360,7 @@ impl Drop for Transaction<'_> {
             return;
         }
         for (loc, size) in self.own_records() {
-            // This fails only for damage, which the check reports.
+            // This fails only because of damage, which the check reports.
             let _ = self.store.log().mark_dead(loc, size);
         }
     }

@@ -1,15 +1,15 @@
-//! The records that a transaction has written. **What it writes again lies where it lay**, so that
-//! it needs memory for what it leaves behind, not for what it has done.
+//! The records that a transaction has written. **A repeated write replaces the record in place**,
+//! so that it needs memory for its result, not for every step.
 //!
-//! A record of a transaction is nobody else's until the transaction commits. A later write of the
-//! same key changes it where it lies, if it fits there, and the change of a part writes that part
-//! alone. A record that is outgrown is written anew, with as much slack as it is long. What is not
-//! needed any more is *spare*: the next record that fits is written there, whatever its key. Spare
+//! A transaction's record belongs only to it until the transaction commits. A later write of the
+//! same key changes it in place, if it fits there, and the change of a part writes only that part.
+//! A record that is outgrown is written again, with slack of its own length. A record that is no
+//! longer needed is *spare*: the next record that fits is written there, whatever its key. Spare
 //! bytes count as dead when the attempt is over.
 //!
-//! A record keeps its size whatever is written to it, for its log segment is walked from header to
-//! header. So one with bytes to spare is patchable. Before the commit, those that are short, or
-//! that have much more slack than a patchable value outside a transaction, are written anew if
+//! A record keeps its size whatever is written to it, because its log segment is walked from header
+//! to header. So one with unused bytes is patchable. Before the commit, those that are short, or
+//! that have much more slack than a patchable value outside a transaction, are written again if
 //! there is space ([`Transaction::settle`]).
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,13 +29,13 @@ use crate::store::part::{LONG, slack};
 
 use super::{Transaction, Write};
 
-/// Spare records that are looked at for one that fits, the newest first.
+/// The number of spare records that are tried for one that fits, the newest first.
 const LOOKS: usize = 32;
 
 /// Where a record lies, and how many bytes it occupies.
 pub(super) type Own = (Loc, u64);
 
-/// The header of a record of `size` bytes that holds what one with the header `fresh` does, a value
+/// The header of a record of `size` bytes with the content of one with the header `fresh`, a value
 /// of `len` bytes. `None`: it does not fit, or would waste more than it uses.
 fn header_within(fresh: Header, len: usize, size: u64) -> Option<Header> {
     if fresh.size() == size {
@@ -69,8 +69,9 @@ impl Transaction<'_> {
         Ok((!self.has_passed(record.expires())).then_some((at, record)))
     }
 
-    /// Notes the collection that the transaction's own record, number `at` in `writes`, leads to,
-    /// if it is a main, before it is replaced or removed: nobody else sees it go.
+    /// Before the transaction's own record with number `at` in `writes` is replaced or removed:
+    /// notes the collection that it leads to, if it is a main. No other thread sees it being
+    /// removed.
     pub(super) fn note_own_main(&mut self, at: Option<usize>) -> Result<(), WriteError> {
         if let Some((loc, _)) = at.and_then(|at| self.writes[at].new) {
             let record = self.store.session().mem.record(loc)?;
@@ -82,7 +83,7 @@ impl Transaction<'_> {
     }
 
     /// Space for a record with the header `fresh`, or with a similar one, for a value of `len`
-    /// bytes: that of `old`, a spare one, or fresh space. Returns where, and its header. `None`:
+    /// bytes: that of `old`, a spare one, or fresh space. Returns its place and header. `None`:
     /// there is no free space.
     fn space_for(
         &mut self,
@@ -111,7 +112,7 @@ impl Transaction<'_> {
         Ok(reserved)
     }
 
-    /// Writes a record to where there is space for it. No other thread looks at it.
+    /// Writes a record to where there is space for it. No other thread accesses it.
     fn write_at(
         &self,
         loc: Loc,
@@ -134,8 +135,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Stores `value` under `key`, in place of what the transaction has written there. With `grows`
-    /// a long value gets slack.
+    /// Stores `value` under `key`, replacing what the transaction has written there. With `grows` a
+    /// long value gets slack.
     pub(super) fn store_own(
         &mut self,
         database: u8,
@@ -155,7 +156,7 @@ impl Transaction<'_> {
         let written = self.number_of_write(database, place, key);
         self.note_own_main(written)?;
         let old = written.and_then(|at| self.writes[at].new);
-        // A record that is outgrown is likely to be so again.
+        // A record that was outgrown is likely to be outgrown again.
         let capacity = match old {
             Some((_, size)) if size < exact.size() => 2 * len,
             _ if grows && len > LONG => len + slack(len),
@@ -169,7 +170,7 @@ impl Transaction<'_> {
         if found.is_none() {
             found = self.space_for(exact, len, old)?;
         }
-        // Elements are removed by storing what is left of a leaf.
+        // Removing elements stores the rest of a leaf.
         if found.is_none() && matches!(kind, ValueKind::ANCHOR | ValueKind::INNER) {
             self.frees_space = self.frees(exact.size(), (root, place, key), written)?;
             if self.frees_space {
@@ -194,9 +195,9 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Whether the transaction, together with a record of `size` bytes under a key, which has the
-    /// number `written` in `writes` if it is there, frees no less than it writes: the records that
-    /// it replaces and removes.
+    /// Whether the transaction frees at least as much as it writes, counting a record of `size`
+    /// bytes under a key, which has the number `written` in `writes` if it is there already. It
+    /// frees the records that it replaces and removes.
     fn frees(
         &mut self,
         size: u64,
@@ -215,7 +216,7 @@ impl Transaction<'_> {
         let mut bytes = size;
         for (at, write) in self.writes.iter().enumerate() {
             if let Some((loc, size)) = write.new.filter(|_| Some(at) != written) {
-                // Slack goes before the commit, if there is space.
+                // Slack is removed before the commit, if there is space.
                 let slack = match write.has_slack {
                     true => {
                         let record = self.store.session().mem.record(loc)?;
@@ -278,7 +279,7 @@ impl Transaction<'_> {
             return Err(self.no_space(size + (after - len) as u64));
         };
         let expiry = self.writes[at].expiry;
-        // The value so far, to be patched where it will lie.
+        // The present value, to be patched at its new place.
         self.write_at(to, header, expiry, record.key(), record.value())?;
         let new = store.session().mem.record(to)?;
         new.write_over(len, part);
@@ -301,7 +302,7 @@ impl Transaction<'_> {
             let kind = (old.kind(), expiry);
             let exact = store.header_for(record.key(), value, kind, old.space());
             self.before_copying(exact.size())?;
-            // Not where it lies: the value would move over itself.
+            // Not in place: the value would move over itself.
             let Some((to, header)) = self.space_for(exact, value.len(), None)? else {
                 return Err(self.no_space(exact.size()));
             };
@@ -312,7 +313,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Puts another record in the place of its own, number `at` in `writes`.
+    /// Replaces its own record, number `at` in `writes`, by another one.
     fn replace_own(&mut self, at: usize, loc: Loc, header: Header) {
         let write = &mut self.writes[at];
         let old = write.new.replace((loc, header.size()));
@@ -320,8 +321,8 @@ impl Transaction<'_> {
         self.spare.extend(old);
     }
 
-    /// Writes those of its records anew that readers, or memory, would suffer from. One for which
-    /// there is no free space stays as it is.
+    /// Writes those of its records again whose present form would cost readers time or waste
+    /// memory. If there is no free space for one, it stays as it is.
     pub(super) fn settle(&mut self) -> Result<(), WriteError> {
         let store = self.store;
         for at in 0..self.writes.len() {

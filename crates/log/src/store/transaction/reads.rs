@@ -10,17 +10,17 @@ use super::commit::CommitOutcome;
 use super::home_buckets::{Home, Homes};
 use super::{Read, Transaction};
 
-/// Looks at keys that were absent before a transaction that only reads runs again.
+/// The number of checks of keys that were absent before a transaction that only reads runs again.
 const RETRY_LIMIT: usize = 64;
 
 impl Transaction<'_> {
-    /// Settles a transaction without writes. It locks nothing, so that openings which may only read
-    /// can do this too. If all is as it was when the last key was read, the body saw all of it as
-    /// it was at that time.
+    /// The outcome of a transaction without writes. It locks nothing, so that openings which may
+    /// only read can do this too. If all is as it was when the last key was read, the body saw all
+    /// of it as it was at that time.
     ///
-    /// A record is never seen at its place again once it was replaced, but what is absent may have
-    /// been there meanwhile. So everything is looked at until the homes of what is absent are found
-    /// twice with the same version: between those two looks all of it was as it was read.
+    /// A record is never seen at its place again after it was replaced, but an absent one may have
+    /// been present meanwhile. So everything is checked until the homes of the absent keys are
+    /// found twice with the same version: between those two checks all of it was as it was read.
     pub(super) fn settle_reads(&self) -> Result<CommitOutcome, WriteError> {
         let mut wait = Wait::new();
         let mut before: Vec<Option<HomeWord>> = self.reads.iter().map(|read| read.seen).collect();
@@ -50,8 +50,8 @@ impl Transaction<'_> {
         Ok(CommitOutcome::Conflict)
     }
 
-    /// The home of a key that is as it was read, if it has a home. `None`: the key is not as it was
-    /// read.
+    /// The home of a key that is unchanged since it was read, if it has a home. `None`: the key has
+    /// changed.
     fn look_again(
         &self,
         read: &Read,
@@ -82,7 +82,7 @@ impl Transaction<'_> {
                 return Ok(Some(Some(now)));
             }
             if word.holder() == self.slot.id() {
-                // This thread holds the lock itself, by an outer transaction that has locked ahead:
+                // This thread holds the lock itself, in an outer transaction that has locked ahead:
                 // nothing changes under it.
                 return Ok(Some(Some(now)));
             }
@@ -107,8 +107,8 @@ impl Transaction<'_> {
         })
     }
 
-    /// The present home of a key that was read. If the key had no bucket it may have one by now
-    /// that was made for this transaction.
+    /// The present home of a key that was read. If the key had no bucket it may have one now that
+    /// was made for this transaction.
     pub(super) fn home_of_read(&self, read: &Read) -> Result<Option<Home>, Corrupt> {
         let used = || self.roots.iter().filter_map(|(_, root)| *root);
         let made = || used().find(|root| root.space() == read.space);
@@ -119,9 +119,9 @@ impl Transaction<'_> {
         Ok(segment.map(|segment| Home::of(segment, read.place)))
     }
 
-    /// Whether the databases that were used have the indexes that were seen. A cleared database has
-    /// another index, or none: the transaction would be before the clearing there, and after it in
-    /// what it changes elsewhere.
+    /// Whether the databases that were used still have the same indexes. A cleared database has
+    /// another index, or none: the transaction would take place before the clearing there, and
+    /// after it in what it changes elsewhere.
     pub(super) fn roots_are_current(&self) -> Result<bool, Corrupt> {
         for (database, used) in &self.roots {
             if self.store.index().root(self.space_of(*database))? != *used {
@@ -131,7 +131,7 @@ impl Transaction<'_> {
         Ok(true)
     }
 
-    /// Whether a key is as it was read. All homes are held.
+    /// Whether a key is unchanged since it was read. All homes are held.
     pub(super) fn is_as_read(
         &self,
         read: &Read,

@@ -1,4 +1,4 @@
-//! What a transaction says and notes of collections that it changes.
+//! What a transaction notes about collections that it changes.
 
 use crate::feed::item::{COLLECTIONS, Item, RemovalCause};
 use crate::index::root::Root;
@@ -7,8 +7,8 @@ use crate::records::expiry::Expiry;
 
 use super::few::OwnedKey;
 
-/// What a transaction says of elements, in order: each one's [key](crate::inner::element_key), and
-/// the value behind it.
+/// A transaction's notes about elements, in order: each one's [key](crate::inner::element_key),
+/// followed by its value.
 #[derive(Default)]
 pub(super) struct Said {
     pub bytes: Vec<u8>,
@@ -20,7 +20,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// More bytes than its items take.
+    /// An upper bound for the bytes of its items.
     pub fn most_bytes(&self) -> u64 {
         (self.bytes.len() + 32 * (self.lengths.len() + self.swept.len())) as u64
     }
@@ -54,7 +54,7 @@ impl Said {
     }
 }
 
-/// A key whose collection a transaction changes, and whose record it does not.
+/// A key whose collection, but not record, a transaction changes.
 pub(super) struct Touched {
     pub database: u8,
     pub root: Root,

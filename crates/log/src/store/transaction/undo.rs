@@ -8,13 +8,14 @@
 //! | words | what |
 //! |---|---|
 //! | one a home bucket | its location |
-//! | five a write | segment word, home's location, old entry, new entry, location of the old entry |
+//! | five a write | page word, home's location, old entry, new entry, location of the old entry |
 //! | four a database | its number, the root's id, the thread's two counters for it afterwards |
 //!
 //! The [`Phase`]: while it is *locking*, and again once it is undone, nothing is published. While
-//! it is *inserting*, entries of new keys may be there. Each can be taken out, for no other thread
-//! changes the entries of a held bucket. Once it is *committed*, it takes place: replacements and
-//! removals follow after that, and can be repeated. Before the commit no live record is unlinked.
+//! it is *inserting*, entries of new keys may be present. Each can be taken out, because no other
+//! thread changes the entries of a held bucket. Once it is *committed*, it takes place:
+//! replacements and removals follow after that, and can be repeated. Before the commit no live
+//! record is unlinked.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -54,7 +55,7 @@ impl Counts {
     }
 }
 
-/// A write, as the notes have it.
+/// A write, in the form of the notes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Noted {
     pub segment: SegmentRef,
@@ -87,8 +88,8 @@ impl<'m> Notes<'m> {
         Some(Notes { words, counts })
     }
 
-    // Relaxed all through: the intent's Release stores publish the notes, and its Acquire loads
-    // precede their reading.
+    // Relaxed throughout: the intent's Release stores publish the notes, and its Acquire loads come
+    // before reading them.
 
     pub fn set_home(&self, i: usize, home: Loc) {
         self.words[i].store(home.bits(), Relaxed);
@@ -179,7 +180,7 @@ impl NoteMemory<'_> {
 }
 
 impl Transaction<'_> {
-    /// Bytes of the arena that the notes on what it has read and written so far take, at most.
+    /// The maximum number of bytes of the arena that the notes on its reads and writes so far take.
     pub(super) fn notes_bytes(&self) -> u64 {
         let writes = self.writes.len();
         let counts = Counts {
@@ -195,8 +196,8 @@ impl Transaction<'_> {
 }
 
 impl Store {
-    /// Space for so many notes, of `class` if it takes whole frames. `None`: there is no free space
-    /// for them.
+    /// Space for this number of notes, of `class` if it takes whole frames. `None`: there is no
+    /// free space for them.
     pub(super) fn note_memory<'s>(
         &self,
         slot: &Slot<'s>,
@@ -259,7 +260,7 @@ impl Store {
             .map_or(Ok(()), |e| self.log().release(slot, e))
     }
 
-    /// Settles a transaction whose thread died: undoes it, or completes it if it was committed.
+    /// Repairs a transaction whose thread died: undoes it, or completes it if it was committed.
     pub(crate) fn repair_transaction(&self, dead: &DeadSlot<'_>) -> Result<(), WriteError> {
         let Some(IndexIntent::Transaction {
             phase,
@@ -278,7 +279,8 @@ impl Store {
         let is_noted = phase != Phase::Locking;
         for noted in notes.writes().filter(|_| is_noted) {
             let noted = noted?;
-            // A home that it no longer holds was settled before it died, or by an earlier repair.
+            // A home that it no longer holds was repaired by an earlier repair, or unlocked before
+            // it died.
             if !held(noted.home)? {
                 continue;
             }
@@ -299,7 +301,7 @@ impl Store {
             for (space, root, counted) in notes.counters() {
                 counts::set_of_the_dead(dead, space, root, counted);
             }
-            // Before the homes are unlocked: later changes of the keys come behind it.
+            // Before the homes are unlocked, so that later changes of the keys come after it.
             self.records().settle_change_of(dead, true)?;
         }
         mneme_sys::fault!("txn.repair.counted");
@@ -323,11 +325,11 @@ impl Store {
         }
     }
 
-    /// Replaces or removes what a committed transaction has not replaced or removed yet. Its home
-    /// is held.
+    /// Makes a replacement or removal of a committed transaction, unless it was made already. Its
+    /// home is held.
     pub(super) fn carry_out(&self, noted: Noted) -> Result<(), Corrupt> {
-        // A key that was absent before is inserted already, or needs no removal. An empty slot may
-        // be taken by another key at any moment.
+        // An absent key was inserted already, or needs no removal. An empty slot may be taken by
+        // another key at any moment.
         if noted.old.is_empty() {
             return Ok(());
         }
@@ -335,7 +337,7 @@ impl Store {
             return self.clear_entry(noted.segment, noted.old);
         }
         let word = self.session().mem.word(noted.at)?;
-        // Fails if it is done already. SYNC: pairs with the Acquire load in `Bucket::entry`.
+        // Fails if it was made already. SYNC: pairs with the Acquire load in `Bucket::entry`.
         let _ = word.compare_exchange(noted.old.0, noted.new.0, AcqRel, Relaxed);
         Ok(())
     }
