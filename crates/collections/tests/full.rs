@@ -1,5 +1,5 @@
 //! Large values in a store that is full and may not evict: a change that finds no space has changed
-//! nothing, and whatever removes elements goes on.
+//! nothing, and removals of elements still work.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -58,7 +58,7 @@ fn fill_values(store: &LogStore) {
         .unwrap();
 }
 
-/// Puts strings until there is no space for the shortest. How many it has put.
+/// Puts strings until there is no space for the shortest. Returns their number.
 fn fill_up(store: &LogStore) -> u32 {
     let mut stored = 0u32;
     for len in [100_000, 10_000, 1000, 100, 1] {
@@ -144,7 +144,7 @@ fn what_removes_elements_of_a_full_store_never_lacks_space() {
     }
 }
 
-/// By what others store, again and again, while it is read as a whole.
+/// Others store so much, again and again, that it is evicted while it is read as a whole.
 #[test]
 fn a_hash_that_is_evicted_while_it_is_read_is_whole_or_gone() {
     let builder = LogStore::builder().capacity(64 << 20).evict(Evict::Lru);
@@ -174,7 +174,7 @@ fn a_hash_that_is_evicted_while_it_is_read_is_whole_or_gone() {
             let value = round.to_le_bytes();
             let pairs: Vec<_> = fields.iter().map(|f| (&f[..], &value[..])).collect();
             Hash::of(&store, b"hash").unwrap().set_many(&pairs).unwrap();
-            // Twice what the store holds. What is read often may stay.
+            // Twice the capacity of the store. What is read often may stay.
             for other in 0..12_000u32 {
                 let key = [round.to_le_bytes(), other.to_le_bytes()].concat();
                 store.put(&key, &[7; 10_000]).unwrap();

@@ -56,7 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Takes the step in both, and compares what they return.
+/// Takes the step in both, and compares the results.
 fn take(step: Step, hash: Hash<'_, '_>, model: &mut Model) {
     match step {
         Step::Set(field, value) => {
@@ -361,7 +361,7 @@ fn changes_of_a_large_hash_by_several_threads_are_atomic() {
     }
 }
 
-/// In a transaction that goes on after the error, as in one of `MULTI`.
+/// In a transaction that continues after the error, as in one of `MULTI`.
 #[test]
 fn a_change_that_fails_within_a_transaction_leaves_a_large_hash_as_it_was() {
     let store = store(UpdatePolicy::Append);
@@ -421,7 +421,8 @@ fn a_large_hash_is_read_as_a_whole_however_often_it_is_changed() {
     assert!(runs <= 3, "{runs} attempts");
 }
 
-/// The readers' attempts are overtaken by chance, and most of them read under the lock in the end.
+/// Now and then a reader's attempt fails because of a change, and most readers finally read under
+/// the lock.
 #[test]
 fn a_large_hash_that_is_changed_all_the_time_is_read_as_a_whole() {
     let store = store(UpdatePolicy::Append);
@@ -461,7 +462,7 @@ fn a_large_hash_that_is_changed_all_the_time_is_read_as_a_whole() {
     });
 }
 
-/// Beside a field that no large hash can have, a hash would stay one record however long it became,
+/// With a field that no large hash can have, a hash would stay one record however long it became,
 /// and each change would store all of it.
 #[test]
 fn a_field_that_is_too_long_for_a_large_hash_is_refused_by_a_small_one() {
@@ -479,7 +480,7 @@ fn a_field_that_is_too_long_for_a_large_hash_is_refused_by_a_small_one() {
     assert!(hash.set(&longest, b"1").unwrap());
     assert_eq!(store.kind(b"hash").unwrap(), Some(LARGE_HASH));
     assert!(hash.set(&long, b"1").is_err_and(is_refused));
-    // One of before this was refused is still replayed.
+    // Such a field, accepted by an earlier version, is still replayed.
     let image = apply(HASH, &HashEdit::new().into_image(), &long, Some(b"1")).unwrap();
     assert_eq!(PackedHash::read(&image).unwrap().len().unwrap(), 1);
 }
@@ -503,7 +504,7 @@ fn a_forged_number_of_leaves_is_an_error_of_all_that_reads_the_hash() {
         assert!(hash.len().is_err() && hash.scan(0, 10).is_err());
         assert!(hash.set(b"field 7", b"1").is_err());
         assert_eq!(check_while(&store, &|| true).unwrap().len(), 1);
-        // Such a one is not freed, and the sweep ends.
+        // Such a hash is not freed, and the sweep ends.
         assert!(store.remove(b"hash").unwrap());
         let _ = store.sweep_collections();
     }
@@ -558,7 +559,7 @@ fn a_damaged_anchor_keeps_no_other_collection_from_being_freed() {
             })
             .unwrap();
     }
-    // This process does not know the ids of what was cleared, but that something is gone.
+    // This process does not know the ids of the cleared collections, only that some are gone.
     store.database(0).unwrap().clear().unwrap();
     store
         .transaction(|t| put::<HashType>(t, (0, b"last"), &image(), Expiry::Never))
@@ -568,7 +569,7 @@ fn a_damaged_anchor_keeps_no_other_collection_from_being_freed() {
     assert_eq!(store.check().unwrap().collections, 1);
 }
 
-/// Readers beside changes of several leaves, splits, and the end and new beginning of the hash.
+/// Readers beside changes of several leaves, splits, and the removal and new creation of the hash.
 #[test]
 fn a_look_at_a_large_hash_sees_all_of_a_change_or_nothing() {
     for policy in POLICIES {

@@ -140,7 +140,7 @@ fn a_large_list_that_its_own_transaction_makes_and_removes_is_freed() {
         assert_eq!(store.kind(at.1).unwrap(), None);
         is_empty(&store);
     }
-    // One that is emptied and goes on, as `LMOVE` of one item to its own list.
+    // A list that is emptied and filled again, as by `LMOVE` of one item to its own list.
     store.transaction(|t| push(t).map(drop)).unwrap();
     let list = List::of(&store, at.1).unwrap();
     list.change(|list| {
@@ -168,7 +168,7 @@ fn a_change_that_fails_leaves_a_large_list_as_it_was() {
     is_sound(&store);
 }
 
-/// In a transaction that goes on after the error.
+/// In a transaction that continues after the error.
 #[test]
 fn a_change_that_fails_halfway_within_a_transaction_leaves_a_sound_large_list() {
     let store = store(UpdatePolicy::Append);
@@ -190,7 +190,8 @@ fn a_change_that_fails_halfway_within_a_transaction_leaves_a_sound_large_list() 
     assert_eq!(list.len().unwrap(), 501);
 }
 
-/// A queue: what several threads push, others take, each item once and those of a thread in order.
+/// A queue: other threads take what several threads push, each item once and those of a thread in
+/// order.
 #[test]
 fn items_of_a_queue_are_taken_once_and_in_order() {
     const EACH: u32 = 400;

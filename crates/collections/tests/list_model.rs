@@ -1,5 +1,5 @@
-//! Lists against a deque: **after any changes an image holds what the deque holds**, its changes
-//! are those that the change feed says, and damage of it is an error.
+//! Lists beside a deque: **after any changes an image has the items of the deque**, the change feed
+//! has its changes, and damage of it is an error.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,7 +24,8 @@ enum Change {
     Trim(usize, usize),
 }
 
-/// Few of them, so that changes meet: strings, integers of all classes, lengths of all classes.
+/// Only a few, so that changes concern the same ones: strings, integers of all classes, lengths of
+/// all classes.
 fn value() -> impl Strategy<Value = Bytes> {
     prop_oneof![
         6 => "[a-c]".prop_map(String::into_bytes),
@@ -143,8 +144,8 @@ proptest! {
         }
     }
 
-    /// What the feed says of changes from some point on, applied to the list as it is at the end,
-    /// or at any time between, makes the list as it is at the end.
+    /// The feed's items from some point on, applied to the list as it is at the end, or at any time
+    /// between, give the list as it is at the end.
     #[test]
     fn a_suffix_of_changes_may_be_applied_to_any_newer_list(
         changes in vec(change(), 1..40), from in 0..40usize, newer in 0..40usize,

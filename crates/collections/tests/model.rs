@@ -1,4 +1,4 @@
-//! Hashes against a map: **after any changes an image holds what the map holds**, and damage of it
+//! Hashes beside a map: **after any changes an image has the fields of the map**, and damage of it
 //! is an error.
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,8 @@ enum Change {
     Increment(Bytes, i64),
 }
 
-/// Few of them, so that changes meet: strings, integers of all classes, lengths of all classes.
+/// Only a few, so that changes concern the same ones: strings, integers of all classes, lengths of
+/// all classes.
 fn value() -> impl Strategy<Value = Bytes> {
     prop_oneof![
         4 => "[a-c]{0,2}".prop_map(String::into_bytes),
@@ -136,7 +137,7 @@ proptest! {
         prop_assert!(stays.is_subset(&found));
     }
 
-    /// Whatever the bytes are, they are read to an end within them or refused.
+    /// Whatever the bytes are, they are either read to an end within them or refused.
     #[test]
     fn damage_is_an_error_and_never_a_panic(
         fields in vec((value(), value()), 0..8),
@@ -159,7 +160,7 @@ proptest! {
     }
 }
 
-/// Whatever may be done with an image.
+/// Everything that can be done with an image.
 fn read_all(image: &[u8]) {
     let Ok(hash) = PackedHash::read(image) else {
         return;

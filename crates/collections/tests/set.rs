@@ -1,4 +1,4 @@
-//! Sets against a `BTreeSet`: as images, and as values of a store, small and large.
+//! Sets beside a `BTreeSet`: as images, and as values of a store, small and large.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -57,7 +57,7 @@ fn step(member: impl Strategy<Value = Bytes> + Clone) -> impl Strategy<Value = S
     ]
 }
 
-/// Few members that are no integers, or none.
+/// Few members that are not integers, or none.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop_oneof![
         vec(step(integer().boxed()), 1..40),
@@ -141,7 +141,7 @@ proptest! {
         prop_assert_eq!(is_same(SET, &image, &copy).unwrap(), is_table);
     }
 
-    /// Whatever the bytes are, they are read to an end within them or refused.
+    /// Whatever the bytes are, they are either read to an end within them or refused.
     #[test]
     fn damage_is_an_error_and_never_a_panic(
         members in vec(member(), 0..8),
@@ -178,7 +178,7 @@ proptest! {
     }
 }
 
-/// Takes the step in both, and compares what they return.
+/// Takes the step in both, and compares the results.
 fn take(step: &Step, set: Set<'_, '_>, model: &mut Model) {
     match step {
         Step::Add(member) => assert_eq!(set.add(member).unwrap(), model.insert(member.clone())),
@@ -322,7 +322,7 @@ fn changes_by_several_threads_are_atomic() {
 fn members_that_are_there_change_nothing_of_a_large_set() {
     let store = store(UpdatePolicy::Append);
     let set = Set::of(&store, b"k").unwrap();
-    // As it becomes large it is to be split soon.
+    // Once it is large it will soon be split.
     for size in 9..40 {
         let members: Vec<Bytes> = (0..size)
             .map(|i| [vec![b'm'; 200], format!("{i}").into_bytes()].concat())
@@ -408,7 +408,7 @@ fn a_large_set_is_read_as_a_whole_however_often_it_is_changed() {
     assert_eq!(set.len().unwrap(), members.len() + runs);
 }
 
-/// In a transaction that goes on after the error.
+/// In a transaction that continues after the error.
 #[test]
 fn a_change_of_a_large_set_that_fails_halfway_leaves_a_sound_one() {
     let store = store(UpdatePolicy::Append);

@@ -36,7 +36,7 @@ fn member() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => (0..40u8).prop_map(|i| format!("m{i}").into_bytes()),
         1 => (60..70usize).prop_map(|len| vec![b'l'; len]),
-        // With some of these the set is a large one.
+        // With some of these the set becomes large.
         2 => (0..60u8).prop_map(|i| format!("{i}{}", "x".repeat(90)).into_bytes()),
     ]
 }
@@ -65,7 +65,7 @@ fn in_order(model: &Model) -> Vec<(Vec<u8>, f64)> {
     all
 }
 
-/// Takes the step in both, and compares what they return.
+/// Takes the step in both, and compares the results.
 fn take(step: Step, set: SortedSet<'_, '_>, model: &mut Model) {
     match step {
         Step::Set(member, score) => {
@@ -199,7 +199,7 @@ fn a_change_that_fails_has_changed_nothing() {
     assert!(removed && !store.contains(b"set").unwrap());
 }
 
-/// Small ones, and large ones, which others look at meanwhile.
+/// Small ones, and large ones, which others read meanwhile.
 #[test]
 fn changes_by_several_threads_are_atomic() {
     for (policy, is_large) in [(0, false), (0, true), (1, false), (1, true)] {
@@ -218,7 +218,7 @@ fn changes_by_several_threads_are_atomic() {
                         set.increment(b"sum", 1.0).unwrap();
                         let member = format!("{thread}-{}{end}", i % 50);
                         set.set(member.as_bytes(), f64::from(i)).unwrap();
-                        // A run that does not count may not find the member.
+                        // An attempt whose result is discarded may not find the member.
                         let read = set.read(|set| {
                             let set = set.unwrap();
                             let Some((rank, _)) = set.rank(member.as_bytes())? else {
@@ -275,7 +275,7 @@ fn a_large_sorted_set_that_its_own_transaction_removes_or_replaces_is_freed() {
     assert_eq!(store.check().unwrap().inner_records, 0);
 }
 
-/// In a transaction that goes on after the error.
+/// In a transaction that continues after the error.
 #[test]
 fn a_change_of_a_large_sorted_set_that_fails_halfway_leaves_a_sound_one() {
     let store = store(UpdatePolicy::Append);
@@ -309,7 +309,7 @@ fn a_change_of_a_large_sorted_set_that_fails_halfway_leaves_a_sound_one() {
     assert!(!store.contains(b"set").unwrap());
 }
 
-/// One that leads to nothing, and one that leads to itself.
+/// A tree that leads to nothing, and one that leads to itself.
 #[test]
 fn a_large_sorted_set_whose_tree_is_damaged_is_reported_and_freed() {
     for leads_to_itself in [false, true] {

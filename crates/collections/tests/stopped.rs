@@ -1,5 +1,5 @@
-//! A local program that is stopped, alive, in the middle of a change of a large value: the others
-//! are served, or fail at once and name the process that they wait for.
+//! A live local program is stopped in the middle of a change of a large value: the others are
+//! served, or fail at once and name the process that they wait for.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ use memory::{CAPACITY, Memory};
 use mneme_collections::{CollectionError, End, Hash, List, SortedSet, anchor_of, check_while};
 use mneme_log::{Anchor, LogStore, UpdatePolicy, WriteError};
 
-/// Other values, which mostly lie elsewhere in the index than what the stopped program has locked.
+/// Other values, which usually lie elsewhere in the index than what the stopped program has locked.
 const OTHERS: u32 = 64;
 
 fn key(i: u32) -> Vec<u8> {
@@ -30,7 +30,7 @@ fn slices(elements: &[Vec<u8>]) -> Vec<&[u8]> {
     elements.iter().map(Vec::as_slice).collect()
 }
 
-/// Whether it was done. If not, the process that holds the lock was named.
+/// Whether it was done. If not, the error named the process that holds the lock.
 fn is_served<T>(done: Result<T, CollectionError>) -> bool {
     match done {
         Ok(_) => true,
@@ -42,8 +42,8 @@ fn is_served<T>(done: Result<T, CollectionError>) -> bool {
     }
 }
 
-/// A large value, and a change that adds so much to it that its leaves are split, and it gets more
-/// records of its tree.
+/// A large value, and a change that adds so much to it that its leaves are split, and its tree gets
+/// more records.
 type Change = (&'static str, fn(&LogStore, std::ops::Range<u32>));
 
 const CHANGES: [Change; 3] = [
@@ -113,7 +113,7 @@ fn a_writer_that_is_stopped_within_a_split_is_named_and_delays_no_other_value() 
                 }
                 let before = anchor(&store, of);
                 let theirs = memory.open(2);
-                // The change of so many elements is one transaction.
+                // The change of that many elements is one transaction.
                 let stopped = Stopped::at(place, 1, move || {
                     change(&theirs, 500..900);
                 });
@@ -121,7 +121,7 @@ fn a_writer_that_is_stopped_within_a_split_is_named_and_delays_no_other_value() 
                     let before = clock.0.load(Relaxed);
                     (work(), clock.0.load(Relaxed) - before)
                 };
-                // The first to wait for it waits a second, and nobody does after that.
+                // The first one to wait for it waits a second, and after that nobody does.
                 let ([_, is_changed], _) = took(&|| use_value(&store, of));
                 assert!(!is_changed, "{context}");
                 let ([_, is_changed], ms) = took(&|| use_value(&store, of));

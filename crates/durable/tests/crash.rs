@@ -1,5 +1,5 @@
 //! Power loss at every point of a durable store's life, in many of the ways that the failure model
-//! allows. What is rebuilt is a state that the store had, no older than what was acknowledged.
+//! allows. The rebuilt state is one that the store once had, no older than what was acknowledged.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -27,7 +27,7 @@ fn a_close_that_meets_a_failing_sync_saves_what_was_put() {
     }
 }
 
-/// The harness comes first: a trace with a sync less must lose something.
+/// The harness is tested first: a trace without one of its syncs must lose something.
 #[test]
 fn a_planted_missing_sync_is_caught() {
     needs_its_syncs(Journal);
@@ -97,7 +97,7 @@ fn a_restored_backup_is_there_as_a_whole_or_not_at_all() {
     lives::restores_survive(Journal);
 }
 
-/// What holds for a journal holds for a tree.
+/// The same histories for a tree.
 mod tree {
     use super::*;
 
@@ -143,11 +143,11 @@ mod tree {
     }
 }
 
-/// Crash states of random lives that every run has, in each form. With those of the other tests
-/// they are more than 10,000.
+/// The number of crash states of random lives in every run, in each form. With those of the other
+/// tests there are more than 10,000.
 const LEAST: usize = 5_000;
 
-/// Random lives, as many as that, and for as long as the ladder says.
+/// Random lives, at least that many states, and for the time that the ladder gives.
 fn drawn(mode: DurabilityMode) {
     let seconds = setting("MNEME_LADDER_SECS").unwrap_or(0);
     lives::drawn_survive(mode, seconds, LEAST);

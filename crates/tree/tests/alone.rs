@@ -1,5 +1,5 @@
-//! A small store in memory: leaves that are rewritten, long values, snapshots, ranges from both
-//! ends, and readers beside a writer. Under Miri it is as small as it can be with each of these.
+//! A small store in memory: rewritten leaves, long values, snapshots, ranges from both ends, and
+//! readers beside a writer. Under Miri it is as small as possible with each of these.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;

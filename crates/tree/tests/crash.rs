@@ -1,5 +1,5 @@
 //! Power loss at every point of a history, in every way that the failure model allows, or in many
-//! of them: what was acknowledged is there, what was under way is there whole or not at all.
+//! of them: acknowledged changes are there, and changes under way are there whole or not at all.
 //!
 //! Each test has broken twins: the same history with a sync left out, or with stores in another
 //! order, must be caught.
@@ -39,8 +39,8 @@ fn many_leaves_survive_a_sample_of_crashes() {
     crashes::many_leaves_survive();
 }
 
-/// Random histories, each crashed after every operation in some of the ways that are possible. The
-/// long form goes on for `MNEME_LADDER_SECS`, from `MNEME_LADDER_SEED`.
+/// Random histories, each crashed after every operation in some of the possible ways. The long form
+/// runs for `MNEME_LADDER_SECS`, from `MNEME_LADDER_SEED`.
 #[test]
 fn histories_drawn_by_chance_survive_crashes() {
     let setting = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
@@ -50,7 +50,7 @@ fn histories_drawn_by_chance_survive_crashes() {
     let (mut histories, mut states) = (0, 0);
     loop {
         for mode in BOTH {
-            // Of some length each, so that leaves split, are joined and are used again.
+            // Long enough that leaves split, are joined and are reused.
             let commits = 5 + (seed + histories) % 40;
             let (trace, history) = crashes::many_leaves_of(mode.1, commits, seed + histories);
             let choice = if seconds == 0 {
@@ -127,7 +127,7 @@ fn every_barrier_is_needed() {
         for ((trace, history), count, choice) in histories {
             let marks = trace.positions(|op| matches!(op, Operation::Mark(_)));
             let barriers = trace.positions(|op| matches!(op, Operation::Sync | Operation::Fence));
-            // Those of commits: opening has barriers of its own, which another test removes.
+            // The barriers of commits: opening has its own, which another test removes.
             let opening = trace.positions(|op| matches!(op, Operation::Store { .. }));
             let commits = opening[1]..marks[marks.len() - 1];
             let mut caught = 0;
@@ -168,8 +168,8 @@ fn every_flush_is_needed() {
     }
 }
 
-/// A writer is killed after any of its stores. What the next one finds and believes in must be
-/// durable then, though the killed one has flushed or synced nothing of it: power is lost later.
+/// A writer is killed after any of its stores. What the next one finds and relies on must be
+/// durable then, though the killed one has flushed or synced none of it: power is lost later.
 #[test]
 fn a_killed_writers_commit_is_made_durable_before_it_is_used() {
     for mode in BOTH {
@@ -242,7 +242,7 @@ fn a_crash_while_the_store_is_made_leaves_a_store_or_an_error() {
             &Choice::All(20_000),
             false,
         );
-        // Nothing was acknowledged: what is not whole is refused in words.
+        // Nothing was acknowledged: an incomplete store is refused with a message.
         let refused = outcome
             .wrong
             .iter()
@@ -298,8 +298,8 @@ fn looks_closed(medium: &RecordingMedium) -> bool {
     newest.is_some_and(|record| record[4] & 1 != 0)
 }
 
-/// Power is lost while a store is used, and closed, that does not survive that: it looks closed
-/// only if it was, and everything is there.
+/// A store that does not survive power loss loses power while it is used, and while it is closed:
+/// it looks closed only if it was, and then everything is there.
 #[test]
 fn a_store_that_survives_no_power_loss_is_closed_or_known_not_to_be() {
     let mut recorder = Recorder::new(Durability::File);
@@ -307,7 +307,7 @@ fn a_store_that_survives_no_power_loss_is_closed_or_known_not_to_be() {
     drop(recorder.db);
     assert!(looks_closed(&recorder.medium));
     let mut recorder = Recorder::on(copy_of(&recorder.medium), Durability::Process);
-    // It is open.
+    // The store is open.
     recorder.medium.mark(1);
     recorder.apply(&[(b"b", Some(&[7; 700]))]);
     recorder.apply(&[(b"a", None), (b"c", Some(b"3"))]);

@@ -1,4 +1,4 @@
-//! Processes that die at named points, beside others that go on. Such a process is this test,
+//! Processes that die at named points, beside others that continue. Such a process is this test,
 //! started again.
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +39,7 @@ fn number(snapshot: &Snapshot) -> u8 {
     number
 }
 
-/// Does what its parent wants, and dies at the point that its parent names.
+/// Does what its parent orders, and dies at the point that its parent names.
 fn child(orders: &str) {
     let [role, point, path] = orders.split(':').collect::<Vec<_>>()[..] else {
         panic!("{orders}");
@@ -132,7 +132,7 @@ fn whoever_dies_the_others_go_on() {
             None
         };
         dies(role, point, &path);
-        // Nobody writes, and no version is lost or half there.
+        // There is no writer, and no version is lost or half there.
         let now = number(&reader.snapshot().unwrap());
         assert!(seen.contains(&now), "{point}: {now}");
         assert_eq!(number(&old), 1, "{point}");
@@ -153,7 +153,7 @@ fn whoever_dies_the_others_go_on() {
             1,
             "{point}: the dead hold nothing: {holders:?}"
         );
-        // What the dead had is used again.
+        // The space of dead processes is reused.
         let size = db.stats().unwrap().file_bytes;
         for next in 30..60 {
             commit(&db, next);

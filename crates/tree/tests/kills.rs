@@ -25,7 +25,7 @@ fn keys(n: u64) -> impl Iterator<Item = [u8; 4]> {
         .map(u32::to_be_bytes)
 }
 
-/// Commits and says so on standard output, until it is killed.
+/// Commits, and reports each commit on standard output, until it is killed.
 fn live(path: &Path, durability: Durability) -> ! {
     let db = open(path, durability);
     let mut n = last(&db);
@@ -78,7 +78,7 @@ fn verify(db: &Store, acknowledged: u64) {
 
 fn storm(durability: Durability, name: &str, kills: u64) {
     let here = match durability {
-        // Lines that are flushed do not reach a disk.
+        // Flushed cache lines do not reach a disk.
         Durability::Flush => TestDir::new("tree-kills"),
         _ => TestDir::on_disk("tree-kills"),
     };

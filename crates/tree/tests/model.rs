@@ -119,7 +119,7 @@ fn apply(world: &mut World, changes: &Changes) {
     }
 }
 
-/// The trees of the changes, which are made where there are none, but for the one without a name.
+/// The trees of the changes, created if they do not exist, except the one without a name.
 fn trees(db: &Store, changes: &Changes) -> Result<BTreeMap<u8, Tree>, StoreError> {
     let named = changes.iter().filter(|(t, ..)| *t > 0);
     named.map(|(t, ..)| Ok((*t, db.tree(&name(*t))?))).collect()
@@ -128,7 +128,7 @@ fn trees(db: &Store, changes: &Changes) -> Result<BTreeMap<u8, Tree>, StoreError
 struct Run {
     db: Option<Store>,
     medium: Arc<RecordingMedium>,
-    /// Of all openings.
+    /// Shared by all openings.
     cache: RecordCache,
     world: World,
     snapshots: Vec<(Snapshot, World)>,
@@ -163,7 +163,7 @@ impl Run {
         for (snapshot, model) in &self.snapshots {
             assert_eq!(world(snapshot), *model);
         }
-        // Again and again, so that copies are found.
+        // Repeatedly, so that copies are found.
         let db = self.db.as_ref().unwrap();
         for n in (0..900).step_by(36) {
             assert_eq!(db.get(&key(n))?, self.world[""].get(&key(n)).cloned());
@@ -254,7 +254,7 @@ impl Run {
         Ok(())
     }
 
-    /// Opens what is left once the store has ended.
+    /// Opens what is left after the store has ended.
     fn reopen(&mut self, end: fn(Store), db: Store) -> Result<(), StoreError> {
         self.snapshots.clear();
         self.db = None;
@@ -281,7 +281,7 @@ impl Run {
         }
     }
 
-    /// Named versions show what they did.
+    /// Named versions have not changed.
     fn named(&self, db: &Store) -> Result<(), StoreError> {
         let names: Vec<_> = db.versions().into_iter().map(|(name, _)| name).collect();
         assert!(names.iter().eq(self.names.keys()));

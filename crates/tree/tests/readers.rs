@@ -1,6 +1,6 @@
-//! Readers beside a writer in another process: in this process, by openings of their own, where it
-//! must be known what happens when; in processes of their own, where something is killed. Such a
-//! process is this test, started again.
+//! Readers beside a writer in another process: in this process, by openings of their own, if the
+//! order of events must be known; in processes of their own, if something is killed. Such a process
+//! is this test, started again.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -74,7 +74,7 @@ fn a_reader_sees_each_version_once_it_is_durable() {
     assert_eq!((seen.entries, seen.leaves), (known.entries, known.leaves));
 }
 
-/// The only leaf of a named tree has lost its header: that is no empty tree, for a reader either.
+/// The only leaf of a named tree has lost its header: it is not an empty tree, for a reader either.
 #[test]
 fn a_tree_whose_leaf_is_lost_is_damaged_and_not_empty() {
     let here = TestDir::new("tree-readers-lost");
@@ -138,7 +138,7 @@ fn a_reader_is_refused_what_would_change_the_store() {
     assert_eq!(reader.get(b"a").unwrap(), Some(b"1".to_vec()));
 }
 
-/// A snapshot of a reader keeps what it shows, and a reader that does not look keeps nothing.
+/// A snapshot of a reader keeps what it shows, and a reader that does not read keeps nothing.
 #[test]
 fn only_what_a_reader_holds_is_kept() {
     let here = TestDir::new("tree-readers-hold");
@@ -184,14 +184,15 @@ fn only_what_a_reader_holds_is_kept() {
     assert_eq!(db.holders().unwrap(), []);
     churn(100, 61);
     assert_eq!(db.stats().unwrap().file_bytes, size);
-    // It has been passed by a long way.
+    // The writer is far ahead of it.
     assert_eq!(idle.get(&key(7)).unwrap(), Some(vec![160; 300]));
     let (now, seen) = (db.snapshot().unwrap(), idle.snapshot().unwrap());
     assert_eq!(contents(&seen), contents(&now));
     idle.check().unwrap();
 }
 
-/// So many leaves are born between two looks of a reader that the feed has none of the first.
+/// So many leaves are created between two reads of a reader that the feed no longer has the first
+/// ones.
 #[test]
 fn a_reader_that_fell_behind_catches_up() {
     let here = TestDir::new("tree-readers-behind");
@@ -257,7 +258,7 @@ fn openings_meet_in_one_control_region_or_are_refused() {
         Vec::<PathBuf>::new(),
         "the last removes it"
     );
-    // Readers alone; then a writer comes and goes.
+    // Only readers at first; then a writer comes and goes.
     let reader = read(&path);
     let other = read(&path);
     for n in 1..4_u8 {
@@ -271,7 +272,7 @@ fn openings_meet_in_one_control_region_or_are_refused() {
         drop(db);
         assert_eq!(other.get(b"n").unwrap(), Some(vec![n]));
     }
-    // A second writer waits if it is orders to.
+    // A second writer waits if it is told to.
     let db = write(&path);
     let waiting = {
         let path = path.clone();
@@ -303,7 +304,7 @@ fn openings_meet_in_one_control_region_or_are_refused() {
     assert_eq!(files_of(&path), Vec::<PathBuf>::new());
 }
 
-/// What was replaced is kept while a read runs, and the process is named that reads.
+/// What was replaced is kept while a read runs, and the reading process is named.
 #[test]
 fn a_reader_that_stands_still_is_named() {
     let here = TestDir::new("tree-readers-still");
@@ -317,7 +318,7 @@ fn a_reader_that_stands_still_is_named() {
     assert_eq!(oldest(), None);
 }
 
-/// Another container has the region in its `/dev/shm` that a killed process has left there.
+/// Another container has, in its `/dev/shm`, the region that a killed process has left there.
 #[test]
 fn a_region_in_which_nobody_takes_part_is_not_joined() {
     let here = TestDir::new("tree-readers-stale");
@@ -348,7 +349,7 @@ fn a_region_in_which_nobody_takes_part_is_not_joined() {
     assert_eq!(read(&path).get(b"a").unwrap(), Some(b"1".to_vec()));
 }
 
-/// An opening that meets a closing finds the others' region, or that it is alone.
+/// An opening beside a closing either finds the others' region, or is alone.
 #[test]
 fn openings_meet_closings() {
     let here = TestDir::new("tree-readers-closings");
@@ -361,7 +362,7 @@ fn openings_meet_closings() {
     });
 }
 
-/// The file gets another name while an opening waits for its writer, and another file gets its.
+/// While an opening waits for its writer the file is renamed, and another file gets its name.
 #[test]
 fn an_opening_that_waited_writes_the_file_of_its_name() {
     let here = TestDir::new("tree-readers-renamed");
@@ -388,7 +389,7 @@ fn an_opening_that_waited_writes_the_file_of_its_name() {
     assert_eq!(write(&path).get(b"b").unwrap(), Some(b"2".to_vec()));
 }
 
-/// What dead readers held is used again by a writer that goes on.
+/// A continuing writer reuses what dead readers held.
 #[test]
 fn killed_readers_keep_nothing_from_a_living_writer() {
     let here = TestDir::new("tree-readers-dead");
@@ -439,7 +440,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(bytes[..8].try_into().unwrap())
 }
 
-/// What a snapshot shows is the work of the first commits, whole; gives how many.
+/// The content of a snapshot is the result of the first commits, whole; returns their number.
 fn verify(snapshot: &Snapshot, least: u64) -> u64 {
     let n = snapshot.get(b"last").unwrap().map_or(0, number);
     assert!(n >= least, "{n} of {least} commits are seen");
@@ -463,7 +464,7 @@ fn commit(db: &Store, n: u64) {
     db.apply(&batch).unwrap();
 }
 
-/// Commits for ever.
+/// Commits until it is killed.
 fn child_writes(path: &Path) -> ! {
     let db = builder()
         .wait_for_writer(Duration::from_secs(600))
@@ -477,7 +478,7 @@ fn child_writes(path: &Path) -> ! {
     }
 }
 
-/// Reads for ever, with an old snapshot at hand.
+/// Reads until it is killed, with an old snapshot at hand.
 fn child_reads(path: &Path) -> ! {
     let db = read(path);
     let mut old = db.snapshot().unwrap();
@@ -499,7 +500,7 @@ fn start(role: &str, path: &Path) -> Process {
     Process::start_talking("writers_and_readers_are_killed", [(CHILD, orders)])
 }
 
-/// Writers die at any time, and others take over; readers die with snapshots; those that live see
+/// Writers die at any time, and others take over; readers die with snapshots; the living ones see
 /// each acknowledged commit, and never half of one.
 #[test]
 fn writers_and_readers_are_killed() {
@@ -523,7 +524,7 @@ fn writers_and_readers_are_killed() {
         while writer.number() < first + 30 + round * 13 {}
         verify(&reader.snapshot().unwrap(), acknowledged);
         acknowledged = writer.last_number().unwrap();
-        // The readers go on while nobody writes.
+        // The readers continue while there is no writer.
         acknowledged = verify(&reader.snapshot().unwrap(), acknowledged);
         for process in &mut readers {
             process.number();
@@ -542,11 +543,11 @@ fn writers_and_readers_are_killed() {
     assert_eq!(db.holders().unwrap(), []);
     db.check().unwrap();
     reader.check().unwrap();
-    // The last killed writer may have written down one commit more than it showed.
+    // The last killed writer may have written one commit more than it reported.
     let kept = verify(&db.snapshot().unwrap(), acknowledged);
     assert!(kept <= acknowledged + 1);
     assert_eq!(verify(&reader.snapshot().unwrap(), kept), kept);
-    // How much it grew depends on how long readers stood still meanwhile; it grows no more.
+    // How much it grew depends on how long readers were stopped meanwhile; it grows no further.
     let mut last = kept;
     let mut churn = || {
         for _ in 0..300 {
@@ -559,12 +560,12 @@ fn writers_and_readers_are_killed() {
     assert!(churn() <= size + (2 << 20));
 }
 
-/// The directory of a tree whose name in memory other users have taken, and what has taken it.
+/// The directory of a tree whose name in memory another user has taken, and what has taken it.
 const TAKEN: &str = "MNEME_TREE_TAKEN";
 
-/// A user who may read a tree's file knows what its region in memory is called, and can take that
-/// name by what nobody else may remove. The owner and others that may write the file open it all
-/// the same, and find each other.
+/// A user who may read a tree's file knows the name of its region in memory, and can take that name
+/// with a file that nobody else may remove. The owner and others that may write the file can open
+/// it all the same, and find each other.
 #[test]
 fn a_name_that_another_user_has_taken_keeps_nobody_out() {
     use std::os::unix::fs::{PermissionsExt, chown};
@@ -621,7 +622,7 @@ fn a_name_that_another_user_has_taken_keeps_nobody_out() {
         if !has_run {
             return;
         }
-        // One that was killed there leaves a longer name, which goes with the next opening.
+        // One that was killed there leaves a longer name, which the next opening removes.
         let left = region.with_file_name(format!("{}-1", region.file_name().unwrap().display()));
         std::fs::write(&left, "").unwrap();
         open(here.path());

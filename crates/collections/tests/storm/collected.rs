@@ -1,11 +1,10 @@
 //! Elements of collections: **for each lane a hash, a sorted set and a list**, which it changes by
 //! `mneme_collections`, as any local program would.
 //!
-//! A name is a field of the hash, a member of the sorted set, or the list as a whole. A field holds
-//! a value that says whose it is. The score of a member is the number of the change. The items of
-//! the list are numbers that follow one another, so that its state is the first one and how many
-//! there are. All three become large, have their leaves split and joined, and are removed as a
-//! whole again and again.
+//! A name is a field of the hash, a member of the sorted set, or the list as a whole. A field's
+//! value names its owner. The score of a member is the number of the change. The items of the list
+//! are consecutive numbers, so that its state is the first one and how many there are. All three
+//! become large, have their leaves split and joined, and are removed as a whole again and again.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -31,11 +30,11 @@ const LIST: usize = 600;
 
 /// Names of elements.
 pub const NAMES: usize = LIST + 1;
-/// Bytes of the index that stay when all of them are gone: a block for each partition of both
+/// Bytes of the index that remain when all of them are gone: a block for each partition of both
 /// hidden keyspaces, which are never cleared.
 pub const INDEX: u64 = 128 << 10;
-/// How the points begin at which somebody has to die: those of transactions, by which all large
-/// values change, and of the sweep.
+/// The prefixes of the points at which a participant has to die: those of transactions, by which
+/// all large values change, and of the sweep.
 pub const POINTS: &[&str] = &[
     "sweep.collections.",
     "txn.intent",
@@ -48,7 +47,7 @@ pub const POINTS: &[&str] = &[
 
 /// The first item of a list that was empty, if it has any.
 const MIDDLE: u64 = 1 << 30;
-/// Items of a list at most.
+/// The maximum number of items of a list.
 const LONGEST: usize = 3000;
 
 /// The names of the collection that the `nth` of them belongs to.
@@ -69,7 +68,7 @@ pub fn is_next(random: &mut Random) -> bool {
     random.below(5) < 4
 }
 
-/// Whether the state of a name says the number of a change.
+/// Whether the state of a name has the number of a change.
 pub fn is_numbered(name: usize) -> bool {
     name != LIST_NAME
 }
@@ -100,7 +99,7 @@ fn item(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// The numbers that follow one another in these items, as the state of a list.
+/// The consecutive numbers in these items, as the state of a list.
 fn list_of(items: &[Vec<u8>]) -> Result<State, String> {
     let Some(head) = items.first() else {
         return Ok(State::default());
@@ -127,7 +126,7 @@ fn state_of_member(score: f64) -> Result<State, String> {
     }
 }
 
-/// What a name holds.
+/// The state of a name.
 pub fn look(store: &LogStore, lane: usize, name: usize) -> Result<Option<State>, String> {
     let (at, key) = (place(store, lane, name), key(lane, name));
     let state = match name - COLLECTED.start {
@@ -189,17 +188,17 @@ pub fn read_all(store: &LogStore, lane: usize) -> Result<(), String> {
     list_of(&patiently(|| List::new(at, &list).range(0..usize::MAX))?).map(drop)
 }
 
-/// The most collections that a check has found.
+/// The maximum number of collections that a check has found.
 static MOST: AtomicU64 = AtomicU64::new(0);
 
-/// Values became large, or the storm has shown nothing.
+/// Fails if no value became large, in which case the storm shows nothing.
 pub fn assert_large() {
     let most = MOST.load(Relaxed);
     assert!(most > 3, "{most} large values at most");
 }
 
-/// The store, which has so many collections, is sound in what a log does not know: each value is
-/// what its kind says, and each collection has a key.
+/// The store has this number of collections, and is sound beyond what the log checks: each value is
+/// valid for its kind, and each collection has a key.
 pub fn check(store: &LogStore, collections: u64) -> Result<(), String> {
     let problems = patiently(|| check_while(store, &|| true))?;
     if !problems.is_empty() {
@@ -226,7 +225,7 @@ fn slices(elements: &[Vec<u8>]) -> Vec<&[u8]> {
     elements.iter().map(Vec::as_slice).collect()
 }
 
-/// What is set of a hash or a sorted set: names and their new states.
+/// Names of a hash or a sorted set, and their new states.
 type Steps = Vec<(usize, State)>;
 
 impl Lane<'_> {
@@ -238,7 +237,7 @@ impl Lane<'_> {
         }
     }
 
-    /// What was asked of a collection has the answer that the lane expects.
+    /// Checks that a collection's result is the one that the lane expects.
     fn agree<T: PartialEq + std::fmt::Debug>(
         &self,
         what: &str,
@@ -303,7 +302,7 @@ impl Lane<'_> {
                     lane.refused(hash.set(field, value))?;
                 }
             }
-            // One alone takes another way.
+            // A single pair is set in another way.
             let new = match &pairs[..] {
                 [(field, value)] => hash.set(field, value).map(usize::from),
                 pairs => hash.set_many(pairs),
@@ -453,7 +452,7 @@ impl Lane<'_> {
         });
     }
 
-    /// A whole collection goes with its key.
+    /// A whole collection is removed with its key.
     fn remove_collection(&mut self) {
         let all = [FIELDS, MEMBERS, LIST..NAMES];
         let collection = all[self.random.below(3) as usize].clone();
@@ -557,7 +556,7 @@ impl Lane<'_> {
             97 => self.passes(self.store.compact()),
             _ => self.passes(self.store.sweep_collections()),
         }
-        // Each holds what the lane has stored, wherever that lies by now.
+        // Each has what the lane has stored, wherever that is now.
         if self.random.one_in(50) {
             let name = self.random.among(&COLLECTED);
             let (state, since) = (self.diary.state(name), now());

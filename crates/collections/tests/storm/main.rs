@@ -1,9 +1,9 @@
 //! A storm of `kill -9` over local programs that change large hashes, sorted sets and lists of one
-//! store: no acknowledged change is lost, none is there by half, none of a dead program's records
-//! stays behind, and every value passes its check.
+//! store: no acknowledged change is lost, none is half there, no records of a dead program remain,
+//! and every value passes its check.
 //!
-//! The processes and the judge are those of `mneme-log`'s `tests/storm`; what they do to
-//! collections is [`collected`].
+//! The processes and the judge are those of `mneme-log`'s `tests/storm`; [`collected`] has their
+//! work on collections.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(
     clippy::unwrap_used,
@@ -46,7 +46,7 @@ use mneme_log::UpdatePolicy;
 use roles::{Twin, plan, storm};
 use rounds::Plan;
 
-/// One of the processes; a test that does nothing unless it was started as such.
+/// One of the processes; a test that does nothing unless it was started as one.
 #[test]
 fn role() {
     roles::role();

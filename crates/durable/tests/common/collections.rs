@@ -6,7 +6,7 @@ use mneme_collections::{
 use mneme_log::{Database, Stored, ValueKind, WriteError};
 use mneme_testkit::Random;
 
-/// Gives what is under a key to another one.
+/// Moves the value of a key to another key.
 fn rename(database: Database<'_>, from: &[u8], to: &[u8]) {
     let number = database.number();
     let renamed = database.transaction_on(&[(number, from), (number, to)], |t| {
@@ -36,7 +36,7 @@ fn change_hash(database: Database<'_>, random: &mut Random) {
     let key = format!("hash-{}", random.below(4)).into_bytes();
     let hash = Hash::new(database, &key);
     let names: Vec<_> = (0..6).map(|_| format!("f{}", random.below(12))).collect();
-    // Some of the hashes become large ones, and are removed, renamed, or become empty then.
+    // Some of the hashes become large, and are then removed, renamed, or emptied.
     let longest = if random.below(2) == 0 { 70 } else { 700 };
     let value = vec![b'v'; random.below(longest) as usize];
     match random.below(24) {
@@ -79,7 +79,7 @@ fn change_hash(database: Database<'_>, random: &mut Random) {
 fn change_set(database: Database<'_>, random: &mut Random) {
     let key = format!("set-{}", random.below(4)).into_bytes();
     let set = Set::new(database, &key).max_intset(6);
-    // Some of the sets are of integers alone at first, and some become large ones.
+    // Some of the sets have only integers at first, and some become large.
     let width = if random.below(2) == 0 { 0 } else { 500 };
     let names: Vec<_> = (0..5)
         .map(|_| format!("{:0width$}", 1 + random.below(9)))
@@ -106,13 +106,13 @@ fn change_set(database: Database<'_>, random: &mut Random) {
     changed.unwrap();
 }
 
-/// One of ninety members, short ones or long ones.
+/// One of ninety members, with a short or a long name.
 fn member_name(random: &mut Random, is_long: bool) -> Vec<u8> {
     let len = random.below(3) as usize * if is_long { 120 } else { 10 };
     format!("m{}{}", random.below(30), "x".repeat(len)).into_bytes()
 }
 
-/// Fills a hash, a set and a sorted set so that they are large ones.
+/// Fills a hash, a set and a sorted set until they are large.
 pub fn fill_collections(database: Database<'_>, random: &mut Random) {
     let value = vec![b'v'; 400];
     let fields: Vec<_> = (0..12).map(|i| format!("f{i}").into_bytes()).collect();
@@ -152,7 +152,7 @@ fn change_sorted_set(database: Database<'_>, random: &mut Random) {
         ),
         4..7 => drop(set.remove(&member).unwrap()),
         7 => drop(set.increment(&member, 0.1).unwrap()),
-        // Some of the sets become large ones.
+        // Some of the sets become large.
         8..10 => {
             let many: Vec<_> = (0..60).map(|_| (name(random), score(random))).collect();
             let many: Vec<(&[u8], f64)> = many.iter().map(|(m, s)| (&m[..], *s)).collect();
@@ -166,7 +166,7 @@ fn change_sorted_set(database: Database<'_>, random: &mut Random) {
 fn change_list(database: Database<'_>, random: &mut Random) {
     let key = format!("list-{}", random.below(4)).into_bytes();
     let list = List::new(database, &key);
-    // Some of the lists become large ones.
+    // Some of the lists become large.
     let longest = if random.below(2) == 0 { 5 } else { 700 };
     let item = |random: &mut Random| {
         let len = random.below(longest) as usize;
@@ -198,7 +198,7 @@ fn change_list(database: Database<'_>, random: &mut Random) {
     }
 }
 
-/// What is under a key. The order of elements may be another one where they were replayed.
+/// The value of a key. A replay may have changed the order of its elements.
 pub fn held(database: Database<'_>, key: &[u8], kind: ValueKind) -> Vec<u8> {
     match kind.packed() {
         HASH if key.starts_with(b"hash") => {

@@ -1,4 +1,4 @@
-//! A durable store on a recorded directory, and what it held behind each change.
+//! A durable store on a recorded directory, and its content after each change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use mneme_testkit::Random;
 
 use super::collections::{change_collection, fill_collections, held};
 
-/// Databases that a life uses.
+/// The number of databases that a life uses.
 const DATABASES: usize = 3;
 
 /// Value, expiry, and the number of the value's kind.
@@ -26,7 +26,7 @@ fn builder() -> Builder {
     LogStore::builder().capacity(64 << 20).maintainer(false)
 }
 
-/// What a store holds, expired records too: its clock stands.
+/// What a store holds, expired records too: its clock does not advance.
 pub fn contents(store: &LogStore) -> Records {
     let mut all = BTreeMap::new();
     for number in 0..DATABASES {
@@ -48,16 +48,16 @@ pub fn contents(store: &LogStore) -> Records {
     all
 }
 
-/// A kind that a value may have: half of them are no strings.
+/// A kind for a value: half of them are not strings.
 fn kind_of(value: &[u8]) -> ValueKind {
     ValueKind::new(value.len() as u8 % 2).unwrap()
 }
 
-/// What came of some crashes.
+/// The result of some crashes.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub states: usize,
-    /// Those of them that were opened; the others had been at an earlier point.
+    /// The number of those that were opened; the others had occurred at an earlier point.
     pub opened: usize,
     pub wrong: Vec<String>,
 }
@@ -71,7 +71,7 @@ impl Outcome {
     }
 }
 
-/// What the store held when its feed ended at a position.
+/// The content of the store when its feed ended at a position.
 type State = (u64, Records);
 
 pub struct Life {
@@ -86,7 +86,7 @@ pub struct Life {
     acknowledged: Vec<u64>,
 }
 
-/// Opens the store at a time.
+/// Opens the store at a given time.
 pub fn open_at(
     mode: DurabilityMode,
     directory: &RecordingDirectory,
@@ -134,7 +134,7 @@ impl Life {
         self.stepped().step();
     }
 
-    /// Notes what the store holds by now.
+    /// Notes the present content of the store.
     pub fn note(&mut self) {
         let state = (self.store().gate().tail(), contents(self.store()));
         self.states.push(state);
@@ -157,7 +157,7 @@ impl Life {
         self.acknowledge();
     }
 
-    /// Notes what is durable by now, which a crash must keep from here on.
+    /// Notes what is durable now: from now on a crash must keep it.
     pub fn acknowledge(&mut self) {
         let durable = self.store().gate().durable();
         self.directory.mark(self.acknowledged.len() as u64);
@@ -199,7 +199,7 @@ impl Life {
         self.note();
     }
 
-    /// Large values of every type, which later changes meet.
+    /// Large values of every type, for later changes.
     pub fn fill(&mut self) {
         let Self { store, random, .. } = self;
         let database = store.as_ref().unwrap().database(0).unwrap();
@@ -224,7 +224,7 @@ impl Life {
         }
     }
 
-    /// Clears every database: whatever keeps what they hold keeps it until that is durable.
+    /// Clears every database: their content is kept until the clearing is durable.
     pub fn clear_all(&mut self) {
         for number in 0..DATABASES {
             self.store().database(number).unwrap().clear().unwrap();
@@ -242,8 +242,9 @@ impl Life {
         self.note();
     }
 
-    /// Changes that belong together, within which what is durable is acknowledged, as to another
-    /// thread. The process may die with some of them in the files and their end in its memory.
+    /// Changes that belong together. While they are made, what is durable is acknowledged, as to
+    /// another thread. The process may die with some of them in the files and their end only in its
+    /// memory.
     pub fn change_together(&mut self) {
         let dies = self.random.below(3) == 0;
         let Self { store, random, .. } = self;
@@ -294,7 +295,7 @@ impl Life {
         self.crash_trace(&self.directory.trace(), most, seed)
     }
 
-    /// Crashes behind every operation, up to about so many states.
+    /// Crashes after every operation, up to about `most` states.
     pub fn crash_trace(&self, trace: &DirectoryTrace, most: usize, seed: u64) -> Outcome {
         let mut random = Random::new(seed);
         let mut outcome = Outcome::default();
@@ -302,7 +303,8 @@ impl Life {
         let mut states = DirectoryStates::new(trace);
         let mut recovered = Recovered::default();
         loop {
-            // Fewer states than points are spread evenly; each point gets one at least otherwise.
+            // If there are fewer states than points they are spread evenly; otherwise each point
+            // gets at least one.
             let many =
                 (most as u64 / points) + u64::from(random.below(points) < most as u64 % points);
             for _ in 0..many {
@@ -333,7 +335,7 @@ impl Life {
         check(&self.states, acknowledged, &self.recover(directory, None)?)
     }
 
-    /// What is recovered of what a crash has left; with a seed the recovery is crashed too.
+    /// The result of recovering what a crash has left; with a seed the recovery is crashed too.
     fn recover(
         &self,
         directory: &RecordingDirectory,
@@ -363,8 +365,8 @@ impl Life {
     }
 }
 
-/// What was recovered of the states since the last sync of a file. A state that a crash at an
-/// earlier point has left too is not opened again: only what it must hold may differ.
+/// The recovered states since the last sync of a file. A state that a crash at an earlier point has
+/// left too is not opened again: only what it must hold may differ.
 #[derive(Default)]
 struct Recovered(Vec<(DirectoryState, Result<State, String>)>);
 
@@ -383,7 +385,7 @@ impl Recovered {
         self.0[place].1.as_ref().map_err(Clone::clone)
     }
 
-    /// Forgets them at a sync: states are differences from what is durable.
+    /// Forgets them at a sync, because states are differences from what is durable.
     fn pass(&mut self, operation: Option<&DirectoryOperation>) {
         if let Some(DirectoryOperation::File {
             operation: Operation::Sync,
@@ -395,7 +397,7 @@ impl Recovered {
     }
 }
 
-/// Whether a state is one that the store had, and none before what was acknowledged.
+/// Whether the store once had this state, no earlier than what was acknowledged.
 fn check(states: &[State], acknowledged: u64, found: &State) -> Result<(), String> {
     let (end, records) = found;
     if *end < acknowledged {
@@ -403,7 +405,7 @@ fn check(states: &[State], acknowledged: u64, found: &State) -> Result<(), Strin
             "it ends at {end}, and {acknowledged} was acknowledged"
         ));
     }
-    // An entry may say nothing that is seen, as the first of a database.
+    // An entry may have no visible effect, such as the first of a database.
     let had = states.iter().rev().find(|(tail, _)| tail <= end);
     match had {
         Some((_, had)) if had == records => Ok(()),

@@ -1,4 +1,4 @@
-//! Lives that are crashed, whole and with a step left out.
+//! Lives that are crashed, intact and with a step left out.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub fn short(mode: DurabilityMode) -> Life {
     life
 }
 
-/// Groups, some of them behind a restart.
+/// Groups, some of them after a restart.
 pub fn writes_survive(mode: DurabilityMode) {
     let mut life = Life::new(mode, 2);
     for round in 0..8 {
@@ -55,7 +55,7 @@ pub fn groups_survive(mode: DurabilityMode) {
     life.crash(80, 14).holds(40);
 }
 
-/// Checkpoints and backups beside writers; changes fall into the scan.
+/// Checkpoints and backups beside writers; changes happen during the scan.
 pub fn checkpoints_survive(mode: DurabilityMode) {
     let mut life = Life::new(mode, 3);
     for round in 0..4 {
@@ -64,11 +64,11 @@ pub fn checkpoints_survive(mode: DurabilityMode) {
         }
         life.sync();
         life.change();
-        // A tree has no other base files than backups.
+        // Backups are the only base files of a tree.
         let kept = (round == 2 || mode == Tree).then_some("kept");
         life.stepped().begin_base(kept).unwrap();
         life.change();
-        // The scan has seen changes that are not durable yet.
+        // Until the scan has seen changes that are not durable yet.
         while life.stepped().step_base().unwrap().is_none() {
             life.change();
             if life.random.below(2) == 0 {
@@ -85,7 +85,7 @@ pub fn checkpoints_survive(mode: DurabilityMode) {
     life.crash(100, 3).holds(50);
 }
 
-/// Syncs that fail and lose pages, once and for ever.
+/// Syncs that fail and lose pages, once and permanently.
 pub fn failed_syncs_survive(mode: DurabilityMode) {
     for (nth, keep, more) in [(1, 0, 0), (2, 2, 0), (3, 0, 6)] {
         let mut life = Life::new(mode, nth);
@@ -97,7 +97,7 @@ pub fn failed_syncs_survive(mode: DurabilityMode) {
             life.sync();
         }
         let failed = life.store().gate().state() == GateState::Failed;
-        // A tree takes nothing more; a journal begins another file.
+        // A tree accepts no more changes; a journal begins another file.
         assert_eq!(failed, more > 0 || mode == Tree, "{}", life.store().why());
         life.directory.fail_sync(u64::MAX, 0, 0);
         life.reopen();
@@ -107,8 +107,7 @@ pub fn failed_syncs_survive(mode: DurabilityMode) {
     }
 }
 
-/// A sync that fails although a part of what it is for was synced before, with a file that was
-/// full.
+/// A sync that fails although an earlier sync, of a file that was full, covered a part of it.
 pub fn failed_sync_behind_a_full_file_survives() {
     let mut life = Life::new(Journal, 12);
     life.change();
@@ -131,14 +130,14 @@ pub fn failed_sync_behind_a_full_file_survives() {
     life.crash(24, 5).holds(10);
 }
 
-/// A disk that fills up, and gets space again.
+/// A disk that fills up, and has space again later.
 pub fn full_disk_survives(mode: DurabilityMode) {
     let mut life = Life::new(mode, 6);
     life.change();
     life.sync();
     let used: usize = life.directory.files().values().map(Vec::len).sum();
     life.directory.limit(Some(used as u64));
-    // More than the present file takes.
+    // More than fits the present file.
     let is_full = |life: &Life| matches!(life.store().gate().state(), GateState::RefusesWrites(_));
     for i in 0..100u8 {
         if i >= 16 && is_full(&life) {
@@ -164,7 +163,8 @@ pub fn full_disk_survives(mode: DurabilityMode) {
     assert_eq!(contents(&open(mode, &life.directory).unwrap()), before);
 }
 
-/// A repair cuts the journal before what a base file has read: that file counts no more.
+/// A repair cuts the journal before the position up to which a base file has read: that file no
+/// longer counts.
 pub fn repairs_survive() {
     let mut life = Life::new(Journal, 8);
     for _ in 0..20 {
@@ -193,11 +193,11 @@ pub fn repairs_survive() {
         None,
     )
     .unwrap();
-    // The journal is whole from its beginning.
+    // The journal is intact from its beginning.
     life.verify(&directory, 0).unwrap();
 }
 
-/// Going back to a backup, whose journal is gone by then.
+/// A restore of a backup whose journal no longer exists.
 pub fn restores_survive(mode: DurabilityMode) {
     let mut life = Life::new(mode, 10);
     for _ in 0..10 {
@@ -214,7 +214,7 @@ pub fn restores_survive(mode: DurabilityMode) {
         // One commit, whatever is written meanwhile.
         Tree => begun,
     };
-    // Two files later nothing is left of what the backup has of the journal.
+    // Two files later, no part of the journal that belongs to the backup is left.
     for _ in 0..if mode == Tree { 0 } else { 2 } {
         for _ in 0..12 {
             life.store().put(b"large", &[9; 40_000]).unwrap();
@@ -268,7 +268,7 @@ fn identity(directory: &RecordingDirectory) -> Identity {
     reader.identity().unwrap()
 }
 
-/// The files, with a damaged frame that begins at `from` or soon behind it.
+/// The files, with a damaged frame that begins at `from` or soon after it.
 fn damaged(directory: &RecordingDirectory, from: u64) -> RecordingDirectory {
     let mut files = directory.files();
     let journals = files
@@ -286,7 +286,7 @@ fn damaged(directory: &RecordingDirectory, from: u64) -> RecordingDirectory {
     panic!("no frame behind {from}");
 }
 
-/// Clocks that jump: nothing expires while a store is rebuilt, and what had expired stays so.
+/// Clocks that jump: nothing expires while a store is rebuilt, and expired records stay absent.
 pub fn clocks_that_jump_survive(mode: DurabilityMode) {
     let mut life = Life::new(mode, 9);
     let put = |life: &Life, key: &[u8]| {
@@ -325,7 +325,7 @@ pub fn clocks_that_come_back_survive(mode: DurabilityMode) {
     life.stepped().sync();
     assert!(life.store().contains(b"kept").unwrap());
     life.store = None;
-    // The second opening finds what the first has written while the machine had no time.
+    // The second opening finds what the first has written while the machine's clock was not set.
     for now in [0, 0, 3000] {
         let store = open_at(mode, &life.directory, Arc::new(ManualClock::new(0, now))).unwrap();
         assert!(store.contains(b"kept").unwrap(), "at {now}");
@@ -335,7 +335,7 @@ pub fn clocks_that_come_back_survive(mode: DurabilityMode) {
     }
 }
 
-/// Random lives, until there are so many states and so many seconds have passed.
+/// Random lives, until at least `least` states were opened and `seconds` have passed.
 pub fn drawn_survive(mode: DurabilityMode, seconds: u64, least: usize) {
     let begun = std::time::Instant::now();
     let mut random = Random::of_run(19);
@@ -363,7 +363,7 @@ pub fn drawn_survive(mode: DurabilityMode, seconds: u64, least: usize) {
             }
         }
         life.sync();
-        // What a life costs itself is worth many states.
+        // A life costs as much as many states.
         let outcome = life.crash(200, random.next());
         outcome.holds(50);
         (lives, states) = (lives + 1, states + outcome.states);

@@ -1,4 +1,4 @@
-//! When checkpoints begin, and what they stand for.
+//! When checkpoints begin, and what they replace.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use mneme_testkit::{Random, TestDir, wait_until};
 
 use crate::{Records, builder, change, contents, open, options};
 
-/// Everything the journal holds before a checkpoint goes, and what it holds is there.
+/// The journal before a checkpoint is removed, and its content is still there.
 #[test]
 fn checkpoints_stand_for_what_goes() {
     let dir = TestDir::new("durable-checkpoints");
@@ -53,8 +53,8 @@ fn checkpoints_stand_for_what_goes() {
     assert!(dir.path().join("kept.backup").exists());
 }
 
-/// A caller that asks for a checkpoint, and waits until none runs, has one: it is running before
-/// the thread that writes it has woken.
+/// A caller that requests a checkpoint, and waits until none runs, has one: it counts as running
+/// before the thread that writes it has woken.
 #[test]
 fn a_checkpoint_runs_from_when_it_is_asked_for() {
     let dir = TestDir::new("durable-asked");
@@ -69,7 +69,7 @@ fn a_checkpoint_runs_from_when_it_is_asked_for() {
     store.close().unwrap();
 }
 
-/// Writers go on while checkpoints are begun by the journal's length.
+/// Writers continue while checkpoints begin because of the journal's length.
 #[test]
 fn checkpoints_begin_by_themselves_beside_writers() {
     let dir = TestDir::new("durable-automatic");
@@ -95,7 +95,7 @@ fn checkpoints_begin_by_themselves_beside_writers() {
     assert_eq!(contents(&open(&dir)), before);
 }
 
-/// Files that a checkpoint stands for go while a backup reads the journal.
+/// Files that a checkpoint replaces are removed while a backup reads the journal.
 #[test]
 fn a_backup_behind_a_checkpoint_misses_no_file() {
     let dir = TestDir::new("durable-behind");
@@ -115,8 +115,8 @@ fn a_backup_behind_a_checkpoint_misses_no_file() {
     }
 }
 
-/// What follows the clearing of a large database waits for no more than what follows that of a
-/// small one.
+/// Changes after the clearing of a large database wait no longer than those after that of a small
+/// one.
 #[test]
 fn a_tree_that_goes_keeps_nothing_waiting() {
     let directory = RecordingDirectory::new();
@@ -150,8 +150,8 @@ fn a_tree_that_goes_keeps_nothing_waiting() {
     assert_eq!(open().records(), 1);
 }
 
-/// While a change is entered in pieces a base file would begin where the last one did, and nothing
-/// of the journal could go for it: none is begun by the journal's length.
+/// While a change is entered in pieces a base file would begin where the last one did, and no part
+/// of the journal could be removed for it: none is begun because of the journal's length.
 #[test]
 fn no_checkpoint_is_begun_again_where_the_last_one_began() {
     use mneme_sys::fault::{Action, arm};
@@ -182,7 +182,7 @@ fn no_checkpoint_is_begun_again_where_the_last_one_began() {
             store.put(&(i % 300).to_le_bytes(), &[7; 1000]).unwrap();
         }
         store.sync().unwrap();
-        // By itself it would write as many in between.
+        // Without the rule it would write as many in between.
         for number in 2..=20 {
             durability.checkpoint_and_wait().unwrap();
             assert_eq!(published(), number);
@@ -195,15 +195,15 @@ fn no_checkpoint_is_begun_again_where_the_last_one_began() {
     assert_eq!(contents(&open(&dir)), before);
 }
 
-/// A thread that stops in the middle of changes that belong together keeps no other from going on
-/// that has asked for a base file.
+/// A thread that stops in the middle of changes that belong together does not block another that
+/// has requested a base file.
 #[test]
 fn a_base_file_does_not_wait_for_ever_for_changes_that_belong_together() {
     let dir = TestDir::new("durable-endless");
     let store = options(&dir).open_private(builder()).unwrap();
     store.put(b"before", b"1").unwrap();
     let durability = store.durability();
-    // From here on it is known where a base file may begin.
+    // After this it is known where a base file may begin.
     durability.checkpoint_and_wait().unwrap();
     std::thread::scope(|scope| {
         let (begin, begun) = std::sync::mpsc::channel();
@@ -227,8 +227,8 @@ fn a_base_file_does_not_wait_for_ever_for_changes_that_belong_together() {
     durability.checkpoint_and_wait().unwrap();
 }
 
-/// However many changes that belong together are made one after the other: a base file ends with
-/// one of them, and does not wait until there are none.
+/// However many groups of changes follow one another: a base file ends with one of them, and does
+/// not wait until there are none.
 #[test]
 fn a_base_file_is_published_beside_groups_without_end() {
     for kept in [None, Some("kept")] {
@@ -251,7 +251,7 @@ fn a_base_file_is_published_beside_groups_without_end() {
         let published = (0..50).find_map(|_| {
             group(&store);
             store.sync();
-            // Not drained when the file is looked at.
+            // Not drained at the time of the check.
             group(&store);
             store.step_base().unwrap()
         });
@@ -273,7 +273,7 @@ fn a_base_file_is_published_beside_groups_without_end() {
     }
 }
 
-/// A checkpoint of a tree is there once what was written is durable, and writes no file.
+/// A checkpoint of a tree is complete once what was written is durable, and writes no file.
 #[test]
 fn a_checkpoint_of_a_tree_is_a_commit() {
     let dir = TestDir::new("durable-tree-checkpoint");
@@ -299,7 +299,7 @@ fn a_checkpoint_of_a_tree_is_a_commit() {
     assert_eq!(names, ["lock", "store.tree"]);
 }
 
-/// Openings, and groups that fill little of the files, take files without growing the stream.
+/// Openings, and groups that fill little of the files, use up files without growing the stream.
 #[test]
 fn files_that_hold_little_bring_a_checkpoint_about() {
     let dir = TestDir::new("durable-sparse");
@@ -332,7 +332,7 @@ fn files_that_hold_little_bring_a_checkpoint_about() {
     assert_eq!(store.records(), 30);
 }
 
-/// Without a bound none is due by itself, and one that is asked for is written.
+/// Without a bound none is due, and a requested one is written.
 #[test]
 fn a_store_whose_journal_has_no_bound_writes_a_checkpoint_when_asked() {
     let dir = TestDir::new("durable-no-bound");

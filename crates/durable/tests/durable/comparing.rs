@@ -12,7 +12,7 @@ use mneme_testkit::{Random, TestDir};
 use crate::collections::fill_collections;
 use crate::{BOTH, builder, change, journals, open, options};
 
-/// What the files hold is compared with what the store holds, and a difference is found.
+/// The content of the files is compared with that of the store, and a difference is found.
 #[test]
 fn files_are_compared_with_the_store() {
     for mode in BOTH {
@@ -31,14 +31,14 @@ fn files_are_compared_with_the_store() {
         }
         change(&store, &mut Random::new(22), 1000);
         store.put_until(b"old", b"value", Expiry::At(5000)).unwrap();
-        // Records that have expired lie there still, in both.
+        // Records that have expired are still in both.
         clock.set_wall_ms(6000);
         assert_eq!(compare().unwrap(), store.records());
         assert_eq!(store.eviction(), Evict::None);
     }
 }
 
-/// Right behind a checkpoint the journal's thread removes files.
+/// Just after a checkpoint the journal's thread removes files.
 #[test]
 fn files_are_compared_while_the_journal_lets_some_go() {
     let dir = TestDir::new("durable-compared-removed");
@@ -54,7 +54,7 @@ fn files_are_compared_while_the_journal_lets_some_go() {
     }
 }
 
-/// A store that is to be closed waits for no comparison, which may take as long as a load.
+/// Closing a store does not wait for a comparison, which may take as long as a load.
 #[test]
 fn a_comparison_ends_when_the_store_is_to_be_closed() {
     for mode in BOTH {
@@ -68,7 +68,7 @@ fn a_comparison_ends_when_the_store_is_to_be_closed() {
     }
 }
 
-/// A process that dies in the middle, for want of memory say, leaves a segment that evicts as
+/// If a process dies in the middle, for lack of memory for instance, the segment still evicts as
 /// before.
 #[test]
 fn a_comparison_leaves_the_eviction_policy_as_it_is() {
@@ -84,7 +84,7 @@ fn a_comparison_leaves_the_eviction_policy_as_it_is() {
     assert_eq!(*seen.lock().unwrap(), Some(Evict::Lru));
 }
 
-/// A change that the files have not is found, whatever became of it.
+/// A change that is missing in the files is found, whatever became of it.
 #[test]
 fn files_that_lack_a_change_are_found() {
     let dir = TestDir::new("durable-differs");
@@ -92,7 +92,7 @@ fn files_that_lack_a_change_are_found() {
     change(&store, &mut Random::new(23), 300);
     store.put(b"last", b"value").unwrap();
     store.sync().unwrap();
-    // The last frame is not what was written.
+    // The last frame is not the written one.
     let journals = journals(&dir);
     let last = journals.last().unwrap();
     let bytes = std::fs::read(last).unwrap();
@@ -109,7 +109,7 @@ fn files_that_lack_a_change_are_found() {
     assert!(is_found, "{compared:?}");
 }
 
-/// One that only the files have, too.
+/// Also one that only the files have.
 #[test]
 fn an_element_of_a_large_value_that_differs_is_found() {
     for mode in BOTH {
@@ -122,7 +122,7 @@ fn an_element_of_a_large_value_that_differs_is_found() {
             assert_eq!(store.kind(b"set").unwrap(), Some(SET.large()));
             let compare = || store.durability().compare_files();
             assert_eq!(compare().unwrap(), 1);
-            // What is changed like this is not said in the feed.
+            // A change made in this way is not in the feed.
             store
                 .transaction(|t| {
                     let main = t.read(b"set", |stored| collection_of(stored.unwrap().value))?;
@@ -150,7 +150,7 @@ fn an_element_of_a_large_value_that_differs_is_found() {
     }
 }
 
-/// Its elements go one after the other, and in the files all at once.
+/// The store frees its elements one after the other, the files all at once.
 #[test]
 fn a_large_value_that_is_being_freed_is_no_difference() {
     for mode in BOTH {

@@ -1,4 +1,5 @@
-//! One flipped bit in the file of a tree: never loaded, copied or signed, and named by its key.
+//! A flipped bit in the file of a tree: never loaded, copied or signed, and the error names the
+//! key.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -49,7 +50,7 @@ impl Place {
     fn flip(&self, at: usize) {
         let bytes = std::fs::read(self.file()).unwrap();
         let file = File::options().write(true).open(self.file()).unwrap();
-        // Not at its begin, which may be what was flipped.
+        // Not from its beginning, which may contain the flipped byte.
         let known = &self.value[10..1000];
         let mut met = 0;
         for (begin, found) in bytes.windows(known.len()).enumerate() {
@@ -106,7 +107,7 @@ fn a_damaged_value_is_not_loaded_and_the_others_are_once_it_is_removed() {
     }
 }
 
-/// What memory has is written anew by the next change, and can be backed up then.
+/// The next change writes the value in memory again, and then it can be backed up.
 #[test]
 fn a_damaged_value_is_not_backed_up_and_is_found_in_the_background() {
     for len in LENGTHS {
@@ -133,7 +134,7 @@ fn a_damaged_value_is_not_backed_up_and_is_found_in_the_background() {
     }
 }
 
-/// A change of a part stores the whole value again, with a checksum of its own.
+/// A change of a part stores the whole value again, with a new checksum.
 #[test]
 fn a_damaged_value_gets_no_new_checksum_by_a_change_of_a_part() {
     for part in [true, false] {
@@ -161,7 +162,7 @@ fn a_damaged_value_gets_no_new_checksum_by_a_change_of_a_part() {
         drop(store);
         let refused = place.open().map(drop).unwrap_err();
         assert!(names(&refused), "{refused:?}");
-        // What goes does not have to be whole.
+        // A value that is removed need not be intact.
         place.flip(4000);
         let store = place.open().unwrap();
         place.flip(4000);

@@ -1,4 +1,4 @@
-//! What files take on the disk, disks that are full, and directories that go away.
+//! The use of disks, full disks, and directories that disappear.
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use mneme_testkit::{Mount, TestDir, wait_until};
 
 use crate::{BOTH, builder, options};
 
-/// A directory that is moved is still the store's; one that is removed fails, and says so.
+/// A directory that is moved still belongs to the store; if it is removed, the store fails, and
+/// reports that.
 #[test]
 fn a_directory_that_goes_away_is_noticed() {
     BOTH.into_iter().for_each(goes_away);
@@ -41,7 +42,7 @@ fn goes_away(mode: DurabilityMode) {
     store.close().unwrap_err();
 }
 
-/// What gets the name of the file that is written takes it from the store.
+/// A file that takes the name of the file being written takes the name from the store.
 #[test]
 fn a_file_that_is_replaced_is_noticed() {
     for mode in BOTH {
@@ -66,7 +67,7 @@ fn a_file_that_is_replaced_is_noticed() {
     }
 }
 
-/// An owner may keep the tree on another disk, by a link in its place.
+/// An operator may keep the tree on another disk, with a link in its place.
 #[test]
 fn a_tree_behind_a_link_is_served() {
     let dir = TestDir::new("durable-link");
@@ -85,7 +86,7 @@ fn a_tree_behind_a_link_is_served() {
     assert_eq!(open().unwrap().records(), 2);
 }
 
-/// Nothing becomes durable once a store has failed, however often a sync is asked for.
+/// Nothing becomes durable once a store has failed, however often a sync is requested.
 #[test]
 fn a_store_that_has_failed_stays_so() {
     let dir = TestDir::new("durable-failed");
@@ -103,7 +104,7 @@ fn a_store_that_has_failed_stays_so() {
     std::fs::create_dir(&oldest).unwrap();
     let state = || store.durability().stats().state;
     wait_until("it has failed", || {
-        // The first one may begin in the oldest file still, which stays then.
+        // The first one may begin in the oldest file, which then stays.
         let _ = store.durability().checkpoint_and_wait();
         state() == GateState::Failed
     });
@@ -115,7 +116,8 @@ fn a_store_that_has_failed_stays_so() {
     store.close().unwrap_err();
 }
 
-/// A start that finds no space takes no writes, and answers reads; it goes on by itself.
+/// If a start finds no space it refuses writes, and answers reads; it continues by itself when
+/// there is space.
 #[test]
 fn a_store_is_opened_on_a_full_disk() {
     let directory = RecordingDirectory::new();
@@ -139,7 +141,7 @@ fn a_store_is_opened_on_a_full_disk() {
         store.close().unwrap();
     }
     let store = open().unwrap();
-    // A put that is made all the same does not become durable.
+    // A put that is made nevertheless does not become durable.
     store.put(b"other", b"value").unwrap();
     store.sync().unwrap_err();
     directory.limit(None);
@@ -152,9 +154,9 @@ fn a_store_is_opened_on_a_full_disk() {
     assert_eq!(open().unwrap().records(), 2);
 }
 
-/// A run that begins at the second try, because the directory failed to sync at the first, is the
-/// one that base files name: otherwise they would not count, though the journal's files before them
-/// are gone.
+/// If a run begins only at the second attempt, because the directory failed to sync at the first,
+/// base files name that run: otherwise they would not count, although the journal's files before
+/// them are gone.
 #[test]
 fn a_run_that_begins_at_the_second_try_is_that_of_its_base_files() {
     let directory = RecordingDirectory::new();
@@ -173,7 +175,7 @@ fn a_run_that_begins_at_the_second_try_is_that_of_its_base_files() {
     let refused = GateState::RefusesWrites(Refusal::DiskFull);
     assert_eq!(store.gate().state(), refused);
     directory.limit(None);
-    // The first is before the new file is made, the second behind it.
+    // The first failure is before the new file is created, the second after it.
     directory.fail_names(2);
     for _ in 0..3 {
         clock.advance_ms(1000);
@@ -192,7 +194,7 @@ fn a_run_that_begins_at_the_second_try_is_that_of_its_base_files() {
     assert_eq!(open().records(), 3);
 }
 
-/// What a full disk keeps from becoming durable is said, by a sync and by the end.
+/// A sync and the end report what a full disk keeps from becoming durable.
 #[test]
 fn writes_that_a_full_disk_does_not_take_are_not_called_durable() {
     let directory = RecordingDirectory::new();
@@ -253,7 +255,7 @@ fn files_have_their_blocks_before_syncs_that_are_waited_for() {
     }
 }
 
-/// A disk that is much smaller than what the journal takes on a large one holds a small store for
+/// A disk that is much smaller than the journal's space on a large one can hold a small store for
 /// ever: files and spares are small there, and checkpoints come early.
 #[test]
 #[ignore = "a checkpoint that is starved beside other tests still meets a full disk: docs/limits.md"]
@@ -269,7 +271,7 @@ fn a_small_disk_holds_a_small_store_that_changes_for_ever() {
     for n in 0..1600u64 {
         store.put(&(n % 40).to_le_bytes(), &value(n)).unwrap();
         if n % 10 == 9 {
-            // Writers may be faster for a while than a checkpoint on a busy machine.
+            // On a busy machine writers may be faster than a checkpoint for a while.
             wait_until("there is space", || store.sync().is_ok());
         }
     }

@@ -1,4 +1,4 @@
-//! Directories that were copied, restored or cut, with the segments that have lived on beside them.
+//! Directories that were copied, restored or cut, beside segments that have changed since.
 
 use std::fs;
 use std::path::Path;
@@ -22,14 +22,14 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A directory that a backup was copied to is a store like any other.
+/// A directory to which a backup was copied is a store like any other.
 #[test]
 fn a_backup_alone_is_a_store() {
     let dir = TestDir::new("durable-backup-alone");
     let store = open(&dir);
     store.put(b"key", b"value").unwrap();
     store.sync().unwrap();
-    // So that the backup is not of the first run.
+    // So that the backup does not belong to the first run.
     drop(store);
     let store = open(&dir);
     let report = store.backup("kept").unwrap();
@@ -45,8 +45,8 @@ fn a_backup_alone_is_a_store() {
     }
 }
 
-/// A restore that dies when its run has begun leaves base files of the runs before, which count no
-/// more. A check of the journal does not begin at one of them.
+/// A restore that dies when its run has begun leaves base files of the runs before, which no longer
+/// count. A check of the journal does not begin at one of them.
 #[test]
 fn a_check_begins_at_the_base_file_that_counts() {
     let dir = TestDir::new("durable-restore-check");
@@ -72,8 +72,8 @@ fn a_check_begins_at_the_base_file_that_counts() {
     assert_eq!(store.records(), 1);
 }
 
-/// A backup that was copied to a directory of its own does not pass for the directory of a segment
-/// that has lived on.
+/// A backup that was copied to its own directory is not accepted as the directory of a segment that
+/// has changed since.
 #[test]
 fn a_backup_alone_is_refused_beside_a_segment_that_has_lived_on() {
     let place = Place::new("durable-backup-beside");
@@ -108,7 +108,7 @@ fn a_backup_alone_is_refused_beside_a_segment_that_has_lived_on() {
     }
 }
 
-/// A copy of the directory from earlier in the same run does not pass for the directory.
+/// A copy of the directory from earlier in the same run is not accepted as the directory.
 #[test]
 fn an_older_copy_of_the_run_is_refused_beside_the_segment() {
     BOTH.into_iter().for_each(older_copy_refused);
@@ -138,7 +138,7 @@ fn older_copy_refused(mode: DurabilityMode) {
     durability.close().unwrap();
 }
 
-/// A group that was not closed is cut with all that it says, dead indexes too.
+/// A group that was not closed is cut with everything in it, including its dead indexes.
 #[test]
 fn a_group_that_is_cut_drops_nothing() {
     let dir = TestDir::new("durable-cut-group");
@@ -173,7 +173,7 @@ fn a_group_that_is_cut_drops_nothing() {
     assert_eq!(contents(&store), before);
 }
 
-/// A checkpoint that is begun while the ring still holds the end of a change whose first pieces are
+/// A checkpoint begins while the ring still holds the end of a change whose first pieces are
 /// durable already.
 #[test]
 fn a_checkpoint_behind_a_restart_begins_between_no_changes_pieces() {
@@ -226,7 +226,7 @@ fn a_checkpoint_behind_a_restart_begins_between_no_changes_pieces() {
     assert_eq!(contents(&served), before);
 }
 
-/// Going back to a backup that is newer than the one which was gone back to before.
+/// A restore of a backup that is newer than the one restored before.
 #[test]
 fn a_backup_is_restored_whatever_was_restored_before() {
     BOTH.into_iter().for_each(restored_again);
@@ -275,8 +275,8 @@ fn restored_again(mode: DurabilityMode) {
     }
 }
 
-/// A segment that is not the restored directory's is left alone, whether a server without a
-/// directory keeps its only records there, or that of another directory.
+/// A segment that does not belong to the restored directory is left alone, whether it holds the
+/// only records of a server without a directory, or belongs to another directory.
 #[test]
 fn a_restore_leaves_segments_of_others_alone() {
     BOTH.into_iter().for_each(others_left_alone);
@@ -321,14 +321,14 @@ fn others_left_alone(mode: DurabilityMode) {
     let mut names = place.registry.segments().unwrap();
     names.retain(|name| name.as_str().starts_with("heap"));
     assert_eq!(names.len(), 1);
-    // Nor has the directory gone back.
+    // The directory is unchanged, too.
     let (served, durability) = place.open("own", "data").unwrap();
     assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"later"[..]));
     durability.close().unwrap();
 }
 
 /// What was written since the backup is still in the segment, which has another name; an empty
-/// directory takes it.
+/// directory accepts it.
 #[test]
 fn a_restore_sets_the_segment_aside() {
     BOTH.into_iter().for_each(set_aside);
@@ -357,8 +357,8 @@ fn set_aside(mode: DurabilityMode) {
     assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&[2][..]));
 }
 
-/// A file system's root has a directory `lost+found` from its first day, and nothing else there is
-/// in the way of a store.
+/// A file system's root has a directory `lost+found` from the start; this and other foreign files
+/// do not prevent a store.
 #[test]
 fn a_restore_goes_beside_files_that_belong_to_no_store() {
     BOTH.into_iter().for_each(beside_strange_files);
@@ -384,7 +384,7 @@ fn beside_strange_files(mode: DurabilityMode) {
     assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"kept"[..]));
     store.close().unwrap();
     assert!(mount.path().join("lost+found").is_dir());
-    // Each kind of file that a store has is in the way.
+    // Each kind of file that a store has prevents it.
     let files = [
         "kept.backup",
         "1.lost",
@@ -436,7 +436,7 @@ fn not_beside_backups(mode: DurabilityMode) {
     is_refused(place.open("s", "data").map(drop));
     assert!(place.registry.segments().unwrap().is_empty());
     is_refused(place.options("data").open_private(builder()).map(drop));
-    // A segment that holds nothing is an empty store, too.
+    // An empty segment is an empty store, too.
     let empty = StoreOptions::new().capacity(64 << 20).change_feed(true);
     drop(
         empty
@@ -445,7 +445,7 @@ fn not_beside_backups(mode: DurabilityMode) {
             .unwrap(),
     );
     is_refused(place.open("s", "data").map(drop));
-    // One that holds something begins the directory, as ever.
+    // A segment with records starts the directory, as usual.
     let store = SharedStore::attach_writable(&place.registry, "s").unwrap();
     store.put(b"key", b"lives").unwrap();
     drop(store);
@@ -453,7 +453,7 @@ fn not_beside_backups(mode: DurabilityMode) {
     assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"lives"[..]));
     durability.close().unwrap();
     drop(served);
-    // Which is another store than the backup's.
+    // That is another store than the one in the backup.
     let other = place.options("data").restore("kept");
     assert!(
         matches!(other, Err(DurableError::OtherBackup { .. })),
@@ -462,7 +462,7 @@ fn not_beside_backups(mode: DurabilityMode) {
     let (served, durability) = place.open("s", "data").unwrap();
     assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"lives"[..]));
     durability.close().unwrap();
-    // A restore goes back to what the message names.
+    // A restore uses the name in the message.
     for entry in fs::read_dir(&data).unwrap().map(Result::unwrap) {
         if !entry.file_name().to_string_lossy().ends_with(".backup") {
             fs::remove_file(entry.path()).unwrap();

@@ -1,5 +1,5 @@
-//! `kill -9` of a server's process at any time, with `Always`: what it acknowledged is there, if
-//! the segment has outlived it, and if the store is rebuilt from the files. The process is this
+//! `kill -9` of a server's process at any time, with `Always`: what it acknowledged is there, both
+//! if the segment has survived and if the store is rebuilt from the files. The process is this
 //! test, started again.
 
 use std::convert::Infallible;
@@ -23,7 +23,7 @@ const CHILD: &str = "MNEME_DURABLE_KILLS";
 const MODE: &str = "MNEME_DURABLE_MODE";
 const FROM: &str = "MNEME_DURABLE_FROM";
 
-/// In which form a child keeps the store.
+/// The form in which a child keeps the store.
 fn mode_of_child() -> DurabilityMode {
     let named = std::env::var(MODE).unwrap();
     let is_named = |mode: &DurabilityMode| mode.to_string() == named;
@@ -50,7 +50,7 @@ fn serve_with(
         .reserve(2 << 20)
         .recycled(4 << 20)
         .sync(SyncPolicy::Always);
-    // A child that another test has just begun may have the lock until it runs.
+    // A child that another test has just started may hold the lock until it runs.
     let opened = retry_within(Duration::from_secs(60), || {
         options.serve(&registry, "s", opening.clone())
     });
@@ -83,7 +83,7 @@ fn change(store: &LogStore, i: u64) -> Result<(), WriteError> {
     }
 }
 
-/// What the store holds after that many changes.
+/// The expected content of the store after a number of changes.
 struct Model(LogStore, u64);
 
 impl Model {
@@ -134,7 +134,7 @@ fn writes_that_a_killed_server_acknowledged_are_there() {
 const GROUP_TEST: &str = "kills::a_group_that_a_killed_server_left_open_cuts_nothing_off";
 const GROUP: &str = "MNEME_DURABLE_GROUP";
 
-/// Leaves a group open that the files have by then.
+/// Leaves a group open that the files already contain.
 fn leave_group(path: &Path) -> ! {
     let (store, durability) = serve(path, mode_of_child());
     let endless: Result<Infallible, _> = store.feed_together(|| {
@@ -152,7 +152,7 @@ fn leave_group(path: &Path) -> ! {
     match endless.unwrap() {}
 }
 
-/// What its successor acknowledges stands behind the end of the group, and not within it.
+/// What its successor acknowledges comes after the end of the group, not within it.
 #[test]
 fn a_group_that_a_killed_server_left_open_cuts_nothing_off() {
     if let Ok(path) = std::env::var(GROUP) {
@@ -166,12 +166,12 @@ fn a_group_that_a_killed_server_left_open_cuts_nothing_off() {
             (MODE, &mode.to_string()),
         ];
         Process::start_ready(GROUP_TEST, variables).kill();
-        // Nothing else reaps.
+        // No other thread reaps.
         let options = StoreOptions::new().maintainer(false);
         let (store, durability) = serve_with(dir.path(), mode, options);
         store.put(b"behind", b"2").unwrap();
         durability.sync().unwrap();
-        // As a power cut leaves it.
+        // As after a power cut.
         let copy = dir.path().join("copy");
         std::fs::create_dir(&copy).unwrap();
         for file in std::fs::read_dir(dir.path().join("data")).unwrap() {
@@ -191,7 +191,7 @@ fn a_group_that_a_killed_server_left_open_cuts_nothing_off() {
 const AHEAD_TEST: &str = "kills::entries_of_a_journal_are_not_cut_by_a_damaged_ring";
 const AHEAD: &str = "MNEME_DURABLE_AHEAD";
 
-/// Makes changes that the journal's file has, and that are not synced.
+/// Makes changes that are in the journal's file but not synced.
 fn append(path: &Path) -> ! {
     let (store, durability) = serve(path, DurabilityMode::Journal);
     durability.set_policy(SyncPolicy::No);
@@ -200,7 +200,8 @@ fn append(path: &Path) -> ! {
     let tail = store.feed_tail();
     store.put(b"first", &[7; 500]).unwrap();
     store.put(b"second", &[7; 500]).unwrap();
-    // From the journal's begin: the counts are of a step, and may lag behind a sync that it ends.
+    // From the journal's beginning: the counts are those of a step, and may lag behind a sync that
+    // the step ends.
     wait_until("the file has them", || {
         let seen = durability.stats();
         Some(seen.journal_first + seen.journal.appended) == store.feed_tail()
@@ -212,8 +213,8 @@ fn append(path: &Path) -> ! {
     }
 }
 
-/// The files have checksums, and the ring of a damaged segment has none: it adds to what they have,
-/// and takes nothing of it.
+/// The files have checksums, and the ring of a damaged segment has none: the ring adds to the
+/// files, and removes nothing from them.
 #[test]
 fn entries_of_a_journal_are_not_cut_by_a_damaged_ring() {
     if let Ok(path) = std::env::var(AHEAD) {
@@ -252,7 +253,7 @@ fn storm(mode: DurabilityMode) {
         while child.number() < target {}
         changes = child.last_number().unwrap();
         kills += 1;
-        // Nothing but the files is left, every other time.
+        // Every other time only the files are left.
         if kills % 2 == 0 {
             let registry = Registry::open(dir.path().join("registry")).unwrap();
             wait_until("the segment is nobody's", || {
@@ -269,7 +270,7 @@ fn storm(mode: DurabilityMode) {
     }
 }
 
-/// A local program is killed within a change while another one stands still that is attaching.
+/// A local program is killed within a change while another one is stopped during its attach.
 mod repairs {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -287,7 +288,7 @@ mod repairs {
         options.attach(&registry, "s", access).ok()
     }
 
-    /// Dies within a put, once it may.
+    /// Dies within a put, as soon as it is allowed to.
     fn put_and_die(path: &Path) -> ! {
         let local = attach(path, Access::ReadWrite).unwrap();
         local.put(b"counted", b"value").unwrap();
@@ -325,7 +326,7 @@ mod repairs {
             wait_until("a program stands still", || stands.load(SeqCst));
             std::fs::write(path.join("dies"), "").unwrap();
             wait_until("the other one is dead", || !child.is_running());
-            // They wait as long as the repair: by the second time it has been tried in vain.
+            // They wait as long as the repair: by the second time it has failed once.
             for _ in 0..2 {
                 assert!(attach(path, Access::ReadOnly).is_none());
             }
@@ -339,8 +340,8 @@ mod repairs {
     }
 }
 
-/// What stands behind a change that another program does not make is in no file, and an end does
-/// not say that it is.
+/// Entries after a change that another program does not finish are in no file, and the end of the
+/// server does not claim that they are.
 #[test]
 fn an_end_beside_a_program_that_stands_still_says_what_is_not_durable() {
     use mneme_sys::fault::{Action, arm};
@@ -432,8 +433,8 @@ mod points {
                 || name.starts_with("durable.build.")
                 || name.starts_with("durable.salvage.")
         };
-        // The pump dies at random; a restore, and a tree that is built, are crashed at every
-        // operation; `served` has a ring's deaths.
+        // The pump dies at random; a restore, and the building of a tree, are crashed at every
+        // operation; `served` has the deaths for rings.
         let missing: Vec<_> = marked.iter().filter(|name| !known(name)).collect();
         assert!(missing.is_empty(), "{missing:?} kill nobody");
         deaths(DurabilityMode::Journal, &POINTS);
@@ -454,7 +455,7 @@ mod points {
         for (i, point) in points.iter().enumerate() {
             let registry = Registry::open(dir.path().join("registry")).unwrap();
             if i < 4 || i % 2 == 1 {
-                // It is rebuilt by the process that dies.
+                // The process that dies rebuilds the store.
                 registry.remove_segment("s").unwrap();
             }
             let path = dir.path().to_str().unwrap();

@@ -29,7 +29,7 @@ fn options(dir: &TestDir) -> DurableOptions {
     DurableOptions::new(dir.path()).file_bytes(1 << 20)
 }
 
-/// Both forms of a store, which promise the same.
+/// Both forms of a store, which give the same guarantees.
 pub const BOTH: [DurabilityMode; 2] = [DurabilityMode::Journal, DurabilityMode::Tree];
 
 fn open(dir: &TestDir) -> DurableStore {
@@ -94,7 +94,7 @@ fn change(store: &LogStore, random: &mut Random, many: usize) {
                     .unwrap();
             }
             11 | 12 => {
-                // Long enough to be changed where it lies.
+                // Long enough to be changed in place.
                 database.put(&key, &[9; 6000]).unwrap();
                 for at in [100, 6000] {
                     let bytes = std::borrow::Cow::Borrowed(&value[..]);

@@ -1,4 +1,4 @@
-//! What is there after a restart, and which process may open a directory in which form.
+//! The content after a restart, and which process may open a directory in which form.
 
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
@@ -47,7 +47,7 @@ fn writes_are_there_after_a_restart() {
     }
 }
 
-/// A load is ended also while it looks at the journal for the first time, before all else.
+/// A load can be cancelled even while it first scans the journal, before everything else.
 #[test]
 fn a_load_is_ended_before_it_has_seen_the_whole_journal() {
     let dir = TestDir::new("durable-ended");
@@ -57,7 +57,7 @@ fn a_load_is_ended_before_it_has_seen_the_whole_journal() {
         store.sync().unwrap();
     }
     store.close().unwrap();
-    // The look would end with this damage.
+    // The scan would end with this damage.
     let journals = journals(&dir);
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::options().write(true).open(&journals[0]);
@@ -75,7 +75,7 @@ fn a_load_is_ended_before_it_has_seen_the_whole_journal() {
     assert!(matches!(ended, Err(DurableError::Stopped)), "{ended:?}");
 }
 
-/// Other users of the machine read no record, in whichever form it is kept.
+/// Other users of the machine can read no record, in whichever form it is kept.
 #[test]
 fn files_are_kept_from_others() {
     for mode in BOTH {
@@ -111,7 +111,8 @@ fn two_processes_do_not_write_one_directory() {
     open(&dir);
 }
 
-/// A directory keeps the form that it was begun with; a backup leads to the other one.
+/// A directory keeps the form with which it was created; a backup can be restored in the other
+/// form.
 #[test]
 fn a_directory_is_opened_in_the_form_that_it_was_begun_with() {
     let mut random = Random::new(17);
@@ -147,8 +148,8 @@ fn a_directory_is_opened_in_the_form_that_it_was_begun_with() {
     }
 }
 
-/// A store that is full of records of many sizes, and may evict none, finds space for all of them
-/// when it is rebuilt, though they come to lie otherwise.
+/// A store full of records of many sizes, which may not evict, has space for all of them when it is
+/// rebuilt, although their places differ.
 #[test]
 fn a_store_full_of_mixed_records_is_rebuilt_at_its_own_size() {
     for evict in [Evict::None, Evict::ExpiringLru] {
@@ -183,8 +184,8 @@ fn a_store_full_of_mixed_records_is_rebuilt_at_its_own_size() {
     }
 }
 
-/// A store that is full all the time: all that a checkpoint has seen, and what took its place,
-/// stands in its files, and twice as much as fits.
+/// A store that is always full: its files contain both what a checkpoint has seen and what replaced
+/// it, twice as much as fits.
 #[test]
 fn a_store_that_is_full_is_rebuilt_at_its_own_size() {
     for (evict, kept) in [(Evict::Random, None), (Evict::None, Some("kept"))] {
@@ -237,7 +238,7 @@ fn a_store_that_is_full_is_rebuilt_at_its_own_size() {
         );
         assert!(found.len() as u64 + evicted >= before.len() as u64);
         again.check().unwrap();
-        // What had to go was entered: it does not come back.
+        // Evictions were entered: the evicted records do not come back.
         again.sync();
         drop(again);
         let third = contents(&open());

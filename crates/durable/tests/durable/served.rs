@@ -1,4 +1,4 @@
-//! Stores in segments: attached, rebuilt, and refused where they do not belong to the directory.
+//! Stores in segments: attached, rebuilt, and refused if they do not belong to the directory.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Place {
     }
 }
 
-/// The bytes of segments lie outside of the directory.
+/// The bytes of segments lie outside the directory.
 impl Drop for Place {
     fn drop(&mut self) {
         for name in self.registry.segments().unwrap_or_default() {
@@ -89,7 +89,7 @@ fn attached_or_rebuilt(mode: DurabilityMode) {
         assert_eq!(contents(&served), before, "round {round}");
         change(&served, &mut random, 300);
         before = contents(&served);
-        // The segment keeps what was not durable.
+        // The segment has what was not durable.
         drop((durability, served));
     }
 }
@@ -113,11 +113,11 @@ fn strangers_are_refused(mode: DurabilityMode) {
         other => panic!("{:?}", other.map(|(_, durability)| durability.origin())),
     };
     assert_eq!(refused("one", "data-2"), Unpaired::Stores);
-    // Another segment is rebuilt from the directory, and goes on with it.
+    // Another segment is rebuilt from the directory, and continues it.
     put("three", "data-1");
     assert_eq!(refused("one", "data-1"), Unpaired::Runs);
     put("three", "data-1");
-    // A store that was served with no directory.
+    // A store that was served without a directory.
     StoreOptions::new()
         .capacity(64 << 20)
         .change_feed(true)
@@ -132,8 +132,8 @@ fn strangers_are_refused(mode: DurabilityMode) {
     assert!(matches!(taken, Err(DurableError::InUse { .. })));
 }
 
-/// A machine that has lost its time brings nothing back that had expired, though the segment has
-/// outlived its server.
+/// If the machine has lost its time, no expired record comes back, although the segment has
+/// survived its server.
 #[test]
 fn a_segment_that_is_attached_with_no_time_brings_nothing_back() {
     for mode in BOTH {
@@ -149,7 +149,7 @@ fn a_segment_that_is_attached_with_no_time_brings_nothing_back() {
         served.put(b"later", b"value").unwrap();
         durability.close().unwrap();
         drop(served);
-        // The second server finds what the first has written while the machine had no time.
+        // The second server finds what the first has written while the machine's clock was not set.
         for now in [0, 0] {
             let clock = Arc::new(ManualClock::new(0, now));
             let (served, durability) = place.open_with(options(&clock), "s").unwrap();
@@ -161,8 +161,8 @@ fn a_segment_that_is_attached_with_no_time_brings_nothing_back() {
     }
 }
 
-/// What only the ring of a damaged segment says becomes durable before the store is rebuilt, and
-/// that once.
+/// Entries that are only in the ring of a damaged segment become durable before the store is
+/// rebuilt, and only once.
 #[test]
 fn the_ring_of_a_damaged_segment_is_made_durable() {
     for mode in BOTH {
@@ -170,7 +170,7 @@ fn the_ring_of_a_damaged_segment_is_made_durable() {
     }
 }
 
-/// A try that was cut off is made again.
+/// An interrupted attempt is repeated.
 #[test]
 fn a_death_while_a_ring_is_made_durable_loses_nothing() {
     use mneme_sys::fault::{Action, arm, disarm};
@@ -191,7 +191,7 @@ fn a_death_while_a_ring_is_made_durable_loses_nothing() {
     }
 }
 
-/// A server's own work has names that no program's segment can have.
+/// The segments that a server uses internally have names that no program's segment can have.
 #[test]
 fn a_segment_with_a_name_like_a_load_s_is_left_alone() {
     let place = Place::new("durable-alike");
@@ -201,7 +201,7 @@ fn a_segment_with_a_name_like_a_load_s_is_left_alone() {
         let store = options.create(&place.registry, name).unwrap();
         store.put(b"mine", name.as_bytes()).unwrap();
     }
-    // The first opening loads; the second gives a feed to a segment that has none.
+    // The first opening loads; the second gives a feed to a segment without one.
     let (served, durability) = place.open("s", "data").unwrap();
     durability.close().unwrap();
     drop(served);
@@ -215,7 +215,7 @@ fn a_segment_with_a_name_like_a_load_s_is_left_alone() {
     }
 }
 
-/// An earlier build let a program give a segment any name.
+/// An earlier build let programs give segments any name.
 #[test]
 fn a_load_refuses_to_remove_what_no_load_has_made() {
     let place = Place::new("durable-taken");
@@ -241,7 +241,7 @@ fn a_load_refuses_to_remove_what_no_load_has_made() {
     drop(served);
 }
 
-/// A program that looks at every segment for a moment, this one too, costs no load.
+/// A program that opens every segment for a moment, including this one, does not make a load fail.
 #[test]
 fn a_visitor_of_what_is_being_loaded_is_waited_for() {
     use mneme_sys::fault::{Action, arm};
@@ -265,7 +265,7 @@ fn a_visitor_of_what_is_being_loaded_is_waited_for() {
     assert!(store.contains(b"key").unwrap());
 }
 
-/// A segment that cannot be attached for now is tried again by the next start.
+/// A segment that cannot be attached now is tried again by the next start.
 #[test]
 fn a_ring_that_cannot_be_had_for_now_is_not_given_up() {
     use mneme_sys::fault::{Action, arm, disarm};
@@ -279,7 +279,7 @@ fn a_ring_that_cannot_be_had_for_now_is_not_given_up() {
         };
         let found = Arc::new(std::sync::Mutex::new(std::path::PathBuf::new()));
         let hidden = Arc::clone(&found);
-        // Nothing can be opened in its place.
+        // No other segment can be opened under its name.
         let hide = move || {
             let control = control();
             std::fs::rename(&control, control.with_extension("kept")).unwrap();
@@ -300,8 +300,8 @@ fn a_ring_that_cannot_be_had_for_now_is_not_given_up() {
     });
 }
 
-/// Damage within an entry, which no header of a ring shows, does not become durable: no load would
-/// take it.
+/// Damage within an entry, which the headers of a ring do not show, does not become durable: no
+/// load would accept it.
 #[test]
 fn a_damaged_entry_of_a_ring_does_not_keep_the_store_from_being_loaded() {
     for mode in BOTH {
@@ -317,7 +317,7 @@ fn a_damaged_entry_of_a_ring_does_not_keep_the_store_from_being_loaded() {
         local.put(b"damaged-entry", b"value").unwrap();
         let data = local.segment().directory().join("data");
         drop(local);
-        // The flags of the item: a kind of values that is not known.
+        // The flags of the item: an unknown kind of value.
         overwrite_before(&data, b"damaged-entry", 11, &[31]);
         damage(&place.registry, &data);
         let (served, durability) = place.open("s", "data").unwrap();
@@ -335,7 +335,7 @@ fn a_damaged_entry_of_a_ring_does_not_keep_the_store_from_being_loaded() {
 const OTHER_USER: &str = "MNEME_DURABLE_OTHER_USER";
 
 /// A segment that another user's server has set aside under the name, and that this one may not
-/// even look at, keeps the store from being loaded no more than any other file.
+/// even read, does not prevent the load any more than another file does.
 #[test]
 fn a_segment_that_another_user_has_set_aside_is_left_alone() {
     if let Ok(root) = std::env::var(OTHER_USER) {
@@ -375,7 +375,7 @@ fn a_segment_that_another_user_has_set_aside_is_left_alone() {
     };
     owner(place.dir.path(), "65534:65534");
     owner(&own, "0:0");
-    // Into this one everybody may write.
+    // Everybody may write to this one.
     let planted = own.with_file_name("s~quarantine-2");
     std::fs::create_dir(&planted).unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
@@ -392,7 +392,7 @@ fn salvaged(mode: DurabilityMode, open: impl Fn(&Place) -> (Arc<Served>, Durabil
     change(&served, &mut Random::new(7), 300);
     durability.close().unwrap();
     drop(served);
-    // Of a local program, which no server sees any more.
+    // By a local program, which no server serves any more.
     let writes = StoreOptions::new().maintainer(false);
     let local = writes.attach(&place.registry, "s", Access::ReadWrite);
     let local = local.unwrap();
@@ -410,7 +410,7 @@ fn salvaged(mode: DurabilityMode, open: impl Fn(&Place) -> (Arc<Served>, Durabil
     let before = contents(&served);
     durability.close().unwrap();
     drop(served);
-    // The ring is not looked at again.
+    // The ring is not read again.
     place.registry.remove_segment("s").unwrap();
     let (served, durability) = place.open("s", "data").unwrap();
     assert_eq!(contents(&served), before, "{mode}");
@@ -423,7 +423,7 @@ pub fn damage(registry: &Registry, data: &std::path::Path) {
     registry.set_note("s", "starts", Some("3\n")).unwrap();
 }
 
-/// Overwrites bytes before each place that a segment's data has a key.
+/// Overwrites bytes before each place at which a segment's data has a key.
 pub fn overwrite_before(data: &std::path::Path, key: &[u8], back: usize, with: &[u8]) {
     use std::os::unix::fs::FileExt;
 
@@ -442,7 +442,7 @@ pub fn overwrite_before(data: &std::path::Path, key: &[u8], back: usize, with: &
     assert!(places >= 2, "the record and its entry");
 }
 
-/// Overwrites the words of a store's header that say where databases have their indexes.
+/// Overwrites the words of a store's header that lead to the databases' indexes.
 fn lose_indexes(data: &std::path::Path) {
     use std::os::unix::fs::FileExt;
 
@@ -488,7 +488,7 @@ fn a_full_segment_is_adopted_by_an_empty_directory() {
     }
 }
 
-/// A backup that is restored goes with no segment that has lived on.
+/// A restored backup is not combined with a segment that has changed since.
 #[test]
 fn a_restored_backup_is_served_alone() {
     BOTH.into_iter().for_each(restored_alone);
@@ -511,7 +511,7 @@ fn restored_alone(mode: DurabilityMode) {
     drop(served);
     let missing = options.restore("none");
     assert!(matches!(missing, Err(DurableError::NoBackup { .. })));
-    // Without its segment's removal.
+    // Without the removal of its segment.
     options.restore("kept").unwrap();
     let refused = place.open("s", "data").map(|_| ());
     assert!(matches!(
@@ -546,7 +546,7 @@ fn halfway_adopted(mode: DurabilityMode) {
     assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
 }
 
-/// A segment that was larger than its capacity once, while it was loaded, may be full later.
+/// A segment that was larger than its capacity while it was loaded may be full later.
 #[test]
 fn a_full_segment_that_was_extended_is_attached() {
     let place = Place::new("durable-extended");
@@ -567,7 +567,7 @@ fn a_full_segment_that_was_extended_is_attached() {
 }
 
 /// A local program is in the middle of a long value while a server begins another directory for its
-/// segment, as after a disk that has failed.
+/// segment, as after a disk failure.
 #[test]
 fn a_directory_is_begun_beside_a_change_in_pieces() {
     BOTH.into_iter().for_each(begun_beside_pieces);
@@ -605,7 +605,7 @@ fn begun_beside_pieces(mode: DurabilityMode) {
             move || goes_on.store(true, SeqCst)
         };
         match mode {
-            // Its base file waits in another thread.
+            // Another thread waits for its base file.
             DurabilityMode::Journal => release(),
             DurabilityMode::Tree => {
                 arm("durable.build.waits", Action::Call(Arc::new(release)), 1);
@@ -623,8 +623,8 @@ fn begun_beside_pieces(mode: DurabilityMode) {
     assert_eq!(served.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
 }
 
-/// What was cut with a segment that is gone stays away, though the process dies when the next
-/// segment has its name and the directory does not know of it yet.
+/// Entries that were cut together with a lost segment stay away, even if the process dies when the
+/// next segment has its name and the directory does not know about it yet.
 #[test]
 fn entries_that_were_cut_do_not_come_back() {
     BOTH.into_iter().for_each(cut_stays_away);
@@ -665,7 +665,8 @@ fn cut_stays_away(mode: DurabilityMode) {
     assert!(!served.contains(b"within").unwrap(), "{mode}");
 }
 
-/// A local program's group, which a server's successor finds open, is not durable before it ends.
+/// A local program's group that a server's successor finds open does not become durable before it
+/// ends.
 #[test]
 fn a_group_that_outlives_a_server_is_waited_for() {
     let place = Place::new("durable-group-outlives");

@@ -1,4 +1,4 @@
-//! What is called durable: gates, steps, and changes that belong together.
+//! What counts as durable: gates, steps, and changes that belong together.
 
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
@@ -31,7 +31,7 @@ fn a_step_makes_a_quarter_of_a_full_feed_durable_and_leaves_the_rest_to_the_next
     while durable < tail - quarter {
         store.step();
         let freed = gate.durable() - durable;
-        // And at most a group more.
+        // And at most one more group.
         assert!((1..2 * quarter).contains(&freed), "{freed} of {tail}");
         durable += freed;
     }
@@ -75,7 +75,7 @@ fn gate_opens(mode: DurabilityMode) {
     assert!(stats.groups >= 20 && stats.journal.syncs >= 20);
 }
 
-/// Each look at it finds it later by as much, in nanoseconds.
+/// Each reading of it is later by this many nanoseconds.
 struct Ticking {
     now: AtomicU64,
     tick: u64,
@@ -105,7 +105,7 @@ fn a_thread_that_waits_makes_a_short_sync_itself_and_no_long_one() {
                 .unwrap();
             let (durability, gate) = (store.durability(), store.durability().gate());
             store.put(b"key", b"1").unwrap();
-            // By how long this takes the next is judged.
+            // The duration of this sync is the estimate for the next.
             store.sync().unwrap();
             store.put(b"key", b"2").unwrap();
             for _ in 0..1000 {
@@ -132,8 +132,8 @@ thread_local! {
     static AT_THE_END: RefCell<Option<SyncsAtTheEnd>> = const { RefCell::new(None) };
 }
 
-/// A thread that can take no part in the store any more, or none yet, may ask for a sync all the
-/// same. It is no fault of the store.
+/// A thread that can no longer, or not yet, take part in the store may request a sync all the same.
+/// The store does not fail because of it.
 #[test]
 fn a_sync_by_a_thread_that_is_ending_does_not_fail_the_store() {
     let dir = TestDir::new("durable-ending");
@@ -141,7 +141,7 @@ fn a_sync_by_a_thread_that_is_ending_does_not_fail_the_store() {
     store.put(b"key", b"value").unwrap();
     let of_thread = Arc::clone(&store);
     std::thread::spawn(move || {
-        // Before the store's own is made, so that it ends behind that.
+        // Before the store's own, so that it is dropped after that.
         AT_THE_END.with(|kept| *kept.borrow_mut() = Some(SyncsAtTheEnd(Arc::clone(&of_thread))));
         of_thread.get(b"key").unwrap();
         of_thread.put(b"other", b"value").unwrap();
@@ -154,8 +154,8 @@ fn a_sync_by_a_thread_that_is_ending_does_not_fail_the_store() {
     store.sync().unwrap();
 }
 
-/// What a thread writes beside changes of another that belong together is durable with them, and
-/// no sync says so before.
+/// What a thread writes beside another thread's group of changes becomes durable with the group,
+/// and no sync returns before.
 #[test]
 fn a_sync_waits_for_the_end_of_changes_that_belong_together() {
     BOTH.into_iter().for_each(waits_for_groups);
@@ -181,7 +181,7 @@ fn waits_for_groups(mode: DurabilityMode) {
         ] {
             assert!(matches!(own, Err(DurableError::Together)), "{own:?}");
         }
-        // What a thread makes together within such changes does not end them.
+        // A nested group of the same thread does not end the outer one.
         store.feed_together(|| ()).unwrap();
     };
     std::thread::scope(|scope| {
@@ -201,7 +201,7 @@ fn waits_for_groups(mode: DurabilityMode) {
         });
         assert_eq!(made.unwrap().join().unwrap(), gate.tail());
     });
-    // Nor does a panic leave them without an end.
+    // A panic does not leave them without an end, either.
     let panics = AssertUnwindSafe(|| store.feed_together(|| -> () { panic!("within") }));
     std::panic::catch_unwind(panics).unwrap_err();
     store.sync().unwrap();
@@ -210,8 +210,8 @@ fn waits_for_groups(mode: DurabilityMode) {
     assert_eq!(again.records(), 3);
 }
 
-/// A program that stands still within a change keeps what follows it from becoming durable, and
-/// nobody waits for it for ever.
+/// A program that is stopped within a change keeps later changes from becoming durable, and nobody
+/// waits for it for ever.
 #[test]
 fn nothing_waits_for_ever_for_a_thread_that_stands_still_within_a_change() {
     use mneme_sys::fault::{Action, arm};
@@ -221,7 +221,7 @@ fn nothing_waits_for_ever_for_a_thread_that_stands_still_within_a_change() {
     let store = options(&dir).open_private(builder()).unwrap();
     store.put(b"before", b"1").unwrap();
     let durability = store.durability();
-    // From here on it is known where a base file may begin.
+    // After this it is known where a base file may begin.
     durability.checkpoint_and_wait().unwrap();
     let (stands, goes_on) = (AtomicBool::new(false), AtomicBool::new(false));
     let (stands, goes_on) = (Arc::new(stands), Arc::new(goes_on));

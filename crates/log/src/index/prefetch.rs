@@ -39,7 +39,7 @@ pub(crate) struct PrefetchBatch<'m> {
     pub places: [Place; WIDTH],
     /// Their home buckets, each with its index segment.
     homes: [Option<(SegmentRef, &'m Bucket)>; WIDTH],
-    /// Where their records probably lie.
+    /// The probable locations of their records.
     pub locs: [Option<Loc>; WIDTH],
 }
 

@@ -173,7 +173,7 @@ impl Reclaim {
         reused
     }
 
-    /// Where the live records of a closed segment lie. The segment is claimed meanwhile. `None`:
+    /// The places of the live records of a closed segment. The segment is claimed meanwhile. `None`:
     /// another thread has it, or it is damaged.
     fn layout_of(
         &self,

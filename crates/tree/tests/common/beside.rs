@@ -1,4 +1,4 @@
-//! Histories of a reader beside writers, each opening with a file in a directory of its own.
+//! Histories of a reader beside writers, each opening with a file handle in a directory of its own.
 
 use mneme_testkit::TestDir;
 use mneme_tree::{Builder, Durability, Store};
@@ -11,7 +11,7 @@ pub fn builder() -> Builder {
         .max_bytes(1 << 30)
 }
 
-/// A snapshot shows what it showed, whatever the writers after its own write.
+/// A snapshot does not change, whatever writers other than its own write.
 pub fn snapshots_outlive_writers() {
     let here = TestDir::new("tree-outlive");
     let path = here.path().join("db");

@@ -1,4 +1,4 @@
-//! Histories of gets through a record cache: what each shows is what the file has.
+//! Histories of gets through a record cache: each returns what the file has.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ fn get(db: &Store, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Leaves are appended to, rewritten, split and joined between gets of the same keys; versions are
-/// kept and brought back.
+/// kept and rolled back to.
 pub fn commits_are_seen() {
     let cache = small();
     let (db, _medium) = new(&cache);
@@ -85,8 +85,8 @@ pub fn commits_are_seen() {
     assert!(used.hits > 5_000, "{used:?}");
 }
 
-/// A reader goes on in its version though others have copied what a later one has, and the other
-/// way round.
+/// A reader stays in its version although others have copied the content of a later one, and vice
+/// versa.
 pub fn readers_stay_in_their_version() {
     let cache = small();
     let (db, _medium) = new(&cache);
@@ -110,7 +110,7 @@ pub fn readers_stay_in_their_version() {
 }
 
 /// An older state of a file comes back under the same identity, and other commits get the numbers
-/// and places of those that are gone.
+/// and places of the lost ones.
 pub fn a_restored_file_is_another() {
     let cache = small();
     let (db, medium) = new(&cache);
@@ -128,7 +128,7 @@ pub fn a_restored_file_is_another() {
 }
 
 /// A writer and readers with openings of their own, in one cache: a get that begins after a commit
-/// has returned shows that commit or a later one.
+/// has returned sees that commit or a later one.
 pub fn no_get_is_older_than_an_earlier_commit() {
     const KEYS: u64 = 24;
     let here = TestDir::new("tree-cached");

@@ -1,5 +1,5 @@
-//! Histories of a store, crashed: each function panics if something acknowledged is missing, or if
-//! something is half done.
+//! Histories of a store, crashed: each function panics if an acknowledged change is missing, or a
+//! change is half done.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub fn is_record(operation: &Operation) -> bool {
     matches!(operation, Operation::Store { at, .. } if ring.contains(at))
 }
 
-/// What a store held after each of its commits, the first being what it began with.
+/// The content of a store after each of its commits, beginning with the initial content.
 pub type History = Vec<Model>;
 
 pub const BOTH: [(FailureModel, Durability); 2] = [
@@ -32,13 +32,13 @@ pub const BOTH: [(FailureModel, Durability); 2] = [
     (FailureModel::Dax, Durability::Flush),
 ];
 
-/// Random numbers that a failure can be reproduced with.
+/// Random numbers with which a failure can be reproduced.
 pub fn random(seed: u64) -> impl FnMut() -> u64 {
     let mut random = Random::new(seed);
     move || random.next()
 }
 
-/// Runs batches on a store that holds what `image` does, and records what happens to the medium.
+/// Runs batches on a store with the content of `image`, and records what happens to the medium.
 pub struct Recorder {
     pub medium: Arc<RecordingMedium>,
     pub db: Store,
@@ -52,7 +52,7 @@ impl Recorder {
         Self::on(copy_of(&medium), durability)
     }
 
-    /// Opens the store again, everything of it being durable; only what follows is recorded.
+    /// Opens the store again, with everything durable; only what follows is recorded.
     pub fn again(self, durability: Durability) -> Self {
         let medium = copy_of(&self.medium);
         drop(self.db);
@@ -103,8 +103,8 @@ impl Recorder {
     }
 }
 
-/// Opens what a crash left behind and says what is wrong with it. `medium` is reused from crash to
-/// crash.
+/// Opens what a crash left behind and describes what is wrong with it. `medium` is reused from
+/// crash to crash.
 pub fn verify(
     medium: &Arc<RecordingMedium>,
     durability: Durability,
@@ -128,14 +128,14 @@ pub fn verify(
             "acknowledged {mark}, found what was committed as {of:?}"
         ))
     };
-    // As a killed process: nothing is stored any more, but its memory is given back.
+    // Like a killed process it stores nothing more, but its memory is freed.
     medium.fail_sync(1, 1);
     drop((snapshot, db));
     result
 }
 
-/// Whether it shows just what the model has. A map of it, built to be compared, would be half of
-/// what a crash costs.
+/// Whether it has exactly the content of the model. Building a map of it for the comparison would
+/// be half of the cost of a crash.
 fn shows(snapshot: &Snapshot, model: &Model) -> bool {
     let mut pairs = snapshot.range(..);
     for (key, value) in model {
@@ -155,11 +155,11 @@ pub struct Outcome {
 
 /// Which crashes of a trace are tried.
 pub enum Choice {
-    /// Everything, at points with at most so many combinations; many samples at others.
+    /// All of them, at points with at most this number of combinations; many samples at others.
     All(usize),
-    /// So many by chance, at every `1`-th point.
+    /// This number at random, at every `1`-th point.
     Some(usize, usize),
-    /// So many by chance, at every point up to operation `1`.
+    /// This number at random, at every point up to operation `1`.
     Until(usize, usize),
 }
 
@@ -175,7 +175,7 @@ pub fn crash(
     })
 }
 
-/// As [`crash`]; `verify` says what is wrong after a crash, given how much was acknowledged.
+/// As [`crash`]; `verify` describes what is wrong after a crash, given how much was acknowledged.
 pub fn crash_with(
     trace: &Trace,
     model: FailureModel,
@@ -242,7 +242,7 @@ pub fn one_leaf(durability: Durability) -> (Trace, History) {
 }
 
 /// Commits of one change each, more than may follow one record: their leaves are filled, rewritten
-/// and used again, beside commits of other kinds.
+/// and reused, beside commits of other kinds.
 pub fn single_changes(durability: Durability) -> (Trace, History) {
     let mut recorder = Recorder::new(durability);
     let mut random = random(5);
@@ -279,9 +279,8 @@ pub fn single_changes_survive() {
     }
 }
 
-/// Behind the leaf's last entry lie bytes of a commit that did not happen. An entry without a
-/// record is stored over a part of them: what is left of them is no part of the leaf, in whatever
-/// way power is lost.
+/// After the leaf's last entry are bytes of a commit that did not happen. An entry without a record
+/// is stored over a part of them: the rest is not part of the leaf, in whatever way power is lost.
 pub fn an_entry_over_old_bytes_survives() {
     for mode in BOTH {
         let killed = Recorder::new(mode.1);
@@ -289,7 +288,7 @@ pub fn an_entry_over_old_bytes_survives() {
         batch.put(b"dead", &[7; 600]).put(b"too", &[7; 600]);
         killed.db.apply(&batch).unwrap();
         let (mut trace, _) = killed.end();
-        // Everything of the commit arrives but its record.
+        // Everything of the commit reaches the medium except its record.
         let record = trace.positions(is_record).pop().unwrap();
         trace.operations.truncate(record);
         trace.operations.push(Operation::Sync);
@@ -310,7 +309,7 @@ pub fn an_entry_over_old_bytes_survives() {
     }
 }
 
-/// Commits with two barriers: a long value comes and goes.
+/// Commits with two barriers: a long value is stored and removed.
 pub fn one_extent(durability: Durability) -> (Trace, History) {
     let mut recorder = Recorder::new(durability);
     recorder.apply(&[(b"a", Some(&[1; 2000]))]);
@@ -331,7 +330,7 @@ pub fn many_leaves(durability: Durability, commits: u64) -> (Trace, History) {
     many_leaves_of(durability, commits, commits)
 }
 
-/// As [`many_leaves`], drawn from a seed of the caller's.
+/// As [`many_leaves`], drawn from the caller's seed.
 pub fn many_leaves_of(durability: Durability, commits: u64, seed: u64) -> (Trace, History) {
     let mut recorder = Recorder::new(durability);
     let mut random = random(seed);
@@ -341,7 +340,7 @@ pub fn many_leaves_of(durability: Durability, commits: u64, seed: u64) -> (Trace
     recorder.apply(&first);
     for commit in 0..commits {
         if commit == commits / 2 {
-            // The places of leaves that died so far are used again.
+            // The places of leaves that have died so far are reused.
             recorder = recorder.again(durability);
         }
         // Some commits rewrite many leaves.
@@ -374,7 +373,7 @@ pub fn many_leaves_survive() {
     }
 }
 
-/// Values of several lengths in extents, replaced in all ways, in units that are used again.
+/// Values of several lengths in extents, replaced in all ways, in units that are reused.
 pub fn long_values_survive() {
     for mode in BOTH {
         let mut recorder = Recorder::new(mode.1);
@@ -389,11 +388,11 @@ pub fn long_values_survive() {
                 .collect();
             recorder.apply_all(&changes);
             if commit == 19 || commit == 39 {
-                // The units that are free are used again from the first.
+                // Free units are reused from the first one.
                 recorder = recorder.again(mode.1);
             }
         }
-        // Only so much is kept twice as readers may have needed.
+        // Only as much is kept twice as readers may have needed.
         assert!(
             recorder.medium.len() <= 4 * FRAME,
             "{}",
@@ -428,7 +427,7 @@ pub fn long_keys_survive() {
                 .collect();
             recorder.apply_all(&changes);
             if commit == 0 || commit == 20 {
-                // The units that are free are used again from the first.
+                // Free units are reused from the first one.
                 recorder = recorder.again(mode.1);
             }
         }
@@ -440,8 +439,8 @@ pub fn long_keys_survive() {
     }
 }
 
-/// What was a long key's place is another's, whose fingerprint is the same; a snapshot that does
-/// not have the other does not find it.
+/// The place of a long key is taken by another key with the same fingerprint; a snapshot that does
+/// not have the other key does not find it.
 pub fn long_keys_are_not_mistaken() {
     let builder = Store::builder().durability(Durability::Process);
     let medium = mneme_sys::medium::MemoryMedium::new(MAX).unwrap();
@@ -495,8 +494,8 @@ pub fn snapshots_keep_long_values() {
     assert!(db.stats().unwrap().file_bytes <= 6 * FRAME);
 }
 
-/// Frames of leaves become frames of one value that goes on over several of them, and the other way
-/// round. The value holds what the frame's table held when it had leaves.
+/// Frames of leaves become frames of one value that extends over several of them, and vice versa.
+/// The value has the bytes that the frame's table had when it held leaves.
 pub fn frames_change_their_kind() {
     for mode in BOTH {
         let recorder = Recorder::new(mode.1);
@@ -514,14 +513,14 @@ pub fn frames_change_their_kind() {
         for key in &keys {
             recorder.db.remove(key).unwrap();
         }
-        // What is left moves into the lowest leaves that are free.
+        // The remaining entries move into the lowest free leaves.
         let recorder = recorder.again(mode.1);
         for _ in 0..12 {
             recorder.db.put(&keys[0], &[1; 1900]).unwrap();
         }
         recorder.db.remove(&keys[0]).unwrap();
         let mut value = vec![7; FRAME as usize];
-        // Where will it lie?
+        // A probe to find out where it will lie.
         let probe = Recorder::on(copy_of(&recorder.medium), mode.1);
         probe.db.put(b"v", &value).unwrap();
         let bytes = probe.end().0;
@@ -537,7 +536,7 @@ pub fn frames_change_their_kind() {
         let limit = recorder.medium.len();
         recorder.medium.limit(Some(limit));
         recorder.apply(&[(b"v", Some(&value))]);
-        // So many bytes at once are many states, each of them large.
+        // So many bytes at once give many states, each of them large.
         if mode.0 == FailureModel::File {
             let trace = recorder.medium.trace();
             let choice = Choice::Until(16, trace.operations.len());
@@ -557,8 +556,8 @@ pub fn frames_change_their_kind() {
     }
 }
 
-/// Frames of extents hold nothing any more. One commit uses one of them for leaves, another for
-/// extents again; or they become a run with one table.
+/// Frames of extents become empty. One commit uses one of them for leaves, another for extents
+/// again; or they become a run with one table.
 pub fn frames_stay_of_their_kind() {
     for mode in BOTH {
         let recorder = Recorder::new(mode.1);
@@ -594,7 +593,7 @@ pub fn frames_stay_of_their_kind() {
     }
 }
 
-/// What a store held and which versions had names, after each step.
+/// The content of a store and its named versions, after each step.
 type Kept = Vec<(Model, BTreeMap<String, Model>)>;
 
 fn keeping(durability: Durability, steps: u64) -> (Trace, Kept) {
@@ -604,7 +603,7 @@ fn keeping(durability: Durability, steps: u64) -> (Trace, Kept) {
     for n in 0..60 {
         recorder.db.put(&key(n), &value(n)).unwrap();
     }
-    // The slot of this one is used again.
+    // The slot of this one is reused.
     recorder.db.keep("former").unwrap();
     recorder.db.drop_version("former").unwrap();
     let recorder = recorder.again(durability);
@@ -640,7 +639,7 @@ fn keeping(durability: Durability, steps: u64) -> (Trace, Kept) {
         history.push((model, names.clone()));
         recorder.medium.mark(history.len() as u64 - 1);
         if step == 20 {
-            // Named versions are found again while they are used.
+            // Recovery finds named versions while they are used.
             drop(open_on(&copy_of(&recorder.medium), durability).unwrap());
         }
     }
@@ -648,10 +647,10 @@ fn keeping(durability: Durability, steps: u64) -> (Trace, Kept) {
     (recorder.end().0, history)
 }
 
-/// Versions get names and lose them, and are gone back to: all or nothing of each.
+/// Versions are named, unnamed, and rolled back to: all or nothing of each.
 pub fn named_versions_survive() {
     for (model, durability) in BOTH {
-        // A slot that is used again, in all ways; then a sample of everything.
+        // A slot that is reused, in all ways; then a sample of everything.
         let choices = [(1, Choice::All(2_000), 30), (34, Choice::Some(1, 2), 150)];
         for (steps, choice, least) in choices {
             let (trace, history) = keeping(durability, steps);
@@ -670,7 +669,7 @@ pub fn named_versions_survive() {
                     )
                 };
                 let (found, names) = look(&db);
-                // What named versions use is not used again.
+                // What named versions use is not reused.
                 for n in 0..12u8 {
                     db.put(&[b'n', n], &[n; 3500]).map_err(error)?;
                 }
@@ -694,8 +693,8 @@ pub fn named_versions_survive() {
     }
 }
 
-/// Crashes again and again, each time on what the crash before has left: numbers of versions that
-/// never happened, entries and leaves of theirs, half-done recoveries.
+/// Crashes again and again, each time on what the previous crash has left: numbers, entries and
+/// leaves of versions that never happened, half-done recoveries.
 pub fn generations_leave_nothing() {
     generations(110, 4, 30);
 }
@@ -706,7 +705,8 @@ pub fn single_commits_leave_nothing() {
     generations(50, 150, 1);
 }
 
-/// So many generations, each of up to so many commits of up to so many changes.
+/// This number of generations, each with up to this number of commits of up to this number of
+/// changes.
 fn generations(generations: u64, commits: u64, changes: u64) {
     for (mode, seed) in BOTH.into_iter().zip([11, 12]) {
         let mut random = random(seed);
@@ -765,11 +765,11 @@ fn generations(generations: u64, commits: u64, changes: u64) {
 }
 
 /// The fortieth unclean end makes the next opening remove all traces of dead versions. It is
-/// crashed everywhere, and what follows must not bring them back.
+/// crashed everywhere, and later commits must not bring them back.
 pub fn sweeps_survive() {
     for mode in BOTH {
         let mut recorder = Recorder::new(mode.1);
-        // Several leaves: a commit zeroes what follows the entries of those that it appends to.
+        // Several leaves: a commit zeroes the bytes after the entries of those to which it appends.
         let kept: Vec<_> = (0..400u32)
             .map(|n| format!("key{n:04}").into_bytes())
             .collect();
@@ -783,7 +783,7 @@ pub fn sweeps_survive() {
         for round in 0..39 {
             let killed = Recorder::on(copy_of(&medium), mode.1);
             killed.medium.mark(7);
-            // Everything of the commit arrives but its record.
+            // Everything of the commit reaches the medium except its record.
             let mut batch = Batch::new();
             batch.put(b"a-dead", &[7; 50]);
             if round == 5 {
@@ -791,7 +791,7 @@ pub fn sweeps_survive() {
             }
             killed.db.apply(&batch).unwrap();
             let mut trace = killed.end().0;
-            // Nor the header of the frame that the long values are in.
+            // Also without the header of the frame that holds the long values.
             let frame = |op: &Operation| matches!(op, Operation::Store { at, bytes } if at.is_multiple_of(FRAME) && bytes.len() == 24);
             for header in trace.positions(frame) {
                 trace = trace.without(header);
@@ -806,7 +806,7 @@ pub fn sweeps_survive() {
                 .unwrap();
             medium = copy_of(&left);
         }
-        // The opening that sweeps, and a commit behind it.
+        // The opening that sweeps, followed by a commit.
         let recorder = Recorder::on(copy_of(&medium), mode.1);
         assert_eq!(recorder.db.stats().unwrap().dead_versions, 0, "swept");
         let (trace, history) = recorder.end();

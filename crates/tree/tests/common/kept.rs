@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mneme_sys::medium::{Medium, MediumError, RecordingMedium};
 
-/// A medium that the test keeps a handle of.
+/// A medium of which the test keeps a handle.
 #[derive(Debug)]
 pub struct Kept(pub Arc<RecordingMedium>);
 

@@ -17,10 +17,10 @@ use kept::Kept;
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The most that a store of a test may grow to.
+/// The maximum size of a test's store.
 pub const MAX: u64 = 64 << 20;
 
-/// Opens whatever `medium` holds.
+/// Opens the store on `medium`.
 pub fn open_on(medium: &Arc<RecordingMedium>, durability: Durability) -> Result<Store, StoreError> {
     let builder = Store::builder().durability(durability);
     builder.open_on(Box::new(Kept(medium.clone())))
@@ -38,13 +38,13 @@ pub fn copy_of(medium: &RecordingMedium) -> Arc<RecordingMedium> {
     Arc::new(RecordingMedium::with_image(MAX, image).unwrap())
 }
 
-/// Opens the store again that lies on `medium`.
+/// Opens the store on `medium` again.
 pub fn reopen(medium: &RecordingMedium) -> (Store, Arc<RecordingMedium>) {
     let copy = copy_of(medium);
     (open_on(&copy, Durability::File).unwrap(), copy)
 }
 
-/// All that a snapshot shows.
+/// The whole content of a snapshot.
 pub fn contents(snapshot: &Snapshot) -> Model {
     let pairs = snapshot.range(..).map(|pair| {
         let (key, value) = pair.unwrap();

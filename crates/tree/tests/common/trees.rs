@@ -11,10 +11,10 @@ use super::beside::builder;
 use super::crashes::{BOTH, Choice, Recorder, crash_with, expect_none, random};
 use super::{Model, contents, open_on};
 
-/// What a version holds, by the names of trees; that of the tree without a name is "".
+/// The content of a version, by the names of trees; the tree without a name is "".
 pub type World = BTreeMap<String, Model>;
 
-/// All that a snapshot shows.
+/// The whole content of a snapshot.
 pub fn world(snapshot: &Snapshot) -> World {
     let names = snapshot.trees().unwrap().into_iter();
     let trees = names.map(|name| {
@@ -52,11 +52,11 @@ pub fn apply(db: &Store, world: &mut World, changes: &[Change<'_>]) -> Result<()
     db.apply(&batch).map(drop)
 }
 
-/// What a store held and which versions had names, after each step.
+/// The content of a store and its named versions, after each step.
 type History = Vec<(World, BTreeMap<String, World>)>;
 
-/// Trees are made, changed together, kept, dropped, made again under the same name, and brought
-/// back.
+/// Trees are created, changed together, kept, dropped, created again under the same name, and
+/// rolled back to.
 fn history(durability: Durability) -> (Trace, History) {
     let recorder = Recorder::new(durability);
     let (db, mut random) = (recorder.db, random(9));
@@ -125,8 +125,8 @@ fn look(db: &Store) -> Result<(World, BTreeMap<String, World>), StoreError> {
     Ok((world(&db.snapshot()?), names))
 }
 
-/// Everything of several trees survives, all or nothing of each commit; what a crash left of a
-/// dropped tree goes with later commits.
+/// Everything of several trees survives, all or nothing of each commit; later commits remove what a
+/// crash left of a dropped tree.
 pub fn trees_survive() {
     for (model, durability) in BOTH {
         let (trace, history) = history(durability);
@@ -140,7 +140,7 @@ pub fn trees_survive() {
             if !allowed.any(|state| *state == found) {
                 return Err(format!("acknowledged {mark}"));
             }
-            // Nothing of what is there is used again, and nothing stays of what is not.
+            // Nothing that exists is reused, and nothing remains of what does not.
             let other = db.tree("other").map_err(error)?;
             for n in 0..6u8 {
                 other.put(&[n], &[n; 3000]).map_err(error)?;
@@ -160,7 +160,7 @@ pub fn trees_survive() {
 }
 
 /// The process dies between the drop of a tree and the end of its leaves; the tree stays dropped,
-/// its places are free in the end, and its name is another tree's meanwhile.
+/// its places are finally free, and meanwhile another tree has its name.
 pub fn drops_are_finished_later() {
     let medium = Arc::new(RecordingMedium::new(super::MAX).unwrap());
     let db = open_on(&medium, Durability::File).unwrap();
@@ -189,7 +189,7 @@ pub fn drops_are_finished_later() {
     db.check().unwrap();
     let trace = medium.trace();
     drop((tree, db));
-    // Behind each of the syncs of the drop and of what followed.
+    // After each of the syncs of the drop and of what followed.
     let mut states =
         mneme_sys::medium::CrashStates::new(&trace, mneme_sys::medium::FailureModel::File);
     let mut tried = 0;
@@ -225,8 +225,8 @@ pub fn drops_are_finished_later() {
     assert!(tried > 4, "{tried}");
 }
 
-/// Snapshots, names and readers beside the writer keep a tree that is dropped, and none takes
-/// another of the same name for it.
+/// Snapshots, names and readers beside the writer keep a dropped tree, and none mistakes another
+/// tree of the same name for it.
 pub fn a_dropped_tree_stays_where_it_is_shown() {
     let here = TestDir::new("tree-dropped");
     let path = here.path().join("db");

@@ -1,5 +1,5 @@
-//! A small store's bytes, damaged: what is then opened answers with what was once put, or says what
-//! is wrong. Shared by a test and a fuzz target.
+//! A small store's bytes, damaged: an opened store returns values that were once put, or reports
+//! what is wrong. Shared by a test and a fuzz target.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use mneme_tree::{Durability, Store, StoreError};
 
 use super::kept::Kept;
 
-/// The most that the store may grow to.
+/// The maximum size of the store.
 const MAX: u64 = 16 << 20;
 /// Keys that are put.
 const KEYS: u32 = 120;
@@ -31,7 +31,7 @@ pub enum Change {
     Set(u64),
     Flip(u8),
     Add(i8),
-    /// It becomes what another word is.
+    /// It gets the value of another word.
     Copy(u32),
 }
 
@@ -49,14 +49,14 @@ fn open(medium: &Arc<RecordingMedium>) -> Result<Store, StoreError> {
     builder.open_on(Box::new(Kept(medium.clone())))
 }
 
-/// Short ones, and some whose leaves have fences that do not fit their headers.
+/// Short keys, and some whose leaves have fences that do not fit their headers.
 fn key(n: u32) -> Vec<u8> {
     let tail = if n.is_multiple_of(3) { 150 } else { 4 };
     format!("key{:05}{}", n, "x".repeat(tail)).into_bytes()
 }
 
 impl Image {
-    /// Made once.
+    /// Created once.
     pub fn get() -> &'static Self {
         static IMAGE: OnceLock<Image> = OnceLock::new();
         IMAGE.get_or_init(|| {
@@ -77,7 +77,7 @@ impl Image {
                 values.entry(key).or_default().insert(value);
             }
             assert!(db.stats().unwrap().extents > 5);
-            // As they are before the store is closed.
+            // The bytes before the store is closed.
             let bytes = Arc::new(medium.bytes());
             Self { bytes, values }
         })
@@ -138,8 +138,8 @@ impl Image {
         }
     }
 
-    /// The checksum of a value in an extent is compared by the check alone, which has found nothing
-    /// if `is_whole`.
+    /// Only the check compares the checksum of a value in an extent, and it has found nothing if
+    /// `is_whole`.
     fn once(&self, key: &[u8], value: &[u8], is_whole: bool) {
         if value.len() > INLINE && !is_whole {
             return;
@@ -148,7 +148,7 @@ impl Image {
             .values
             .get(key)
             .is_some_and(|values| values.contains(value));
-        // What `survives` puts is empty.
+        // `survives` puts an empty value.
         assert!(
             known || value.is_empty(),
             "never put under {}",

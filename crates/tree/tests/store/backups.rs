@@ -24,7 +24,7 @@ fn a_backup_has_the_long_keys() {
     db.check().unwrap();
 }
 
-/// Both say after each leaf how far they are, and end with all that there is.
+/// Both report after each leaf how far they are, and end with the total.
 #[test]
 fn backups_and_checks_say_how_far_they_are() {
     let (db, _, pairs) = with_long_keys();

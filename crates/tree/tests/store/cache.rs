@@ -1,4 +1,4 @@
-//! The record cache: what it holds, what it refuses, and that gets show what the file has.
+//! The record cache: what it holds, what it refuses, and that gets return what the file has.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ fn a_get_inside_a_get_has_buffers_of_its_own() {
     }
 }
 
-/// What a page is as good a place for is not copied.
+/// What is read as quickly from a page is not copied.
 #[test]
 fn only_small_records_are_copied() {
     let (db, medium) = open();
@@ -90,7 +90,7 @@ fn a_budget_that_is_no_arena_is_refused() {
     }
 }
 
-/// More records than there is memory for: copies go, and gets show what the file has.
+/// More records than there is memory for: copies are evicted, and gets return what the file has.
 #[test]
 fn the_smallest_budget_keeps_what_fits() {
     let cache = RecordCache::with_budget(4 << 20).unwrap();
@@ -102,7 +102,7 @@ fn the_smallest_budget_keeps_what_fits() {
         batch.put(&key(n), &[n as u8; 150]);
     }
     db.apply(&batch).unwrap();
-    // A full cache takes what is missed for the second time, and has it for the third get.
+    // A full cache takes a record at its second miss, and has it for the third get.
     let again = || 19_900..20_000;
     for n in (0..20_000).chain(again()).chain(again()) {
         assert_eq!(db.get(&key(n)).unwrap(), Some(vec![n as u8; 150]));
@@ -163,12 +163,12 @@ fn claims_take_copies_and_gets_read_the_file_again() {
         }
         db.stats().unwrap().cache.unwrap()
     };
-    // Two keys may have one place in the index, at random.
+    // Two keys may share a place in the index, at random.
     let finds_most = |found: u64, of: u64| (of - of / 10..=of).contains(&found);
     read_all();
     assert!(finds_most(read_all().hits, 200));
     assert_eq!(cache.arena().stats().lent, 1);
-    // One frame is being filled: all others are had at once.
+    // One frame is being filled: all others can be claimed at once.
     let claimed = claim(arena.stats().free).unwrap();
     let rest: Vec<_> = std::iter::from_fn(|| claim(1).ok()).collect();
     assert!(u32::from(!rest.is_empty()) <= 1);
@@ -183,7 +183,7 @@ fn claims_take_copies_and_gets_read_the_file_again() {
     assert!(finds_most(after.hits, 200) && after.misses >= 400);
     assert!(finds_most(read_all().hits, 400));
     assert!(arena.check().unwrap().is_empty());
-    // The same file without a cache shows the same.
+    // The same file has the same content without a cache.
     drop(db);
     let plain = super::common::open_on(&copy_of(&medium), mneme_tree::Durability::File).unwrap();
     assert_eq!(plain.get(&key(7)).unwrap(), Some(vec![7; 100]));

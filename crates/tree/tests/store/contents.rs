@@ -56,7 +56,7 @@ fn a_hash_table_is_a_map_in_the_order_of_its_hashes() {
     assert_eq!(db.stats().unwrap().entries, 0);
 }
 
-/// A name may lead to another table, with other keys, than the one that a handle is of.
+/// A name may lead to another table, with other keys, than the one of a handle.
 #[test]
 fn a_hash_table_is_iterated_by_its_number() {
     let ((db, _), (other, _)) = (open(), open());

@@ -1,4 +1,4 @@
-//! Damage is named, and never served.
+//! Damage is reported, and damaged bytes are never returned.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn damage_of_long_keys_and_of_fences_is_named() {
         let places = finder.enumerate().filter(|(_, window)| *window == what);
         places.map(|(at, _)| at).collect::<Vec<_>>()
     };
-    // The beginnings of extents with keys or fences, which share so many bytes.
+    // The beginnings of extents with keys or fences, which share this number of bytes.
     let places = find(&vec![251; 3000]);
     assert_eq!(
         places.len(),
@@ -47,7 +47,7 @@ fn damage_of_long_keys_and_of_fences_is_named() {
 }
 
 /// Every flipped byte of a store's used part is found by opening or by `check`, or it changes
-/// nothing that anybody reads.
+/// nothing that is read.
 #[test]
 fn damage_is_named_and_never_served() {
     let (db, medium) = open();
@@ -69,7 +69,7 @@ fn damage_is_named_and_never_served() {
         match open_on(&copy, Durability::File) {
             Err(_) => found += 1,
             Ok(db) if db.check().is_err() => found += 1,
-            // An old record, or a leaf that is free.
+            // An old record, or a free leaf.
             Ok(db) => assert_eq!(contents(&db.snapshot().unwrap()), expected, "byte {at}"),
         }
     }
@@ -100,8 +100,8 @@ fn a_damaged_image_shows_nothing_that_was_not_put() {
     }
 }
 
-/// Values of any length, replaced by others: what they took is used again, and every flipped byte
-/// of one is named.
+/// Values of any length, replaced by others: their space is reused, and every flipped byte of one
+/// is reported.
 #[test]
 fn long_values_take_bounded_space_and_damage_of_them_is_named() {
     let (db, medium) = open();
@@ -152,7 +152,7 @@ fn long_values_take_bounded_space_and_damage_of_them_is_named() {
     );
 }
 
-/// What is copied into a new entry gets a new checksum: damage is found before that.
+/// Bytes that are copied into a new entry get a new checksum: damage is found before that.
 #[test]
 fn damage_is_not_signed_by_a_rollback_or_a_backup() {
     for value in [vec![0x5a; 200], vec![0x5a; 9000]] {
@@ -179,7 +179,7 @@ fn damage_is_not_signed_by_a_rollback_or_a_backup() {
 }
 
 /// A dropped tree with a damaged leaf keeps its leaves until the next opening. Damage of another
-/// tree, met by a commit that would have let some of them die, does not.
+/// tree, found by a commit that would have freed some of them, does not.
 #[test]
 fn damage_elsewhere_keeps_no_dropped_tree() {
     let (db, medium) = open();
@@ -198,7 +198,7 @@ fn damage_elsewhere_keeps_no_dropped_tree() {
             .position(|window| window == value);
         at.unwrap() as u64 + 50
     };
-    // The last leaves die first: this one is of these.
+    // The last leaves die first: this one is among them.
     let last = place(&[2; 300]);
     let (db, medium) = reopen(&medium);
     medium.store(last, &[0]);
@@ -222,9 +222,9 @@ fn damage_elsewhere_keeps_no_dropped_tree() {
     assert!(after > before + 20, "{after} after {before}");
 }
 
-/// The first read of a value that lies outside of its leaf compares its checksum, by each way to
-/// read it. What is copied compares it each time. The error names the key; the
-/// others are read, and the key is removed and set again as ever.
+/// The first read of a value that lies outside its leaf compares its checksum, by each way to read
+/// it. A copy compares it each time. The error names the key; the others are read, and the key can
+/// be removed and set again as usual.
 #[test]
 fn damage_of_a_long_value_is_named_by_its_key_and_never_served() {
     let long_key = [b"long key ".to_vec(), vec![b'x'; 1500]].concat();
@@ -281,7 +281,7 @@ fn damage_of_a_long_value_is_named_by_its_key_and_never_served() {
                 let is_named = refused.as_ref().is_err_and(is_named);
                 assert!(is_named, "{what}, way {way}: {refused:?}");
             }
-            // A walk that goes on comes to the end, and has met it once.
+            // A walk that continues comes to the end, and has found it once.
             let (mut walk, mut met) = (Scrub::default(), 0);
             while walk.rounds() == 0 {
                 met += usize::from(db.scrub(&mut walk, 30_000).is_err());
@@ -301,7 +301,7 @@ fn damage_of_a_long_value_is_named_by_its_key_and_never_served() {
             assert_eq!(db.get(key).unwrap().as_deref(), Some(&b"again"[..]));
             db.check().unwrap();
             drop(db);
-            // What becomes damaged behind the first read is not copied.
+            // A value that becomes damaged after the first read is not copied.
             let damaged = copy_of(&whole);
             let db = open_on(&damaged, Durability::File).unwrap();
             let tree = db.tree("other").unwrap();

@@ -39,7 +39,7 @@ fn a_file_and_its_backups_are_kept_from_others() {
     db.put(b"key", b"value").unwrap();
     db.backup(&copy.0).unwrap();
     assert_eq!((mode(&path), mode(&copy)), (0o600, 0o600));
-    // Of a file that is there it changes nothing, and nothing may be executed.
+    // It changes nothing of an existing file, and never makes one executable.
     std::fs::set_permissions(&path.0, Permissions::from_mode(0o700)).unwrap();
     db.close().unwrap();
     let db = Store::builder().mode(0o644).open(&path.0).unwrap();
@@ -102,7 +102,7 @@ fn a_closed_store_opens_again_while_other_threads_start_processes() {
     });
 }
 
-/// Lines that are written back reach memory, and no disk.
+/// Cache lines that are written back reach memory, but not a disk.
 #[test]
 fn a_store_that_flushes_lines_opens_in_memory_and_is_refused_on_a_disk() {
     if mneme_sys::WriteBack::available().is_empty() {
@@ -117,7 +117,7 @@ fn a_store_that_flushes_lines_opens_in_memory_and_is_refused_on_a_disk() {
     }
     db.put(b"long", &[3; 100_000]).unwrap();
     db.close().unwrap();
-    // Of any durability, once it was closed.
+    // With any durability, once it was closed.
     for other in [Durability::File, Durability::Process, Durability::Flush] {
         let db = Store::builder().durability(other).open(&path).unwrap();
         db.check().unwrap();
@@ -132,7 +132,7 @@ fn a_store_that_flushes_lines_opens_in_memory_and_is_refused_on_a_disk() {
         is_memory || matches!(refused, Err(StoreError::Unsupported { .. })),
         "{refused:?}"
     );
-    // A store that is there is not harmed.
+    // An existing store is not harmed.
     Store::builder()
         .open(&path)
         .unwrap()
@@ -187,7 +187,7 @@ fn keys_and_values_that_are_too_long_are_refused() {
     }
 }
 
-/// What another process of the same number was making is not this one's to overwrite.
+/// An unfinished file of another process with the same number must not be overwritten.
 #[test]
 fn an_unfinished_file_of_another_is_left_alone() {
     let path = file("making");

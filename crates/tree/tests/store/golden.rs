@@ -1,9 +1,9 @@
-//! A store that an earlier build wrote opens, is whole, and holds what it held.
+//! A store that an earlier build wrote opens, is intact, and has its content.
 //!
 //! An image is the length of the file, and then its words that are not zero: `offset word`, in
 //! hexadecimal, and how often in a row, if more than once. It was written by `write_image`
-//! (`--ignored`) when its format was new, and never again. An image that is not read any more means
-//! that the format needs a new number.
+//! (`--ignored`) when its format was new, and never again. If an image can no longer be read, the
+//! format needs a new number.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -60,7 +60,7 @@ fn life(db: &Store) {
     db.apply(&batch).unwrap();
 }
 
-/// What a store shows: itself, its named trees and its named versions.
+/// The content of a store: itself, its named trees and its named versions.
 fn shown(db: &Store) -> BTreeMap<String, Model> {
     let snapshot = db.snapshot().unwrap();
     let mut all = BTreeMap::from([(String::new(), contents(&snapshot))]);
@@ -100,7 +100,7 @@ fn write_image() {
     std::fs::write("tests/store/golden/store-9.txt", image).unwrap();
 }
 
-/// The format that a file says it has.
+/// The format in a file's header.
 fn format_of(medium: &RecordingMedium) -> u8 {
     medium.bytes()[8]
 }
@@ -110,7 +110,7 @@ fn a_store_of_an_earlier_build_opens() {
     opens(FORMAT_9);
 }
 
-/// It was not closed, so that what follows from that is done as it was then.
+/// It was not closed, so that recovery works on a file of that format.
 #[test]
 fn a_store_of_the_format_before_opens_and_becomes_one_of_this() {
     let medium = opens(FORMAT_8);
@@ -131,7 +131,7 @@ fn opens(image: &str) -> Arc<RecordingMedium> {
     assert_eq!(shown(&db), shown(&present));
     assert_eq!(shown(&db).len(), 3);
     assert_eq!(db.caller(), [9; 32]);
-    // It goes on from there.
+    // It continues from there.
     db.put(b"last", b"of another build").unwrap();
     db.drop_version("before").unwrap();
     db.check().unwrap();

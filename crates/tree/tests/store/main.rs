@@ -22,7 +22,7 @@ use mneme_sys::medium::RecordingMedium;
 use mneme_testkit::TestDir;
 use mneme_tree::{Batch, Store};
 
-/// A path, and the directory that it is in, which goes with it.
+/// A path, and the directory that contains it, which is removed with it.
 type Path = (PathBuf, TestDir);
 
 fn file(name: &str) -> Path {
@@ -30,7 +30,7 @@ fn file(name: &str) -> Path {
     (directory.join(name), directory)
 }
 
-/// A store of keys that share more than a leaf's fences have space for.
+/// A store of keys whose common beginning is longer than a leaf's fences can be.
 fn with_long_keys() -> (Store, Arc<RecordingMedium>, BTreeMap<Vec<u8>, Vec<u8>>) {
     let (db, medium) = open();
     let key = |n: u8| [vec![251; 3000], vec![n]].concat();

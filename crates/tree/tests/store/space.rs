@@ -56,7 +56,7 @@ fn without_space_a_commit_fails_cleanly_and_works_again_later() {
     );
     db.check().unwrap();
     assert_eq!(contents(&db.snapshot().unwrap()), model);
-    // A change that needs no fresh leaf still works, and space given makes the rest work.
+    // A change that needs no fresh leaf still works, and more space makes the rest work.
     medium.limit(None);
     db.put(b"more", b"space").unwrap();
     model.insert(b"more".to_vec(), b"space".to_vec());
@@ -87,8 +87,8 @@ fn churn_takes_bounded_space() {
     assert!(stats.retained_leaves < 200, "{stats:?}");
 }
 
-/// No leaf of a tree of several has less than a third of its 16 KiB in live entries, but for the
-/// longest of these. `docs/design/tree.md` argues so.
+/// Every leaf of a tree with several has at least a third of its 16 KiB in live entries, less the
+/// longest of these. `docs/design/tree.md` has the argument.
 fn assert_bounded(db: &Store, longest: u64, case: &str) {
     let stats = db.stats().unwrap();
     let least = (16 << 10) / 3 - longest;
@@ -97,8 +97,8 @@ fn assert_bounded(db: &Store, longest: u64, case: &str) {
     assert!(leaves <= most, "{case}: above {most}, {stats:?}");
 }
 
-/// What leaves most of each leaf unused: all keys are removed but a few, which are as far from each
-/// other as one likes, in one commit, in many, or by values that become short.
+/// Whatever leaves most of each leaf unused: all keys are removed except a few, which are far
+/// apart, in one commit, in many, or by values that become short.
 #[test]
 fn few_live_entries_take_few_leaves() {
     for (value, together) in [(100, 10_000), (100, 7), (100, 1), (1900, 10_000), (1900, 1)] {
@@ -135,7 +135,7 @@ fn few_live_entries_take_few_leaves() {
                     keys.len().div_ceil(kept)
                 };
                 assert_eq!(db.snapshot().unwrap().range(..).count(), left, "{case}");
-                // Nothing is left of what is empty.
+                // Empty leaves leave nothing behind.
                 let mut batch = Batch::new();
                 for key in &keys {
                     batch.remove(key);
@@ -147,7 +147,7 @@ fn few_live_entries_take_few_leaves() {
     }
 }
 
-/// Changes that come together on leaves beside each other, which leave little of some and much of
+/// Changes that come together on neighbouring leaves, which leave little of some and much of
 /// others.
 #[test]
 fn the_bound_holds_whatever_a_commit_changes() {
@@ -159,7 +159,7 @@ fn the_bound_holds_whatever_a_commit_changes() {
     for commit in 0..600 {
         let mut batch = Batch::new();
         let from = random.next() % 3000;
-        // Of one kind over wide ranges: leaves become empty, or full, side by side.
+        // One kind of change over wide ranges: neighbouring leaves become empty, or full.
         let (count, puts) = (1 + random.next() % 900, random.next() % 5);
         for n in 0..count {
             let key = (from + n).to_be_bytes().to_vec();
@@ -181,8 +181,8 @@ fn the_bound_holds_whatever_a_commit_changes() {
     }
 }
 
-/// A leaf that is to take entries from its neighbour needs two fresh leaves. Without space for them
-/// the removal happens where the leaf is.
+/// A leaf that takes entries from its neighbour needs two fresh leaves. Without space for them the
+/// removal happens in the leaf itself.
 #[test]
 fn a_removal_needs_no_space() {
     let (db, medium) = open();
@@ -195,7 +195,7 @@ fn a_removal_needs_no_space() {
     }
     db.apply(&batch).unwrap();
     medium.limit(Some(medium.len()));
-    // A snapshot keeps what is replaced from being used again.
+    // A snapshot keeps replaced entries from being reused.
     let snapshot = db.snapshot().unwrap();
     let full = (0..u32::MAX).find_map(|n| tree.put(&n.to_be_bytes(), &[7; 1900]).err());
     assert!(matches!(full, Some(StoreError::NoSpace { .. })), "{full:?}");
@@ -267,7 +267,7 @@ fn a_snapshot_keeps_what_it_shows_and_gives_it_back() {
     assert_eq!(after.file_bytes, held.file_bytes);
 }
 
-/// What a snapshot, a name and a dropped tree leave is free at once, not after as many commits.
+/// The space of a snapshot, a name and a dropped tree is free at once, not after as many commits.
 #[test]
 fn garbage_is_collected_when_one_asks() {
     let (db, _) = open();
@@ -298,8 +298,8 @@ fn garbage_is_collected_when_one_asks() {
     db.check().unwrap();
 }
 
-/// A version that is kept takes what changes once, however much is written after it, and over
-/// openings; `stats` names what holds it.
+/// A kept version takes the space of what changes only once, however much is written after it, and
+/// across openings; `stats` names its holders.
 #[test]
 fn a_kept_version_takes_bounded_space_and_gives_it_back() {
     let (db, medium) = open();
@@ -415,7 +415,7 @@ fn values_above_a_frame_take_little_more_than_their_length() {
     assert!(stats.extent_bytes < live * 11 / 10, "{stats:?}");
     // The last run has space for more of them.
     assert!(stats.file_bytes < live * 5 / 3, "{stats:?}");
-    // What one of them leaves is used by what is shorter.
+    // Shorter values use the space that one of them leaves.
     db.remove(&[3]).unwrap();
     for n in 0..4u8 {
         db.put(&[100, n], &vec![n; 500_000]).unwrap();
