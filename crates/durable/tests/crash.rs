@@ -97,7 +97,7 @@ fn a_restored_backup_is_there_as_a_whole_or_not_at_all() {
     lives::restores_survive(Journal);
 }
 
-/// The same histories for a tree.
+/// These histories for a tree.
 mod tree {
     use super::*;
 

@@ -272,7 +272,7 @@ fn openings_meet_in_one_control_region_or_are_refused() {
         drop(db);
         assert_eq!(other.get(b"n").unwrap(), Some(vec![n]));
     }
-    // A second writer waits if it is told to.
+    // A second writer waits if its orders say so.
     let db = write(&path);
     let waiting = {
         let path = path.clone();

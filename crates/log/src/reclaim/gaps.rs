@@ -173,8 +173,8 @@ impl Reclaim {
         reused
     }
 
-    /// The places of the live records of a closed segment. The segment is claimed meanwhile. `None`:
-    /// another thread has it, or it is damaged.
+    /// The places of the live records of a closed segment. The segment is claimed meanwhile.
+    /// `None`: another thread has it, or it is damaged.
     fn layout_of(
         &self,
         slot: &Slot<'_>,
