@@ -4,7 +4,8 @@
 //!   commands before their replies. Server CPU time a command, on values of 8, 32 and 128 elements,
 //!   of which there are as many as make a million elements, and on one value of a million; on
 //!   whole values and ranges. Resident bytes an element, of the growth while the values were built,
-//!   after a rest. How long `DEL` of the largest takes to answer; once, not by rounds.
+//!   after a rest, of values of ten million too. How long `DEL` of the largest takes to answer;
+//!   once, not by rounds.
 //! - *attached* (see `attached.rs`): one request at a time by a program that has attached the
 //!   store, beside a client of Redis on a unix socket.
 //!
@@ -77,7 +78,9 @@ impl Scale {
             shape(Type::Hash, 1000, all / 1000, &[Hgetall]),
             shape(Type::Set, all / 10, 1, &[Sinter]),
         ];
-        small.chain(large).collect()
+        // For bytes and removal: beside so many, what a server keeps ahead weighs little.
+        let huge = [Type::Hash, Type::List].map(|of| shape(of, 10 * all, 1, &[]));
+        small.chain(large).chain(huge).collect()
     }
 
     /// What is measured of a program that has attached the store.

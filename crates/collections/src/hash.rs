@@ -9,7 +9,7 @@ use crate::LARGE_HASH;
 use crate::error::CollectionError;
 use crate::hash_type::HashType;
 use crate::in_place::set_in_place;
-use crate::keyed::{Form, KeyedValue};
+use crate::keyed::{Form, KeyedValue, Locking};
 use crate::packed::{PackedHash, Pair};
 use crate::packed_edit::{HashEdit, Limits};
 
@@ -107,17 +107,18 @@ impl<'s, 'k> Hash<'s, 'k> {
         &self,
         mut change: impl FnMut(&mut HashEdit) -> Result<R, CollectionError>,
     ) -> Result<R, CollectionError> {
-        self.edit(None, &mut change)
+        self.edit(Locking::Nothing, None, &mut change)
     }
 
     /// As [`change`](Self::change), but `change` gets at least those of `fields` that the hash has,
     /// and changes no others. `None`: all.
     fn edit<R>(
         &self,
+        locking: Locking,
         fields: Option<&[&[u8]]>,
         mut change: impl FnMut(&mut HashEdit) -> Result<R, CollectionError>,
     ) -> Result<R, CollectionError> {
-        self.at.edit(fields, |hash| self.changed(hash, &mut change))
+        (self.at).edit(locking, fields, |hash| self.changed(hash, &mut change))
     }
 
     /// Calls `change` to change a hash, and returns whether it did.
@@ -256,7 +257,9 @@ impl<'s, 'k> Hash<'s, 'k> {
             }
             Err(error) => return Err(error),
         }
-        self.edit(Some(&[field]), |hash| Ok(hash.set(field, value)?))
+        self.edit(Locking::Key, Some(&[field]), |hash| {
+            Ok(hash.set(field, value)?)
+        })
     }
 
     /// Sets each field to its value, in order, atomically. Returns how many fields are new.
@@ -265,7 +268,9 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// As for [`set`](Self::set); then none is set.
     pub fn set_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<usize, CollectionError> {
         let fields: Vec<&[u8]> = pairs.iter().map(|(field, _)| *field).collect();
-        self.edit(Some(&fields), |hash| Ok(hash.set_many(pairs)?))
+        self.edit(Locking::of(fields.len()), Some(&fields), |hash| {
+            Ok(hash.set_many(pairs)?)
+        })
     }
 
     /// Sets `field` to `value`, unless the hash has it. Returns whether it was set.
@@ -273,7 +278,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`set`](Self::set).
     pub fn insert_new(&self, field: &[u8], value: &[u8]) -> Result<bool, CollectionError> {
-        self.edit(Some(&[field]), |hash| {
+        self.edit(Locking::Key, Some(&[field]), |hash| {
             let is_new = hash.read()?.get(field)?.is_none();
             if is_new {
                 hash.set(field, value)?;
@@ -287,7 +292,7 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change).
     pub fn remove(&self, field: &[u8]) -> Result<bool, CollectionError> {
-        self.edit(Some(&[field]), |hash| Ok(hash.remove(field)?))
+        self.edit(Locking::Key, Some(&[field]), |hash| Ok(hash.remove(field)?))
     }
 
     /// Removes each of `fields`, atomically. Returns how many were removed.
@@ -295,7 +300,9 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change).
     pub fn remove_many(&self, fields: &[&[u8]]) -> Result<usize, CollectionError> {
-        self.edit(Some(fields), |hash| Ok(hash.remove_many(fields)?))
+        self.edit(Locking::of(fields.len()), Some(fields), |hash| {
+            Ok(hash.remove_many(fields)?)
+        })
     }
 
     /// Adds `by` to the integer in `field`, which counts as 0 if the hash does not have it. Returns
@@ -304,7 +311,9 @@ impl<'s, 'k> Hash<'s, 'k> {
     /// # Errors
     /// As for [`set`](Self::set); the value or the sum is not a 64-bit integer.
     pub fn increment(&self, field: &[u8], by: i64) -> Result<i64, CollectionError> {
-        self.edit(Some(&[field]), |hash| Ok(hash.increment(field, by)?))
+        self.edit(Locking::Key, Some(&[field]), |hash| {
+            Ok(hash.increment(field, by)?)
+        })
     }
 }
 

@@ -318,25 +318,14 @@ impl<'s, 'k, T: CollectionType> KeyedValue<'s, 'k, T> {
     /// only the last call counts.
     pub fn edit<R>(
         &self,
+        locking: Locking,
         wanted: T::Wanted<'_>,
         mut change: impl FnMut(&mut T::Edit<'_>) -> Result<(R, bool), CollectionError>,
     ) -> Result<R, CollectionError> {
-        let (mut result, mut is_large) = (None, false);
-        let decide = |stored: Option<Stored<'_>>, elements: &mut Elements| {
-            let (decided, decision, outgrows) =
-                decide_packed::<T, _, _>(stored, elements, &mut change);
-            (result, is_large) = (Some(decided), outgrows);
-            decision
-        };
-        match self.database.update_elements(self.key, T::KIND, decide) {
-            Err(WriteError::WrongKind(wrong)) if wrong.found == T::KIND.large() => is_large = true,
-            updated => drop(updated?),
+        match edit_packed::<T, _, _>(&self.database, self.key, locking, &mut change)? {
+            Some((result, _)) => Ok(result),
+            None => self.edit_large(wanted, change),
         }
-        if !is_large {
-            let undecided = || WriteError::Reap("an update has decided nothing".into());
-            return result.unwrap_or_else(|| Err(undecided().into()));
-        }
-        self.edit_large(wanted, change)
     }
 
     /// As [`edit`](Self::edit), but by a transaction, which can also change large values.
@@ -355,14 +344,88 @@ impl<'s, 'k, T: CollectionType> KeyedValue<'s, 'k, T> {
     }
 }
 
+/// What a change locks while it runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Locking {
+    /// The value's key: others wait to change it. So the value is looked up once, and not copied to
+    /// be compared. Such a change is short, does not use the store and does not panic.
+    Key,
+    /// Nothing. It runs again if another writer interferes.
+    Nothing,
+}
+
+impl Locking {
+    /// The most elements that a change may name which locks its key.
+    const FEW: usize = 8;
+
+    /// What a change of so many elements locks.
+    #[must_use]
+    pub fn of(elements: usize) -> Locking {
+        match elements <= Locking::FEW {
+            true => Locking::Key,
+            false => Locking::Nothing,
+        }
+    }
+}
+
+/// Calls `change` to change the value under `key`, as [`edit`] does, without a transaction.
+/// `change` may be called again: the last call counts. `None`: the value is large, or has to become
+/// large: nothing was changed, and [`edit`] does it.
+///
+/// # Errors
+/// As for [`edit`].
+pub fn edit_packed<T: CollectionType, R, E: From<CollectionError>>(
+    database: &Database<'_>,
+    key: &[u8],
+    locking: Locking,
+    mut change: impl FnMut(&mut T::Edit<'_>) -> Result<(R, bool), E>,
+) -> Result<Option<(R, Updated)>, E> {
+    let (mut result, mut is_large) = (None, false);
+    let mut decide = |old: Option<&[u8]>, elements: &mut Elements| {
+        let (decided, decision);
+        (decided, decision, is_large) = decide_packed::<T, _, _>(old, elements, &mut change);
+        result = Some(decided);
+        decision
+    };
+    let held = match locking {
+        Locking::Key => database.edit_in_place(key, T::KIND, |old, edit| {
+            match decide(Some(old), edit.elements()) {
+                Decision::Keep => Some(false),
+                Decision::Replace(new) => {
+                    edit.replace(old, new);
+                    Some(true)
+                }
+                Decision::Remove | Decision::ReplaceUntil(..) => None,
+            }
+        }),
+        Locking::Nothing => Ok(None),
+    };
+    let updated = match held {
+        Ok(None) => database.update_elements(key, T::KIND, |stored, elements| {
+            decide(stored.map(|stored| stored.value), elements)
+        }),
+        Ok(Some(updated)) => Ok(updated),
+        Err(error) => Err(error),
+    };
+    let updated = match updated {
+        Err(WriteError::WrongKind(wrong)) if wrong.found == T::KIND.large() => return Ok(None),
+        updated => updated.map_err(|error| E::from(error.into()))?,
+    };
+    if is_large {
+        return Ok(None);
+    }
+    let undecided = || E::from(WriteError::Reap("an update has decided nothing".into()).into());
+    let result = result.unwrap_or_else(|| Err(undecided()))?;
+    Ok(Some((result, updated)))
+}
+
 /// Returns the result of `change` for a packed value, what to do with its key, and whether the
 /// value must become large: then the key must be left alone for now.
-pub fn decide_packed<T: CollectionType, R, E: From<CollectionError>>(
-    stored: Option<Stored<'_>>,
+fn decide_packed<T: CollectionType, R, E: From<CollectionError>>(
+    old: Option<&[u8]>,
     elements: &mut Elements,
     change: impl FnOnce(&mut T::Edit<'_>) -> Result<(R, bool), E>,
 ) -> (Result<R, E>, Decision, bool) {
-    let old = stored.map(|stored| stored.value);
     let decided = T::decide(old, Some(elements), change).and_then(|(result, decision)| {
         let outgrows = match &decision {
             Decision::Replace(image) => T::outgrows(image).map_err(CollectionError::from)?,

@@ -71,8 +71,8 @@ pub use hash::{Hash, OwnedPair};
 pub use hash_type::HashType;
 pub use in_place::set_in_place;
 pub use keyed::{
-    Form, MAX_PACKED, anchor_of, close_value, decide_packed, edit, keep_open, look_at_large, put,
-    with_large,
+    Form, Locking, MAX_PACKED, anchor_of, close_value, edit, edit_packed, keep_open, look_at_large,
+    put, with_large,
 };
 pub use large_list::LargeList;
 pub use large_sorted_set::LargeSortedSet;

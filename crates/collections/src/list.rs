@@ -5,7 +5,7 @@ use std::ops::Range;
 use mneme_log::{Database, LogStore};
 
 use crate::error::CollectionError;
-use crate::keyed::{Form, KeyedValue};
+use crate::keyed::{Form, KeyedValue, Locking};
 use crate::list_type::{ListChange, ListType};
 use crate::packed_list::{End, PackedList};
 
@@ -96,9 +96,17 @@ impl<'s, 'k> List<'s, 'k> {
     /// Those of [`LogStore::put`]; the key holds a value of another kind; those of `change`.
     pub fn change<R>(
         &self,
+        change: impl FnMut(&mut ListChange<'_>) -> Result<R, CollectionError>,
+    ) -> Result<R, CollectionError> {
+        self.edit(Locking::Nothing, change)
+    }
+
+    fn edit<R>(
+        &self,
+        locking: Locking,
         mut change: impl FnMut(&mut ListChange<'_>) -> Result<R, CollectionError>,
     ) -> Result<R, CollectionError> {
-        self.at.edit((), |list| {
+        self.at.edit(locking, (), |list| {
             let result = change(list)?;
             Ok((result, list.is_changed()))
         })
@@ -233,7 +241,7 @@ impl<'s, 'k> List<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change); the list would be too long.
     pub fn push(&self, end: End, items: &[&[u8]]) -> Result<usize, CollectionError> {
-        self.change(|list| {
+        self.edit(Locking::of(items.len()), |list| {
             list.push_many(end, items)?;
             list.len()
         })
@@ -254,7 +262,7 @@ impl<'s, 'k> List<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change).
     pub fn pop_many(&self, end: End, count: usize) -> Result<Vec<Vec<u8>>, CollectionError> {
-        self.change(|list| {
+        self.edit(Locking::Key, |list| {
             let mut items = Vec::new();
             list.pop(end, count, |item| items.push(item.to_vec()))?;
             Ok(items)
@@ -266,7 +274,7 @@ impl<'s, 'k> List<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change); the list would be too long.
     pub fn set(&self, index: usize, value: &[u8]) -> Result<bool, CollectionError> {
-        self.change(|list| list.set(index, value))
+        self.edit(Locking::Key, |list| list.set(index, value))
     }
 }
 

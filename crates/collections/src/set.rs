@@ -6,7 +6,7 @@
 use mneme_log::{Database, LogStore};
 
 use crate::error::CollectionError;
-use crate::keyed::{Form, KeyedValue};
+use crate::keyed::{Form, KeyedValue, Locking};
 use crate::lot::Lot;
 use crate::packed::PackedSet;
 use crate::packed_builder::PackedBuilder;
@@ -81,9 +81,17 @@ impl<'s, 'k> Set<'s, 'k> {
     /// Those of [`LogStore::put`]; the key holds a value of another kind; those of `change`.
     pub fn change<R>(
         &self,
+        change: impl FnMut(&mut SetChange<'_>) -> Result<R, CollectionError>,
+    ) -> Result<R, CollectionError> {
+        self.edit(Locking::Nothing, change)
+    }
+
+    fn edit<R>(
+        &self,
+        locking: Locking,
         mut change: impl FnMut(&mut SetChange<'_>) -> Result<R, CollectionError>,
     ) -> Result<R, CollectionError> {
-        self.at.edit((), |set| {
+        self.at.edit(locking, (), |set| {
             let result = change(set)?;
             let is_changed = set.is_changed();
             if is_changed {
@@ -175,7 +183,7 @@ impl<'s, 'k> Set<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change); the member or the set would be too long.
     pub fn add(&self, member: &[u8]) -> Result<bool, CollectionError> {
-        self.change(|set| set.add(member))
+        self.edit(Locking::Key, |set| set.add(member))
     }
 
     /// Adds each of `members`, atomically. Returns how many are new. O(bytes + members) if the set
@@ -184,7 +192,7 @@ impl<'s, 'k> Set<'s, 'k> {
     /// # Errors
     /// As for [`add`](Self::add); then none is added.
     pub fn add_many(&self, members: &[&[u8]]) -> Result<usize, CollectionError> {
-        self.change(|set| set.add_many(members))
+        self.edit(Locking::of(members.len()), |set| set.add_many(members))
     }
 
     /// Removes `member`; removing the last one removes the key. Returns whether it was there.
@@ -193,7 +201,7 @@ impl<'s, 'k> Set<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change).
     pub fn remove(&self, member: &[u8]) -> Result<bool, CollectionError> {
-        self.change(|set| set.remove(member))
+        self.edit(Locking::Key, |set| set.remove(member))
     }
 
     /// Removes each of `members`, atomically. Returns how many were removed. O(bytes + members) if
@@ -202,7 +210,7 @@ impl<'s, 'k> Set<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change).
     pub fn remove_many(&self, members: &[&[u8]]) -> Result<usize, CollectionError> {
-        self.change(|set| set.remove_many(members))
+        self.edit(Locking::of(members.len()), |set| set.remove_many(members))
     }
 
     /// Removes and returns a uniformly random member; `None`: the set is empty. O(bytes) if the set
@@ -212,7 +220,7 @@ impl<'s, 'k> Set<'s, 'k> {
     /// As for [`change`](Self::change).
     pub fn pop(&self) -> Result<Option<Vec<u8>>, CollectionError> {
         let mut lot = Lot::new();
-        self.change(|set| set.pop(&mut lot))
+        self.edit(Locking::Key, |set| set.pop(&mut lot))
     }
 
     /// A uniformly random member; `None`: the set is empty. O(bytes) if the set is small, else

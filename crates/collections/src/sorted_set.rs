@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use mneme_log::{Database, LogStore};
 
 use crate::error::{CollectionError, EditError};
-use crate::keyed::{Form, KeyedValue};
+use crate::keyed::{Form, KeyedValue, Locking};
 use crate::sorted_range::SortedRange;
 use crate::sorted_set_edit::SortedSetLimits;
 use crate::sorted_set_type::{ScoredMembers, SortedSetChange, SortedSetType, SortedSetView};
@@ -97,9 +97,17 @@ impl<'s, 'k> SortedSet<'s, 'k> {
     /// Those of [`LogStore::put`]; the key holds a value of another kind; those of `change`.
     pub fn change<R>(
         &self,
+        change: impl FnMut(&mut SortedSetChange<'_>) -> Result<R, CollectionError>,
+    ) -> Result<R, CollectionError> {
+        self.edit(Locking::Nothing, change)
+    }
+
+    fn edit<R>(
+        &self,
+        locking: Locking,
         mut change: impl FnMut(&mut SortedSetChange<'_>) -> Result<R, CollectionError>,
     ) -> Result<R, CollectionError> {
-        self.at.edit((), |set| {
+        self.at.edit(locking, (), |set| {
             let result = change(set)?;
             set.convert(self.limits)?;
             Ok((result, set.is_changed()))
@@ -200,7 +208,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change); the score is not a number.
     pub fn set(&self, member: &[u8], score: f64) -> Result<bool, CollectionError> {
-        self.change(|set| Ok(set.set(member, score)?.is_none()))
+        self.edit(Locking::Key, |set| Ok(set.set(member, score)?.is_none()))
     }
 
     /// Gives each member its score, in order, atomically. Returns how many members are new.
@@ -209,7 +217,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
     /// As for [`set`](Self::set); then none is set.
     pub fn set_many(&self, members: &[(&[u8], f64)]) -> Result<usize, CollectionError> {
         let names: Vec<&[u8]> = members.iter().map(|(member, _)| *member).collect();
-        self.change(|set| {
+        self.edit(Locking::of(names.len()), |set| {
             let mut new = 0;
             set.set_many(&names, |place, old| {
                 new += usize::from(old.is_none());
@@ -225,7 +233,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
     /// # Errors
     /// As for [`set`](Self::set), for the sum.
     pub fn increment(&self, member: &[u8], by: f64) -> Result<f64, CollectionError> {
-        self.change(|set| {
+        self.edit(Locking::Key, |set| {
             let sum = set.view()?.score(member)?.unwrap_or_default() + by;
             if sum.is_nan() {
                 return Err(EditError::NotANumber.into());
@@ -240,7 +248,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change).
     pub fn remove(&self, member: &[u8]) -> Result<bool, CollectionError> {
-        self.change(|set| Ok(set.remove(member)?.is_some()))
+        self.edit(Locking::Key, |set| Ok(set.remove(member)?.is_some()))
     }
 
     /// Removes the members in `range`, atomically. Returns how many were removed.
@@ -248,7 +256,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
     /// # Errors
     /// As for [`change`](Self::change).
     pub fn remove_range(&self, range: &SortedRange<'_>) -> Result<u64, CollectionError> {
-        self.change(|set| {
+        self.edit(Locking::Key, |set| {
             let positions = set.view()?.positions(range)?;
             set.remove_positions(positions)
         })
@@ -271,7 +279,7 @@ impl<'s, 'k> SortedSet<'s, 'k> {
     }
 
     fn pop(&self, count: u64, is_last: bool) -> Result<ScoredMembers, CollectionError> {
-        self.change(|set| set.pop(count, is_last))
+        self.edit(Locking::Key, |set| set.pop(count, is_last))
     }
 }
 

@@ -280,3 +280,34 @@ fn a_list_that_is_longer_than_the_free_space_is_popped_and_pushed_to_again() {
     );
     is_empty(&store);
 }
+
+/// Small lists, and some that become large and small again.
+#[test]
+fn items_that_several_threads_push_and_pop_are_each_popped_once() {
+    for (policy, pushed) in [(0, 3), (1, 3), (0, 40), (1, 40)] {
+        let store = store(POLICIES[policy]);
+        let popped = std::thread::scope(|scope| {
+            let threads = [0, 1, 2].map(|thread| {
+                let store = &store;
+                scope.spawn(move || {
+                    let list = List::of(store, b"list").unwrap();
+                    let mut popped = Vec::new();
+                    for i in 0..100 {
+                        let item = |n| format!("{thread} {i} {n} {}", "x".repeat(n % 90));
+                        let items: Vec<String> = (0..pushed).map(item).collect();
+                        let items: Vec<&[u8]> = items.iter().map(String::as_bytes).collect();
+                        let end = [End::Front, End::Back][i % 2];
+                        assert!(list.push(end, &items).unwrap() >= items.len());
+                        popped.extend(list.pop_many(End::Front, pushed - 1).unwrap());
+                        popped.extend(list.pop(End::Back).unwrap());
+                    }
+                    popped
+                })
+            });
+            threads.map(|thread| thread.join().unwrap()).concat()
+        });
+        let distinct: std::collections::BTreeSet<_> = popped.iter().collect();
+        assert_eq!((popped.len(), distinct.len()), (300 * pushed, 300 * pushed));
+        assert!(!store.contains(b"list").unwrap());
+    }
+}

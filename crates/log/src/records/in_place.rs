@@ -69,8 +69,8 @@ pub struct ValueEdit {
     /// The length of the value afterwards.
     len: usize,
     bytes: Vec<u8>,
-    /// The place of each piece in the value, and the end of its bytes in `bytes`.
-    pieces: [(usize, usize); MOST_PIECES],
+    /// The place of each piece in the value, and where its bytes begin and end in `bytes`.
+    pieces: [(usize, usize, usize); MOST_PIECES],
     count: usize,
     elements: Elements,
 }
@@ -94,7 +94,7 @@ impl ValueEdit {
         ValueEdit {
             len: 0,
             bytes: Vec::new(),
-            pieces: [(0, 0); MOST_PIECES],
+            pieces: [(0, 0, 0); MOST_PIECES],
             count: 0,
             elements: Elements::new(kind, is_fed),
         }
@@ -114,8 +114,9 @@ impl ValueEdit {
         let Some(piece) = self.pieces.get_mut(self.count) else {
             return false;
         };
+        let begin = self.bytes.len();
         append(&mut self.bytes);
-        *piece = (at, self.bytes.len());
+        *piece = (at, begin, self.bytes.len());
         self.count += 1;
         true
     }
@@ -125,6 +126,14 @@ impl ValueEdit {
         self.len = len;
     }
 
+    /// Replaces the value, which is `old`, by `new`: only what differs is written. Whatever was
+    /// written to this edit before is discarded.
+    pub fn replace(&mut self, old: &[u8], new: Vec<u8>) {
+        self.pieces = differing(old, &new).map(|of| (of.start, of.start, of.end));
+        (self.len, self.count) = (new.len(), MOST_PIECES);
+        self.bytes = new;
+    }
+
     /// The changed elements, for the change feed.
     pub fn elements(&mut self) -> &mut Elements {
         &mut self.elements
@@ -132,12 +141,9 @@ impl ValueEdit {
 
     /// Each piece's place in the value and its bytes.
     fn pieces(&self) -> impl Iterator<Item = (usize, &[u8])> {
-        let mut begin = 0;
-        self.pieces[..self.count].iter().map(move |&(at, end)| {
-            let bytes = &self.bytes[begin..end];
-            begin = end;
-            (at, bytes)
-        })
+        self.pieces[..self.count]
+            .iter()
+            .map(|&(at, begin, end)| (at, &self.bytes[begin..end]))
     }
 }
 

@@ -72,7 +72,8 @@ impl<'a> Call<'a> {
                 EventNotes::new(client.event_flags, &server.threads[client.thread].events),
                 client.database,
                 transaction,
-            ),
+            )
+            .for_arguments(args.len()),
             args,
             reply,
             client,

@@ -8,7 +8,7 @@ use mneme_collections::{
     Limits, Packed, PackedHash, SortedSetChange, SortedSetEdit, SortedSetType, SortedSetView,
     StoreRecords,
 };
-use mneme_log::{Elements, Expiry, Stored, Updated, WriteError, collection_of, main_of};
+use mneme_log::{Expiry, Stored, Updated, collection_of, main_of};
 
 use super::Keyspace;
 use crate::command::Failure;
@@ -171,24 +171,12 @@ impl Keyspace<'_> {
         mut change: impl FnMut(&mut T::Edit<'_>) -> Result<(R, bool), Failure>,
     ) -> Result<(R, Updated), Failure> {
         if self.transaction.is_none() {
-            let (mut result, mut is_large) = (None, false);
-            let decide = |stored: Option<Stored<'_>>, elements: &mut Elements| {
-                let (last, decision, outgrows) =
-                    mneme_collections::decide_packed::<T, _, _>(stored, elements, &mut change);
-                (result, is_large) = (Some(last), outgrows);
-                decision
-            };
             let database = self.store.database(self.database)?;
-            match database.update_elements(key, T::KIND, decide) {
-                Err(WriteError::WrongKind(wrong)) if wrong.found == T::KIND.large() => {}
-                updated => {
-                    let updated = updated?;
-                    if !is_large {
-                        let undecided = "an update has asked for nothing";
-                        let result = result.unwrap_or(Err(Failure::Store(undecided.into())));
-                        return Ok((result?, self.changed(key, updated)));
-                    }
-                }
+            let locking = self.locking;
+            if let Some((result, updated)) =
+                mneme_collections::edit_packed::<T, _, _>(&database, key, locking, &mut change)?
+            {
+                return Ok((result, self.changed(key, updated)));
             }
         }
         self.edit_collection::<T, _>(key, wanted, change)

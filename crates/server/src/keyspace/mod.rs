@@ -11,6 +11,7 @@ mod records;
 use std::cell::Cell;
 use std::ops::Range;
 
+use mneme_collections::Locking;
 use mneme_log::{Decision, Expiry, LogStore, Part, Patch, Stored, Updated, ValueKind};
 
 use crate::command::Failure;
@@ -33,6 +34,8 @@ pub(crate) struct Keyspace<'a> {
     events: Option<EventNotes<'a>>,
     database: usize,
     transaction: Option<&'a mut (dyn RecordOperations + 'a)>,
+    /// What a change of a value with elements locks.
+    locking: Locking,
 }
 
 impl<'a> Keyspace<'a> {
@@ -50,6 +53,15 @@ impl<'a> Keyspace<'a> {
             events,
             database,
             transaction,
+            locking: Locking::Nothing,
+        }
+    }
+
+    /// As this, for a command of so many arguments.
+    pub fn for_arguments(self, count: usize) -> Self {
+        Self {
+            locking: Locking::of(count),
+            ..self
         }
     }
 
@@ -84,6 +96,7 @@ impl<'a> Keyspace<'a> {
                 Some(transaction) => Some(&mut **transaction),
                 None => None,
             },
+            locking: self.locking,
         }
     }
 
