@@ -7,19 +7,17 @@
 //! body, at a multiple of eight; it may wrap around the ring's end. Four words govern the ring:
 //!
 //! - `tail`: the first position after all entries that are known to be reserved. It may not yet
-//!   count
-//! the entry that a thread has just reserved there: any thread that finds the header of such an
-//! entry moves the tail past it.
+//!   count the entry that a thread has just reserved there: any thread that finds the header of
+//!   such an entry moves the tail past it.
 //! - `durable`: everything before this position is kept elsewhere.
 //! - `oldest`: everything before this position may be overwritten. A reader that may lose entries
-//! loads it after it has copied one.
+//!   loads it after it has copied one.
 //! - `freed`: everything before this position is blank again, for the next lap.
 //!
 //! The steps of an entry:
 //!
 //! - *reserved*: its header replaces the blank word at the tail, by one exchange; then the tail
-//!   moves
-//! past it. So the tail is after an entry before the entry's change can be seen.
+//!   moves past it. So the tail is after an entry before the entry's change can be seen.
 //! - *filled*: the body is stored.
 //! - *completed*: the header's state becomes whole, or void if there was no change.
 //! - *drained*: the words are copied out, void entries too, so that positions have no gaps.
