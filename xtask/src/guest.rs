@@ -18,7 +18,13 @@ use crate::workspace::Workspace;
 pub const QEMU: &str = "qemu-system-x86_64";
 
 /// The package that names the present kernel for virtual machines.
-const KERNEL: &str = "linux-image-cloud-amd64";
+pub const KERNEL: &str = "linux-image-cloud-amd64";
+
+/// The package that names the kernel of the next release, where this one has it too.
+pub const LATER_KERNEL: &str = "linux-image-6.12-cloud-amd64";
+
+/// Linux 6.12 crashes at random in QEMU 7.2 where it finds CMPXCHG16B.
+const CPU: &str = "max,-cx16";
 
 /// The drivers of virtual disks and networks, each behind those that it needs.
 const MODULES: [&str; 9] = [
@@ -58,14 +64,22 @@ impl Kit {
     /// # Errors
     /// In words, where there is no QEMU, or where the packages cannot be had.
     pub fn fetch(workspace: &Workspace) -> Result<Self, String> {
+        Self::of(workspace, KERNEL)
+    }
+
+    /// As [`fetch`](Self::fetch), with the kernel that the package `named` names.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of(workspace: &Workspace, named: &str) -> Result<Self, String> {
         if !cfg!(target_arch = "x86_64") || !succeeds(Command::new(QEMU).arg("--version")) {
             return Err(format!("needs {QEMU} on an x86-64 machine"));
         }
-        let depends = printed(Command::new("apt-cache").args(["depends", KERNEL]))?;
+        let depends = printed(Command::new("apt-cache").args(["depends", named]))?;
         let image = depends
             .lines()
             .find_map(|line| line.trim().strip_prefix("Depends: "))
-            .ok_or_else(|| format!("apt knows no {KERNEL}: `apt-get update` first"))?;
+            .ok_or_else(|| format!("apt knows no {named}: `apt-get update` first"))?;
         let version = image.trim_start_matches("linux-image-");
         let directory = workspace.root.join("target/guest");
         unpack(&directory, image)?;
@@ -99,13 +113,10 @@ impl Kit {
     /// # Errors
     /// In words, when a module cannot be read.
     pub fn add_modules(&self, archive: &mut cpio::Archive) -> Result<(), String> {
-        let found = files::below(&self.modules, &["ko"]);
         for (number, name) in MODULES.iter().enumerate() {
-            let file = format!("{name}.ko");
-            let is_it = |path: &&PathBuf| path.file_name().is_some_and(|n| *n == *file);
             // One that is not there is a part of this kernel.
-            if let Some(path) = found.iter().find(is_it) {
-                archive.file(&format!("modules/{number}"), &read(path)?);
+            if let Some(module) = self.find(&format!("{name}.ko"))? {
+                archive.file(&format!("modules/{number}"), &module);
             }
         }
         Ok(())
@@ -156,10 +167,30 @@ impl Kit {
     /// # Errors
     /// In words, when there is none, or it cannot be read.
     pub fn module(&self, name: &str) -> Result<Vec<u8>, String> {
-        let found = files::below(&self.modules, &["ko"]);
-        let is_it = |path: &&PathBuf| path.file_name().is_some_and(|n| *n == *name);
-        let path = found.iter().find(is_it);
-        read(path.ok_or_else(|| format!("this kernel has no {name}"))?)
+        let found = self.find(name)?;
+        found.ok_or_else(|| format!("this kernel has no {name}"))
+    }
+
+    /// A module, which later kernels have compressed.
+    fn find(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        let packed = format!("{name}.xz");
+        let found = files::below(&self.modules, &["ko", "xz"]);
+        let is_it = |path: &&PathBuf| {
+            let file = path.file_name();
+            file.is_some_and(|file| *file == *name || *file == *packed)
+        };
+        let Some(path) = found.iter().find(is_it) else {
+            return Ok(None);
+        };
+        if path.extension().is_some_and(|end| end == "ko") {
+            return read(path).map(Some);
+        }
+        let output = Command::new("xz").arg("-dc").arg(path).output();
+        let output = output.map_err(|error| format!("xz: {error}"))?;
+        match output.status.success() {
+            true => Ok(Some(output.stdout)),
+            false => Err(format!("xz cannot unpack {}", path.display())),
+        }
     }
 
     /// The command that boots a guest with that initial file system, and writes what it says to
@@ -173,10 +204,10 @@ impl Kit {
         let mut command = Command::new(QEMU);
         command.args(["-nodefaults", "-no-reboot", "-display", "none"]);
         match cpus {
-            Cpus::Threads => command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
+            Cpus::Threads => command.args(["-accel", "tcg,thread=multi", "-cpu", CPU]),
             Cpus::Counted => {
                 command.args(["-accel", "tcg,thread=single", "-icount", "shift=0"]);
-                command.args(["-cpu", "max"])
+                command.args(["-cpu", CPU])
             }
         };
         command.arg("-kernel").arg(&self.kernel);

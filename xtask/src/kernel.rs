@@ -26,6 +26,26 @@ pub enum Module {
     Vas,
 }
 
+/// Of Debian's kernels, which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Release {
+    /// 6.1, which Debian 12 has
+    #[value(name = "6.1")]
+    Stable,
+    /// 6.12, which Debian 13 has, built for Debian 12
+    #[value(name = "6.12")]
+    Later,
+}
+
+impl Release {
+    fn image(self) -> &'static str {
+        match self {
+            Self::Stable => guest::KERNEL,
+            Self::Later => guest::LATER_KERNEL,
+        }
+    }
+}
+
 /// A guest that runs longer is stuck. Beside other work it takes some two minutes.
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -98,9 +118,9 @@ impl Module {
 ///
 /// # Errors
 /// A promise does not hold; it is skipped without QEMU, or where the packages cannot be had.
-pub fn run_one(workspace: &Workspace, module: Module) -> Outcome {
+pub fn run_one(workspace: &Workspace, module: Module, release: Release) -> Outcome {
     let trial = module.trial();
-    let kit = Kit::fetch(workspace).or_else(skipped)?;
+    let kit = Kit::of(workspace, release.image()).or_else(skipped)?;
     let headers = kit.headers().or_else(skipped)?;
     let target = workspace.root.join("target/kernel").join(trial.directory);
     let built = build(workspace, &trial, &headers, &target)?;
@@ -122,8 +142,10 @@ fn build(
     let within = target.join("build");
     let _ = fs::remove_dir_all(&within);
     fs::create_dir_all(&within).map_err(failed("make", &within))?;
+    let shared = ["promise.h", "releases.h"].map(|name| sources.with_file_name(name));
     for source in files::below(&sources, &["c", "h"])
         .into_iter()
+        .chain(shared)
         .chain(["Kbuild", "init"].map(|name| sources.join(name)))
     {
         let name = source.file_name().unwrap_or_default();

@@ -4,13 +4,14 @@
 //! `MNEME_LADDER_SECS` (how long to go on) and `MNEME_LADDER_SEED` (where its choices begin, if it
 //! makes any) and prints what it counted. The seed is printed here, so that a failure can be had
 //! again. Every fuzz target runs as long. The guests with several NUMA nodes run once, and so do
-//! the power cuts and what is packed or built for users.
+//! the power cuts, the papers' kernel modules and what is packed or built for users.
 
 use crate::book;
 use crate::ci;
 use crate::clients;
 use crate::container;
 use crate::deb;
+use crate::kernel::{self, Module, Release};
 use crate::numa;
 use crate::package;
 use crate::power_cut;
@@ -29,6 +30,15 @@ const ONCE: &[ci::Step] = &[
     ("book", book::build),
     ("deb", deb::try_packages),
     ("container", container::try_image),
+    ("kernel gcma", |workspace| {
+        kernel::run_one(workspace, Module::Gcma, Release::Stable)
+    }),
+    ("kernel gcma 6.12", |workspace| {
+        kernel::run_one(workspace, Module::Gcma, Release::Later)
+    }),
+    ("kernel vas", |workspace| {
+        kernel::run_one(workspace, Module::Vas, Release::Stable)
+    }),
 ];
 
 /// How long and from which seed.

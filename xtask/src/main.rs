@@ -50,6 +50,9 @@ enum Errand {
         /// Which one
         #[arg(value_enum)]
         module: kernel::Module,
+        /// For which of Debian's kernels
+        #[arg(long, value_enum, default_value = "6.1")]
+        release: kernel::Release,
     },
     /// libmneme, mneme.h and mneme.pc below a prefix
     InstallC(install_c::Options),
@@ -117,7 +120,7 @@ fn main() -> ExitCode {
             Errand::GoYcsb(options) => go_ycsb::run(workspace, options),
             Errand::Numa { nodes } => numa::run_all(workspace, *nodes),
             Errand::PowerCut(options) => power_cut::run_all(workspace, options),
-            Errand::Kernel { module } => kernel::run_one(workspace, *module),
+            Errand::Kernel { module, release } => kernel::run_one(workspace, *module, *release),
             Errand::InstallC(options) => install_c::run(workspace, options, &[]),
             Errand::CheckC(options) => check_c::run_all(workspace, options),
             Errand::Api { write: false } => api::check(workspace),

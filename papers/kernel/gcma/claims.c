@@ -16,6 +16,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include "area.h"
+#include "releases.h"
 
 struct claim {
     struct list_head list;
@@ -173,14 +174,14 @@ static vm_fault_t gcma_fault(struct vm_fault *fault)
     return vmf_insert_pfn(fault->vma, fault->address, area_pfn(fault->pgoff));
 }
 
-static vm_fault_t gcma_huge_fault(struct vm_fault *fault, enum page_entry_size size)
+static vm_fault_t gcma_huge_fault(struct vm_fault *fault, fault_size size)
 {
     struct vm_area_struct *vma = fault->vma;
     struct claim *claim = vma->vm_private_data;
     unsigned long address = fault->address & PMD_MASK, page;
     pfn_t pfn;
 
-    if (size != PE_SIZE_PMD || address < vma->vm_start || address + PMD_SIZE > vma->vm_end)
+    if (!IS_OF_PMD(size) || address < vma->vm_start || address + PMD_SIZE > vma->vm_end)
         return VM_FAULT_FALLBACK;
     page = linear_page_index(vma, address);
     if (page % AREA_HUGE)
@@ -234,7 +235,7 @@ static int gcma_mmap(struct file *file, struct vm_area_struct *vma)
     }
     atomic_inc(&claim->mappings);
     mutex_unlock(&claims->lock);
-    vma->vm_flags |= VM_PFNMAP | VM_DONTEXPAND | VM_DONTCOPY | VM_DONTDUMP | VM_HUGEPAGE;
+    vm_flags_set(vma, VM_PFNMAP | VM_DONTEXPAND | VM_DONTCOPY | VM_DONTDUMP | VM_HUGEPAGE);
     vma->vm_private_data = claim;
     vma->vm_ops = &gcma_mapping;
     return 0;

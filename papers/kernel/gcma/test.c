@@ -5,50 +5,20 @@
  * promise, `@ok` or `@fail`, and `@row` for the table; a time is the guest's clock, which counts instructions.
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/dm-ioctl.h>
 #include <linux/fs.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/swap.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include "gcma.h"
+#include "promise.h"
 
-#define PAGE 4096UL
 #define HUGE (512 * PAGE)
 #define RUNS 5
-
-static int failures;
-
-static void promise(const char *what, int holds)
-{
-    printf("%s %s\n", holds ? "@ok" : "@fail", what);
-    failures += !holds;
-}
-
-static void need(const char *what, int holds)
-{
-    if (holds) return;
-    printf("@fail %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static int device(const char *path)
-{
-    int file = open(path, O_RDWR | O_CLOEXEC);
-    need(path, file >= 0);
-    return file;
-}
 
 static struct gcma_state state(int gcma)
 {
@@ -180,7 +150,7 @@ static void deaths(int gcma)
         char step;
         for (unsigned n = 0; n <= round; n++) need("the child's step", read(steps[0], &step, 1) == 1);
         kill(child, SIGKILL);
-        waitpid(child, NULL, 0);
+        status_of(child);
         close(steps[0]);
         are_gone &= state(gcma).claimed == 0;
     }
@@ -285,13 +255,6 @@ static void copies(int gcma, const char *cached, const char *disk)
 
 /* ---- The table. */
 
-static uint64_t now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC_RAW, &time);
-    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
-
 static int by_size(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -361,7 +324,7 @@ static void large_program(unsigned long mib, int go, int done)
 
 static void table(int gcma, int contig, unsigned long mib)
 {
-    int go[2], done[2], status;
+    int go[2], done[2];
     char step;
     both("idle", gcma, contig, 0);
     need("pipes", pipe(go) == 0 && pipe(done) == 0);
@@ -385,8 +348,7 @@ static void table(int gcma, int contig, unsigned long mib)
     need("the program's pins", read(done[0], &step, 1) == 1);
     both("a page each 256 KiB pinned", gcma, contig, 1);
     need("go", write(go[1], "g", 1) == 1);
-    waitpid(program, &status, 0);
-    promise("the program ends well", status == 0);
+    promise("the program ends well", status_of(program) == 0);
     struct gcma_state end = state(gcma);
     printf("@row blocks: %llu stored, %llu read from the area, %llu not there, %llu discarded by claims\n", end.stores,
            end.hits, end.misses, end.discarded);

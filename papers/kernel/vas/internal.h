@@ -27,10 +27,16 @@ struct window {
 };
 
 int space_make(struct vas_make __user *at);
+int space_extend(struct vas_extend __user *at);
+int space_place(struct window *window, struct vas_place __user *at);
+/* Whether a process may enter it. */
+bool space_is_for(struct file *file, struct mm_struct *mm);
 struct file *space_get(int descriptor);
 unsigned long space_entry(struct file *space);
 
 void window_put(struct window *window);
+/* No CPU that runs the process has an entry of the window any more. */
+void window_flush(struct window *window);
 /* The entry of the window in a root. */
 unsigned long *window_slot(pgd_t *root);
 

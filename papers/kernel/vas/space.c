@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * A space: page tables for the window, built once from the pages of a file on tmpfs, and shared by all processes that
- * enter it.
+ * A space: page tables for the window, built from the pages of a file on tmpfs, and shared by all processes that enter
+ * it; or made of the tables of other spaces, by one process for itself.
  *
  * The space is a file of its own. A slot or a root that leads to its tables has a reference to it, given back after the
  * entry is gone from all TLBs.
@@ -9,6 +9,7 @@
 #include <linux/anon_inodes.h>
 #include <linux/file.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/pagemap.h>
 #include <linux/sched/signal.h>
 #include <linux/shmem_fs.h>
@@ -19,8 +20,12 @@
 struct space {
     unsigned long *top; /* 512 entries of 1 GiB */
     unsigned long *nothing; /* an empty table for those behind the end */
-    struct file *data;
+    struct mutex lock; /* extending, placing */
+    struct file *data; /* NULL: others are placed in it */
     u64 pages;
+    unsigned int units; /* entries with tables of its own: what `data` may reach */
+    struct mm_struct *owner; /* that may place others in it; compared alone */
+    struct file *placed[PTRS_PER_PUD]; /* whose tables an entry leads to */
 };
 
 static unsigned long *new_table(void)
@@ -50,12 +55,14 @@ static void free_space(struct space *space)
 {
     unsigned int first, second, third;
 
-    for (first = 0; space->top && first < PTRS_PER_PUD; first++) {
+    for (first = 0; first < PTRS_PER_PUD; first++) {
+        if (space->placed[first])
+            fput(space->placed[first]);
+    }
+    for (first = 0; space->top && first < space->units; first++) {
         unsigned long *middle = table_at(space->top[first]);
 
-        if (!middle || middle == space->nothing)
-            continue;
-        for (second = 0; second < PTRS_PER_PMD; second++) {
+        for (second = 0; middle && second < PTRS_PER_PMD; second++) {
             unsigned long *last = table_at(middle[second]);
 
             for (third = 0; last && third < PTRS_PER_PTE; third++) {
@@ -65,7 +72,8 @@ static void free_space(struct space *space)
                     continue;
                 page = pfn_to_page((last[third] & PTE_PFN_MASK) >> PAGE_SHIFT);
                 /* Writes by way of the window leave no trace that the kernel would look at. */
-                set_page_dirty_lock(page);
+                if (last[third] & _PAGE_RW)
+                    set_page_dirty_lock(page);
                 put_page(page);
             }
             free_page((unsigned long)last);
@@ -75,7 +83,8 @@ static void free_space(struct space *space)
     free_page((unsigned long)space->top);
     free_page((unsigned long)space->nothing);
     if (space->data) {
-        mapping_unmap_writable(space->data->f_mapping);
+        if (space->data->f_mode & FMODE_WRITE)
+            mapping_unmap_writable(space->data->f_mapping);
         fput(space->data);
     }
     kfree(space);
@@ -84,34 +93,52 @@ static void free_space(struct space *space)
 /* Without memory an allocation fails; no process is ended for it. */
 #define ENDS_WITHOUT (__GFP_RETRY_MAYFAIL | __GFP_NOWARN)
 
-static int fill(struct space *space)
+/* Tables down to the second level, everywhere. */
+static int lay_out(struct space *space)
 {
-    struct address_space *mapping = space->data->f_mapping;
-    u64 number, present = mapping->nrpages;
     unsigned int first;
 
-    /* A file with holes gets them filled. */
-    if (space->pages > present && space->pages - present > si_mem_available())
+    space->top = new_table();
+    space->nothing = new_table();
+    if (!space->top || !space->nothing)
         return -ENOMEM;
-    for (number = 0; number < space->pages; number++) {
+    for (first = 0; first < PTRS_PER_PUD; first++) {
+        if (first >= space->units)
+            space->top[first] = __pa(space->nothing) | TABLE_ENTRY;
+        else if (!below(&space->top[first]))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* Maps the file's pages up to that one. */
+static int fill(struct space *space, u64 pages)
+{
+    struct address_space *mapping = space->data->f_mapping;
+    unsigned long bits = TABLE_ENTRY | _PAGE_SPECIAL | _PAGE_NX;
+    u64 present = mapping->nrpages;
+
+    if (!(space->data->f_mode & FMODE_WRITE))
+        bits &= ~(_PAGE_RW | _PAGE_DIRTY);
+    /* A file with holes gets them filled. */
+    if (pages > present && pages - present > si_mem_available())
+        return -ENOMEM;
+    for (; space->pages < pages; space->pages++) {
         unsigned long *middle, *last;
         struct page *page;
+        u64 number = space->pages;
 
         if (fatal_signal_pending(current))
             return -EINTR;
         cond_resched();
-        middle = below(&space->top[number >> 18]);
-        last = middle ? below(&middle[(number >> 9) & 511]) : NULL;
+        middle = table_at(space->top[number >> 18]);
+        last = below(&middle[(number >> 9) & 511]);
         if (!last)
             return -ENOMEM;
         page = shmem_read_mapping_page_gfp(mapping, number, mapping_gfp_mask(mapping) | ENDS_WITHOUT);
         if (IS_ERR(page))
             return PTR_ERR(page);
-        last[number & 511] = page_to_pfn(page) << PAGE_SHIFT | TABLE_ENTRY | _PAGE_SPECIAL | _PAGE_NX;
-    }
-    for (first = 0; first < PTRS_PER_PUD; first++) {
-        if (!space->top[first])
-            space->top[first] = __pa(space->nothing) | TABLE_ENTRY;
+        WRITE_ONCE(last[number & 511], page_to_pfn(page) << PAGE_SHIFT | bits);
     }
     return 0;
 }
@@ -128,6 +155,11 @@ static const struct file_operations space_file = {
     .llseek = noop_llseek,
 };
 
+static bool is_long_enough(struct file *data, u64 bytes)
+{
+    return bytes % PAGE_SIZE == 0 && bytes <= i_size_read(file_inode(data));
+}
+
 static int take_data(struct space *space, const struct vas_make *asked)
 {
     struct file *data = fget(asked->file);
@@ -135,10 +167,9 @@ static int take_data(struct space *space, const struct vas_make *asked)
 
     if (!data)
         return -EBADF;
-    if (data->f_mapping->a_ops == &shmem_aops && (data->f_mode & FMODE_WRITE) && asked->bytes &&
-        asked->bytes % PAGE_SIZE == 0 && asked->bytes <= VAS_BYTES &&
-        asked->bytes <= i_size_read(file_inode(data)))
-        result = mapping_map_writable(data->f_mapping);
+    if (shmem_mapping(data->f_mapping) && (data->f_mode & FMODE_READ) && asked->bytes &&
+        is_long_enough(data, asked->bytes) && asked->most >= asked->bytes && asked->most <= VAS_BYTES)
+        result = data->f_mode & FMODE_WRITE ? mapping_map_writable(data->f_mapping) : 0;
     if (result) {
         fput(data);
         return result;
@@ -146,7 +177,7 @@ static int take_data(struct space *space, const struct vas_make *asked)
     /* Its pages are in no list that memory is reclaimed from. */
     mapping_set_unevictable(data->f_mapping);
     space->data = data;
-    space->pages = asked->bytes / PAGE_SIZE;
+    space->units = DIV_ROUND_UP(asked->most, VAS_UNIT);
     return 0;
 }
 
@@ -154,24 +185,118 @@ int space_make(struct vas_make __user *at)
 {
     struct vas_make asked;
     struct space *space;
-    int result;
+    int result = 0;
 
     if (copy_from_user(&asked, at, sizeof(asked)))
         return -EFAULT;
-    space = kzalloc(sizeof(*space), GFP_KERNEL);
+    space = kzalloc(sizeof(*space), GFP_KERNEL_ACCOUNT);
     if (!space)
         return -ENOMEM;
-    result = take_data(space, &asked);
-    if (!result) {
-        space->top = new_table();
-        space->nothing = new_table();
-        result = space->top && space->nothing ? fill(space) : -ENOMEM;
-    }
+    mutex_init(&space->lock);
+    if (asked.file == -1 && !asked.bytes)
+        space->owner = current->mm;
+    else
+        result = take_data(space, &asked);
+    if (!result)
+        result = lay_out(space);
+    if (!result && space->data)
+        result = fill(space, asked.bytes / PAGE_SIZE);
     if (!result)
         result = anon_inode_getfd("[mneme-vas]", &space_file, space, O_RDWR | O_CLOEXEC);
     if (result < 0)
         free_space(space);
     return result;
+}
+
+int space_extend(struct vas_extend __user *at)
+{
+    struct vas_extend asked;
+    struct file *file;
+    struct space *space;
+    int result = -EINVAL;
+
+    if (copy_from_user(&asked, at, sizeof(asked)))
+        return -EFAULT;
+    file = space_get(asked.space);
+    if (!file)
+        return -EBADF;
+    space = file->private_data;
+    mutex_lock(&space->lock);
+    if (space->data && is_long_enough(space->data, asked.bytes) && asked.bytes <= space->units * VAS_UNIT)
+        result = fill(space, asked.bytes / PAGE_SIZE);
+    mutex_unlock(&space->lock);
+    fput(file);
+    return result;
+}
+
+/* Replaces the entries; what was there is to be given back when no TLB has it. */
+static int place(struct space *into, struct file *what, const struct vas_place *asked, struct file **before)
+{
+    struct space *shown = what ? what->private_data : NULL;
+    unsigned int at;
+
+    if (into->owner != current->mm || (shown && !shown->data) || asked->first >= PTRS_PER_PUD || !asked->units ||
+        asked->units > PTRS_PER_PUD - asked->first || (shown && shown->units > asked->units))
+        return -EINVAL;
+    for (at = 0; at < asked->units; at++) {
+        bool is_shown = shown && at < shown->units;
+        unsigned int entry = asked->first + at;
+
+        WRITE_ONCE(into->top[entry], is_shown ? shown->top[at] : __pa(into->nothing) | TABLE_ENTRY);
+        before[at] = into->placed[entry];
+        into->placed[entry] = is_shown ? get_file(what) : NULL;
+    }
+    return 0;
+}
+
+int space_place(struct window *window, struct vas_place __user *at)
+{
+    struct vas_place asked;
+    struct file *into, *what = NULL, **before;
+    int result = -EBADF;
+
+    if (copy_from_user(&asked, at, sizeof(asked)))
+        return -EFAULT;
+    before = kcalloc(PTRS_PER_PUD, sizeof(*before), GFP_KERNEL);
+    if (!before)
+        return -ENOMEM;
+    into = space_get(asked.into);
+    if (asked.what != -1)
+        what = space_get(asked.what);
+    if (into && (what || asked.what == -1)) {
+        struct space *space = into->private_data;
+
+        mutex_lock(&space->lock);
+        result = place(space, what, &asked, before);
+        mutex_unlock(&space->lock);
+    }
+    if (!result) {
+        unsigned int unit;
+        bool is_seen = false;
+
+        /* Nothing was there: no TLB has an entry of it. */
+        for (unit = 0; unit < asked.units; unit++)
+            is_seen |= before[unit] != NULL;
+        if (is_seen)
+            window_flush(window);
+        for (unit = 0; unit < asked.units; unit++) {
+            if (before[unit])
+                fput(before[unit]);
+        }
+    }
+    if (what)
+        fput(what);
+    if (into)
+        fput(into);
+    kfree(before);
+    return result;
+}
+
+bool space_is_for(struct file *file, struct mm_struct *mm)
+{
+    struct space *space = file->private_data;
+
+    return space->data || space->owner == mm;
 }
 
 struct file *space_get(int descriptor)

@@ -5,42 +5,18 @@
  * instructions.
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+#include "promise.h"
 #include "vas.h"
 
-#define PAGE 4096UL
-#define MIB (1UL << 20)
 #define WINDOW ((volatile char *)VAS_WINDOW)
 #define NONE (-1L)
-
-static int failures;
-
-static void promise(const char *what, int holds)
-{
-    printf("%s %s\n", holds ? "@ok" : "@fail", what);
-    failures += !holds;
-}
-
-static void need(const char *what, int holds)
-{
-    if (holds) return;
-    printf("@fail %s: %s\n", what, strerror(errno));
-    exit(1);
-}
 
 /* ---- What does not go through. */
 
@@ -72,7 +48,7 @@ static int map_window(int vas)
 
 static int make(int vas, int data, unsigned long bytes)
 {
-    struct vas_make asked = {.bytes = bytes, .file = data};
+    struct vas_make asked = {.bytes = bytes, .most = bytes, .file = data};
     return ioctl(vas, VAS_MAKE, &asked);
 }
 
@@ -94,21 +70,14 @@ static struct vas_counts counts(int vas)
     return now;
 }
 
-static int device(void)
-{
-    int vas = open("/dev/mneme-vas", O_RDWR | O_CLOEXEC);
-    need("/dev/mneme-vas", vas >= 0);
-    return vas;
-}
-
 /* ---- The process' slot. */
 
 static void wrong_arguments(int vas, int a)
 {
-    int file = open("/init", O_RDONLY), sealed = memfd_create("sealed", MFD_ALLOW_SEALING), small = memfd_create("small", 0);
+    int file = open("/proc/version", O_RDONLY), sealed = memfd_create("sealed", MFD_ALLOW_SEALING), small = memfd_create("small", 0);
     need("files", file >= 0 && sealed >= 0 && small >= 0 && ftruncate(sealed, 1 << 20) == 0 && ftruncate(small, 100) == 0);
     need("a seal", fcntl(sealed, F_ADD_SEALS, F_SEAL_WRITE) == 0);
-    promise("a file that is not open to write makes no space", make(vas, file, 4096) < 0 && errno == EINVAL);
+    promise("a file that is not on tmpfs makes no space", make(vas, file, 4096) < 0 && errno == EINVAL);
     promise("nor a sealed one", make(vas, sealed, 4096) < 0);
     promise("nor one that is shorter", make(vas, small, 4096) < 0 && errno == EINVAL);
     promise("nor a part of a page", make(vas, sealed, 100) < 0 && errno == EINVAL);
@@ -119,7 +88,7 @@ static void wrong_arguments(int vas, int a)
     need("a file", sparse >= 0 && ftruncate(sparse, 1L << 32) == 0);
     promise("nor one of more memory than there is", make(vas, sparse, 1UL << 32) < 0 && errno == ENOMEM);
     close(sparse);
-    int other = device();
+    int other = device("/dev/mneme-vas");
     promise("another window of the process' enters nothing", ioctl(other, VAS_ENTER, a) < 0 && errno == EINVAL);
     close(other);
     close(file);
@@ -152,6 +121,71 @@ static void one_process(int vas, int a, int b)
     promise("after leaving it holds nothing", byte_at(WINDOW) == -1);
 }
 
+static int place(int vas, int into, int what, unsigned first, unsigned units)
+{
+    struct vas_place asked = {.into = into, .what = what, .first = first, .units = units};
+    return ioctl(vas, VAS_PLACE, &asked) == 0 ? 0 : errno;
+}
+
+/* Spaces in an empty one. */
+static void placed(int vas, int a, int b)
+{
+    volatile char *second = WINDOW + VAS_UNIT;
+    int own = make(vas, -1, 0), data = memfd_create("data", MFD_CLOEXEC);
+    need("an empty space", own >= 0 && ioctl(vas, VAS_ENTER, own) == 0);
+    promise("an empty space shows nothing", byte_at(WINDOW) == -1 && byte_at(second) == -1);
+    promise("a space is placed in it", place(vas, own, a, 0, 1) == 0 && byte_at(WINDOW) == 'a');
+    promise("a second one beside it", place(vas, own, b, 1, 2) == 0 && byte_at(WINDOW) == 'a' && byte_at(second) == 'b');
+    promise("and in its place", place(vas, own, b, 0, 1) == 0 && byte_at(WINDOW) == 'b' && byte_at(second) == 'b');
+    promise("a place is emptied", place(vas, own, -1, 0, 1) == 0 && byte_at(WINDOW) == -1 && byte_at(second) == 'b');
+    promise("nothing lies behind the last place", place(vas, own, a, 512, 1) == EINVAL && place(vas, own, a, 511, 2) == EINVAL);
+    promise("what is made of a file has no places", place(vas, a, b, 0, 1) == EINVAL && place(vas, own, own, 0, 1) == EINVAL);
+    promise("what is no space has none", place(vas, vas, b, 0, 1) == EBADF && place(vas, own, vas, 0, 1) == EBADF);
+    pid_t child = fork();
+    if (child == 0) {
+        int other = open("/dev/mneme-vas", O_RDWR);
+        if (other < 0 || !map_window(other) || ioctl(other, VAS_ENTER, own) == 0 || errno != EINVAL) _exit(1);
+        _exit(place(other, own, a, 0, 1) != EINVAL);
+    }
+    promise("another process neither enters nor changes it", status_of(child) == 0);
+
+    need("its memory", data >= 0 && ftruncate(data, (off_t)(4 * MIB)) == 0 && pwrite(data, "d", 1, (off_t)(3 * MIB)) == 1);
+    struct vas_make asked = {.bytes = MIB, .most = VAS_UNIT + 2 * MIB, .file = data};
+    struct vas_extend more = {.bytes = 4 * MIB, .space = ioctl(vas, VAS_MAKE, &asked)};
+    promise("a space of two units does not fit into one", place(vas, own, more.space, 3, 1) == EINVAL);
+    need("a place", place(vas, own, more.space, 3, 2) == 0);
+    promise("behind a space's bytes is nothing", byte_at(WINDOW + 3 * VAS_UNIT + MIB) == -1);
+    promise("until it is extended", ioctl(vas, VAS_EXTEND, &more) == 0 && byte_at(WINDOW + 3 * VAS_UNIT + 3 * MIB) == 'd');
+    more.bytes = 5 * MIB;
+    promise("never beyond its file", ioctl(vas, VAS_EXTEND, &more) < 0 && errno == EINVAL);
+    close(more.space);
+    promise("a placed space lives without its descriptor", byte_at(WINDOW + 3 * VAS_UNIT + 3 * MIB) == 'd');
+
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", data);
+    int reading = open(path, O_RDONLY), shown = make(vas, reading, 4 * MIB);
+    need("a space to read", reading >= 0 && shown >= 0 && place(vas, own, shown, 5, 1) == 0);
+    volatile char *byte = WINDOW + 5 * VAS_UNIT + 3 * MIB;
+    promise("a file that is open to read is read", byte_at(byte) == 'd');
+    is_trying = 1;
+    if (sigsetjmp(back, 1) == 0) {
+        *byte = 'e';
+        is_trying = 2;
+    }
+    promise("and not written", is_trying == 1 && byte_at(byte) == 'd');
+    is_trying = 0;
+    int pipes[2];
+    need("a pipe", pipe(pipes) == 0 && write(pipes[1], "f", 1) == 1);
+    promise("nor by a system call", read(pipes[0], (void *)byte, 1) < 0 && errno == EFAULT && byte_at(byte) == 'd');
+    close(pipes[0]);
+    close(pipes[1]);
+    close(reading);
+    close(shown);
+    close(data);
+    need("leave", ioctl(vas, VAS_ENTER, NONE) == 0);
+    close(own);
+}
+
 /* The file of a space is cut while the space is seen. */
 static void cut(int vas)
 {
@@ -166,13 +200,6 @@ static void cut(int vas)
     close(made);
     promise("and stays while it is seen, without a descriptor", byte_at(WINDOW) == 'e');
     need("leave", ioctl(vas, VAS_ENTER, NONE) == 0);
-}
-
-static int status_of(pid_t child)
-{
-    int status = -1;
-    waitpid(child, &status, 0);
-    return status;
 }
 
 static void two_processes(int vas, int a)
@@ -460,13 +487,6 @@ static void twins(int vas)
 
 /* ---- The table. */
 
-static uint64_t now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC_RAW, &time);
-    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
-
 static unsigned long each(int vas, unsigned long command, long one, long other)
 {
     enum { TURNS = 2000 };
@@ -523,7 +543,7 @@ int main(int count, char **words)
     setvbuf(stdout, NULL, _IONBF, 0);
     struct sigaction action = {.sa_handler = on_fault, .sa_flags = SA_NODEFER};
     need("signals", sigaction(SIGSEGV, &action, NULL) == 0 && sigaction(SIGBUS, &action, NULL) == 0);
-    int vas = vas_of_all = device();
+    int vas = vas_of_all = device("/dev/mneme-vas");
     need("the window", map_window(vas));
     int a = spaces[0] = space(vas, 2 * MIB, 'a'), b = spaces[1] = space(vas, 2 * MIB, 'b'), c = space(vas, 2 * MIB, 'c');
     if (count > 1 && strcmp(words[1], "twin") == 0) {
@@ -533,6 +553,7 @@ int main(int count, char **words)
     wrong_arguments(vas, a);
     one_process(vas, a, b);
     two_processes(vas, a);
+    placed(vas, a, b);
     cut(vas);
     deaths(a, b);
     deaths_while_mapping();

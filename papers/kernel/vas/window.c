@@ -16,6 +16,7 @@
 #include <asm/mmu_context.h>
 #include <asm/tlbflush.h>
 #include "internal.h"
+#include "releases.h"
 
 unsigned long *window_slot(pgd_t *root)
 {
@@ -30,9 +31,9 @@ static void flush_this_cpu(void *unused)
     native_write_cr3(__read_cr3());
 }
 
-/* No CPU has an entry of the window any more. */
-static void flush(struct mm_struct *mm)
+void window_flush(struct window *window)
 {
+    struct mm_struct *mm = window->mm;
     unsigned int here = get_cpu();
 
     /* CPUs that come to it later look at the generation, the others are interrupted. */
@@ -63,7 +64,7 @@ static int set_slot(struct window *window, struct file *space)
     window->space = space;
     spin_unlock(&window->mm->page_table_lock);
     if (before || space)
-        flush(window->mm);
+        window_flush(window);
     if (before)
         fput(before);
     return 0;
@@ -89,6 +90,12 @@ static vm_fault_t window_fault(struct vm_fault *fault)
     return VM_FAULT_SIGBUS;
 }
 
+/* A write to a page of a file that is open to read only: the entry stays as it is. */
+static vm_fault_t window_write(struct vm_fault *fault)
+{
+    return VM_FAULT_SIGBUS;
+}
+
 static int window_may_split(struct vm_area_struct *vma, unsigned long address)
 {
     return -EINVAL;
@@ -101,6 +108,7 @@ static int window_mprotect(struct vm_area_struct *vma, unsigned long start, unsi
 
 static const struct vm_operations_struct window_mapping = {
     .fault = window_fault,
+    .pfn_mkwrite = window_write,
     .may_split = window_may_split,
     .mprotect = window_mprotect,
 };
@@ -112,7 +120,7 @@ static int window_mmap(struct file *file, struct vm_area_struct *vma)
     if (window->mm != current->mm || vma->vm_start != VAS_WINDOW || vma->vm_end != VAS_WINDOW + VAS_BYTES ||
         vma->vm_pgoff || !(vma->vm_flags & VM_SHARED))
         return -EINVAL;
-    vma->vm_flags |= VM_PFNMAP | VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY;
+    vm_flags_set(vma, VM_PFNMAP | VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY);
     vma->vm_ops = &window_mapping;
     WRITE_ONCE(window->is_mapped, true);
     return 0;
@@ -151,7 +159,7 @@ static void before_end(struct mmu_notifier *notifier, struct mm_struct *mm)
 
 static const struct mmu_notifier_ops notices = {
     .invalidate_range_start = before_change,
-    .invalidate_range = before_free,
+    .arch_invalidate_secondary_tlbs = before_free,
     .release = before_end,
 };
 
@@ -203,6 +211,10 @@ static long enter(struct window *window, int descriptor, bool is_thread)
         space = space_get(descriptor);
         if (!space)
             return -EBADF;
+        if (!space_is_for(space, current->mm)) {
+            fput(space);
+            return -EINVAL;
+        }
     }
     result = is_thread ? roots_enter(window, space) : set_slot(window, space);
     if (result && space)
@@ -218,6 +230,10 @@ static long window_ioctl(struct file *file, unsigned int command, unsigned long 
     switch (command) {
     case VAS_MAKE:
         return space_make((void __user *)argument);
+    case VAS_EXTEND:
+        return space_extend((void __user *)argument);
+    case VAS_PLACE:
+        return window->mm == current->mm ? space_place(window, (void __user *)argument) : -EINVAL;
     case VAS_ENTER:
         return enter(window, (int)argument, false);
     case VAS_ENTER_THREAD:
