@@ -22,10 +22,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mneme_sync::SlotError;
-use mneme_sys::{Access, Region};
+use mneme_sys::Access;
 
 use crate::heap;
-use crate::map::{Map, ProcessMap, SetVisit, is_visited};
+use crate::map::{Map, Placed, ProcessMap, SetVisit, is_visited};
 use crate::process_mapping::{self, ProcessMapping};
 use crate::section::{self, Section};
 use crate::segment::{control, durable};
@@ -387,7 +387,7 @@ impl Attachment {
         for place in members.places.iter().filter(writable) {
             let slot = control::slot(place.placed.participants())?;
             let _beside = place.beside(&slot, self.timeout)?;
-            place.placed.region().refresh()?;
+            place.placed.refresh()?;
             place.sync()?;
         }
         Ok(())
@@ -409,9 +409,9 @@ impl Attachment {
         self.recover(
             segment,
             || Ok(()),
-            |region| {
+            |placed| {
                 // SAFETY: mapped for writing, at an address aligned to 1 GiB; the lock is held.
-                Ok(unsafe { heap::mend(region.first_byte(), region.len()) }?)
+                Ok(unsafe { heap::mend(placed.first_byte(), placed.region().len()) }?)
             },
         )
     }
@@ -435,8 +435,9 @@ impl Attachment {
         segment: &str,
         may: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        self.recover(segment, may, |region| {
-            let (base, len, max) = (region.first_byte(), region.len(), region.max());
+        self.recover(segment, may, |placed| {
+            let region = placed.region();
+            let (base, len, max) = (placed.first_byte(), region.len(), region.max());
             // SAFETY: mapped for writing, at an address aligned to 1 GiB; the lock is held.
             unsafe { heap::format(base, len, max, false) }?;
             Ok(())
@@ -448,7 +449,7 @@ impl Attachment {
         &self,
         segment: &str,
         may: impl FnOnce() -> Result<(), E>,
-        mend: impl FnOnce(&Region) -> Result<(), EnterError>,
+        mend: impl FnOnce(&Placed) -> Result<(), EnterError>,
     ) -> Result<(), E> {
         let (mut visit, members) = self.visit()?;
         self.map
@@ -471,7 +472,8 @@ impl Attachment {
         // poisoned.
         let mending = place.begin_mending()?;
         mneme_sys::fault!("space.recover.begun");
-        mend(region)?;
+        place.placed.refresh().map_err(EnterError::from)?;
+        mend(&place.placed)?;
         mneme_sys::fault!("space.recover.mended");
         mending.end();
         alone.repaired();

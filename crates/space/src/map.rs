@@ -3,15 +3,15 @@
 //! **A thread that visits a set of segments finds each of them at its address until its visit
 //! ends.** Most segments have addresses that no other segment claims, and entering them changes no
 //! mapping. Two segments that claim the same addresses, for instance a clone and its original or
-//! the windows of a table that is larger than the address space, take turns: [`Map`] says how. The
-//! one implementation, [`ProcessMap`], moves page tables within a process. A kernel module, or a
-//! guest that controls its own page tables, could give every thread its own view and keep the same
-//! promises, which `conformance` checks.
+//! the windows of a table that is larger than the address space, take turns: [`Map`] says how.
+//! [`ProcessMap`] moves mappings within a process, or, in `kernel`, has a kernel module show each
+//! segment by an entry of page tables; `conformance` checks what both promise.
 //!
 //! After SpaceJMP's switching of address spaces (§3.2, §4.1).
 
 #[cfg(all(test, not(miri)))]
 mod conformance;
+mod kernel;
 mod mapping;
 #[cfg(all(test, not(miri)))]
 mod models;

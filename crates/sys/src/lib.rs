@@ -37,6 +37,7 @@ mod process;
 pub mod racy;
 mod region;
 mod rtm;
+mod switched;
 mod syncs;
 mod terminal;
 mod topology;
@@ -66,6 +67,7 @@ pub use region::{
     RegionError, RegionHeader, Reserve, Window, WindowError, huge_pool_free,
 };
 pub use rtm::{Rtm, TransactionAborted};
+pub use switched::{SwitchedFile, SwitchedWindow};
 pub use terminal::terminal_size;
 pub use topology::{NodeId, SyntheticTopology, SysfsTopology, Topology};
 pub use usage::{CpuTime, TimeOf, cpu_time, resident_memory};

@@ -13,7 +13,7 @@ use super::members::GrowingSegment;
 use crate::map::Placed;
 use crate::process_mapping::ProcessMapping;
 use crate::segment::data::word::{self, state};
-use crate::segment::{control, durable, grow_region};
+use crate::segment::{control, durable};
 use crate::{EnterError, Segment, heap};
 
 /// A segment whose lock is held exclusively. Dropped during a panic, it poisons the segment.
@@ -63,7 +63,7 @@ impl AttachedSegment {
         ProcessMapping {
             name: self.segment().name().as_str().into(),
             uuid: self.segment().uuid(),
-            base: self.placed.region().first_byte(),
+            base: self.placed.first_byte(),
             len: AtomicUsize::new(self.placed.region().len()),
             exclusive: alone && self.access == Access::ReadWrite,
             ground: Arc::new(GrowingSegment(Arc::clone(&self.placed))),
@@ -125,12 +125,13 @@ impl AttachedSegment {
         if RegionHeader::committed(region)? > len as u64 {
             len = region.refresh()?;
         }
+        self.placed.reach(len)?;
         // SAFETY: mapped over this length, at its address, which is a multiple of 1 GiB.
-        let wanted = unsafe { heap::growth_ahead(region.first_byte(), len) };
+        let wanted = unsafe { heap::growth_ahead(self.placed.first_byte(), len) };
         match wanted {
             // Relaxed: the flag is a hint.
             Some(bytes) if !self.growth_refused.load(Relaxed) => {
-                let refused = grow_region(region, bytes).is_err();
+                let refused = self.placed.grow(bytes).is_err();
                 self.growth_refused.store(refused, Relaxed);
                 Ok(())
             }
@@ -202,6 +203,7 @@ impl AttachedSegment {
         if RegionHeader::committed(region)? > len as u64 {
             len = region.refresh()?;
         }
+        self.placed.reach(len)?;
         present.set_len(len);
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::heap::HeapError;
 use crate::map::{Map, Placed, ProcessMap, SegmentSet};
 use crate::process_mapping::{Grow, ProcessMapping};
 use crate::segment::control::SEGMENT_GATE;
-use crate::segment::{durable, grow_region};
+use crate::segment::durable;
 use crate::space::version::VersionWord;
 use crate::{EnterError, Segment};
 
@@ -40,7 +40,7 @@ pub(super) struct GrowingSegment(pub(super) Arc<Placed>);
 
 impl Grow for GrowingSegment {
     fn extend(&self, wanted: usize) -> Result<usize, HeapError> {
-        grow_region(self.0.region(), wanted).map_err(|error| HeapError::Growth {
+        self.0.grow(wanted).map_err(|error| HeapError::Growth {
             wanted,
             reason: error.to_string().into(),
         })

@@ -3,17 +3,18 @@
 use std::io::ErrorKind;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use mneme_sync::{Participants, Stats};
-use mneme_sys::{Access, Region, RegionError, Reserve, Window};
+use mneme_sys::{Access, Region, RegionError, Reserve, SwitchedFile, SwitchedWindow, Window};
 
-use super::{Map, ProcessMap};
+use super::{Map, ProcessMap, kernel};
 use crate::segment::control::open_way;
 use crate::segment::presence::{Presence, Way};
 use crate::segment::{data, grow_region};
-use crate::{MapError, Segment};
+use crate::{FileError, MapError, Segment};
 
 /// A segment that this process has mapped, shared by all its users in the process. When the last
 /// user drops it, the addresses are released.
@@ -23,6 +24,8 @@ pub(crate) struct Placed {
     segment: Segment,
     /// Dropped under the map's lock, so that the addresses are free once the map says so.
     region: ManuallyDrop<Region>,
+    /// Where the segment lies at its address by a kernel module; the region lies elsewhere then.
+    view: ManuallyDrop<Option<SwitchedFile>>,
     participants: Participants,
     /// Records on the data file that this process is a participant.
     _presence: Presence,
@@ -36,13 +39,14 @@ pub(crate) struct Placed {
 impl Placed {
     pub(crate) fn new(
         segment: Segment,
-        region: Region,
+        (region, view): (Region, Option<SwitchedFile>),
         (participants, presence): (Participants, Presence),
         home: bool,
     ) -> Self {
         Self {
             segment,
             region: ManuallyDrop::new(region),
+            view: ManuallyDrop::new(view),
             participants,
             _presence: presence,
             map: ProcessMap::get(),
@@ -55,8 +59,16 @@ impl Placed {
         &self.segment
     }
 
+    /// The segment's bytes by their offsets. Pointers into the segment are made from
+    /// [`first_byte`](Self::first_byte).
     pub(crate) fn region(&self) -> &Region {
         &self.region
+    }
+
+    /// The address of the first byte.
+    pub(crate) fn first_byte(&self) -> NonNull<u8> {
+        let view = self.view.as_ref();
+        view.map_or_else(|| self.region.first_byte(), SwitchedFile::first_byte)
     }
 
     pub(crate) fn participants(&self) -> &Participants {
@@ -65,8 +77,56 @@ impl Placed {
 
     /// The addresses that the segment belongs at.
     pub(crate) fn addresses(&self) -> Range<usize> {
-        let base = self.region.base().addr();
+        let base = self.first_byte().addr().get();
         base..base + self.region.max()
+    }
+
+    /// Takes it away from its address.
+    ///
+    /// # Safety
+    /// Until it has been brought [back](Self::unpark), nobody may use a pointer or reference into
+    /// it.
+    pub(super) unsafe fn park(&self) -> Result<(), RegionError> {
+        match &*self.view {
+            // SAFETY: the caller's promise.
+            None => unsafe { self.region.park() },
+            // SAFETY: as above.
+            Some(view) => unsafe { view.hide() }.map_err(kernel::failed("hide a segment")),
+        }
+    }
+
+    /// Brings it to its address, at which nothing lies.
+    pub(super) fn unpark(&self) -> Result<(), RegionError> {
+        match &*self.view {
+            None => self.region.unpark(),
+            // SAFETY: nothing else is there.
+            Some(view) => unsafe { view.show() }.map_err(kernel::failed("show a segment")),
+        }
+    }
+
+    /// Makes `len` bytes, which the region has, present at the segment's address.
+    #[inline]
+    pub(crate) fn reach(&self, len: usize) -> Result<(), RegionError> {
+        match &*self.view {
+            None => Ok(()),
+            Some(view) => view
+                .follow(len)
+                .map_err(kernel::failed("show more of a segment")),
+        }
+    }
+
+    /// Follows growth by others; returns the length.
+    pub(crate) fn refresh(&self) -> Result<usize, RegionError> {
+        let len = self.region.refresh()?;
+        self.reach(len)?;
+        Ok(len)
+    }
+
+    /// Makes the segment at least `bytes` long; returns its new length.
+    pub(crate) fn grow(&self, bytes: usize) -> Result<usize, MapError> {
+        let len = grow_region(&self.region, bytes)?;
+        self.reach(len).map_err(MapError::Grow)?;
+        Ok(len)
     }
 
     #[inline]
@@ -116,10 +176,11 @@ impl Drop for Placed {
         if self.map.is_forked() {
             return;
         }
-        let (uuid, base) = (self.segment.uuid(), self.region.base().addr());
+        let (uuid, base) = (self.segment.uuid(), self.addresses().start);
         // SAFETY: dropped only here; nobody uses the mapping any more.
         self.map.end(uuid, base, || unsafe {
-            ManuallyDrop::drop(&mut self.region)
+            ManuallyDrop::drop(&mut self.view);
+            ManuallyDrop::drop(&mut self.region);
         });
     }
 }
@@ -148,7 +209,7 @@ impl Mapping {
     /// The address of the first byte.
     #[must_use]
     pub fn base(&self) -> *mut u8 {
-        self.0.region.base()
+        self.0.first_byte().as_ptr()
     }
 
     /// Whether nothing is committed, which is never so: a segment has a header.
@@ -189,7 +250,8 @@ impl Mapping {
     /// A segment with an address has a heap, whose contents have types. Reading or writing them
     /// without the segment's lock, or against their types, is undefined behaviour in sections. In a
     /// [floating](crate::SegmentBuilder::floating) segment everything beyond the header belongs to
-    /// the caller, and only the caller may read and write the bytes.
+    /// the caller, and only the caller may read and write the bytes. Where a kernel module shows the
+    /// segment at its [address](Self::base), the region has the same bytes at another one.
     #[must_use]
     pub unsafe fn region(&self) -> &Region {
         &self.0.region
@@ -213,7 +275,7 @@ impl Mapping {
         if self.0.map.is_forked() {
             return Ok(self.len());
         }
-        self.0.region.refresh()
+        self.0.refresh()
     }
 
     /// Makes the segment at least `bytes` long, in place; returns its new length.
@@ -224,7 +286,7 @@ impl Mapping {
         if self.0.map.is_forked() {
             return Err(MapError::Forked);
         }
-        grow_region(&self.0.region, bytes)
+        self.0.grow(bytes)
     }
 }
 
@@ -299,6 +361,8 @@ pub(crate) enum Location {
     Anywhere,
     /// At the segment's address, now or later.
     Window { window: Window, home: bool },
+    /// Anywhere, and a kernel module shows it at its address, later.
+    Kernel { window: SwitchedWindow },
 }
 
 /// Maps the data of a segment, and records on the data file that this process participates through
@@ -308,7 +372,7 @@ pub(crate) fn map_data(
     access: Access,
     location: Location,
     way: Way,
-) -> Result<(Region, Presence), MapError> {
+) -> Result<(Region, Option<SwitchedFile>, Presence), MapError> {
     let meta = segment.meta();
     // Open a mapping for reading with write permission too if that is allowed, so that it can
     // become writable in place.
@@ -321,16 +385,31 @@ pub(crate) fn map_data(
     data::examine_file(&file, meta)?;
     let presence = Presence::announce(&file, &meta.data, way)?;
     let (max, pages) = (meta.max_size, meta.pages);
-    let (Some(base), Location::Window { window, home }) = (meta.base, location) else {
-        return Ok((data::map_floating(file, access, max, pages)?, presence));
+    let reserve = Reserve::AtGrowth;
+    let (base, window, home) = match (meta.base, location) {
+        (Some(base), Location::Window { window, home }) => (base, window, home),
+        (Some(base), Location::Kernel { window }) => {
+            let copy = file
+                .try_clone()
+                .map_err(FileError::at("open", &meta.data))?;
+            let region = data::map_floating(file, access, max, pages)?;
+            let view = kernel::view(&window, &copy, base, &region)?;
+            return Ok((region, Some(view), presence));
+        }
+        (_, _) => {
+            return Ok((
+                data::map_floating(file, access, max, pages)?,
+                None,
+                presence,
+            ));
+        }
     };
     let map = if home {
         Region::map_at
     } else {
         Region::map_parked
     };
-    let reserve = Reserve::AtGrowth;
     let file = file.into();
     let region = map(file, access, max, pages, reserve, &window, base)?;
-    Ok((region, presence))
+    Ok((region, None, presence))
 }

@@ -5,8 +5,8 @@
 //! the address.** At the first mapping, the process reserves the whole window of a registry, and it
 //! maps every segment with an address inside it (SpaceJMP keeps segments in ranges disjoint from
 //! the process's own, §4.1). Two overlapping segments take turns: they are moved by
-//! changing page tables (`mneme_sys`, parking), which affects all threads: hence [`MapError::Busy`]
-//! while a thread is inside one of them.
+//! changing page tables (`mneme_sys`, parking; or `kernel`), which affects all threads: hence
+//! [`MapError::Busy`] while a thread is inside one of them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -17,8 +17,9 @@ use std::time::Duration;
 use mneme_sys::fork::{self, PerProcess};
 use mneme_sys::{Access, Clock, SystemClock, Window};
 
+use super::kernel::KernelWindow;
 use super::mapping::{Location, Placed, map_data};
-use super::{Map, SegmentSet, SetVisit, visitors};
+use super::{Map, SegmentSet, SetVisit, kernel, visitors};
 use crate::registry::GIB;
 use crate::segment::control::{open_way, reap};
 use crate::{MapError, Segment, Uuid};
@@ -40,6 +41,7 @@ pub(crate) struct ProcessMap {
 #[derive(Default)]
 struct Mapped {
     windows: Vec<Window>,
+    kernel: KernelWindow,
     segments: HashMap<Uuid, MemberEntry>,
     /// The segments that lie at their addresses, by first address: no two overlap.
     home: BTreeMap<usize, Uuid>,
@@ -197,16 +199,23 @@ impl Map for ProcessMap {
         reap(&participants);
         let location = match wanted {
             None => Location::Anywhere,
-            Some(addresses) => Location::Window {
-                window: mapped.window(segment, &addresses)?,
-                home,
+            Some(addresses) => match mapped.kernel.for_segment(segment.meta(), &addresses) {
+                Some(window) => Location::Kernel { window },
+                None => Location::Window {
+                    window: mapped.window(segment, &addresses)?,
+                    home,
+                },
             },
         };
-        let (region, presence) = map_data(segment, access, location, way)?;
+        let (region, view, presence) = map_data(segment, access, location, way)?;
         region.dont_fork()?;
+        if let (true, Some(view)) = (home, &view) {
+            // SAFETY: nothing else is there.
+            unsafe { view.show() }.map_err(kernel::failed("show a segment"))?;
+        }
         let placed = Arc::new(Placed::new(
             segment.clone(),
-            region,
+            (region, view),
             (participants, presence),
             home,
         ));
@@ -290,7 +299,7 @@ impl Mapped {
                 others.push(other);
                 parked?;
             }
-            placed.region().unpark()?;
+            placed.unpark()?;
             placed.set_home(true);
             self.home
                 .insert(placed.addresses().start, placed.segment().uuid());
@@ -316,7 +325,7 @@ impl Mapped {
                 // SAFETY: no thread is inside it. A thread that enters now finds that it is not at
                 // its address, and waits for the lock that is held here. No user needs it to stay
                 // mapped.
-                unsafe { placed.region().park() }.map_err(MapError::from)
+                unsafe { placed.park() }.map_err(MapError::from)
             }
         };
         match parked {
