@@ -12,6 +12,7 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::built;
 use crate::files;
 use crate::guest::{self, Cpus, Kit};
 use crate::steps::{Outcome, all, failed, run, skipped};
@@ -55,6 +56,9 @@ const COMPILER: &str = "gcc-12";
 /// What a module's guest is made of.
 struct Trial {
     directory: &'static str,
+    /// Tests of the product that the guest runs with the module loaded: their packages, the
+    /// arguments by which cargo builds them, and their targets.
+    tests: &'static [(&'static str, &'static [&'static str], &'static str)],
     /// Modules of the kernel itself that are loaded before.
     needs: &'static [&'static str],
     modules: &'static [&'static str],
@@ -79,6 +83,7 @@ impl Module {
             // area.
             Self::Gcma => Trial {
                 directory: "gcma",
+                tests: &[("mneme-arena", &["--test", "guaranteed"], "guaranteed")],
                 needs: &["dm-mod.ko"],
                 modules: &["gcma.ko", "contig.ko"],
                 memory_mib: 704,
@@ -91,6 +96,10 @@ impl Module {
             // Page tables of five levels and of four.
             Self::Vas => Trial {
                 directory: "vas",
+                tests: &[
+                    ("mneme-space", &["--lib"], "mneme_space"),
+                    ("mneme-space", &["--test", "integration"], "integration"),
+                ],
                 needs: &[],
                 modules: &["vas.ko"],
                 memory_mib: 512,
@@ -168,8 +177,18 @@ fn build(
     run(&mut compile)?;
     let modules = trial.modules.iter();
     let modules = modules.map(|name| ((*name).to_owned(), within.join(name)));
+    let tests = trial.tests.iter().map(|(package, arguments, target)| {
+        let made = [&["test", "--no-run", "-p", package], *arguments].concat();
+        let made = built::build(workspace, &made)?.into_iter();
+        let mut programs = made.filter(|made| made.target == *target);
+        let program = programs.find_map(|made| made.executable);
+        let program = program.ok_or_else(|| format!("cargo built no {target} of {package}"))?;
+        Ok((format!("test/{target}"), program))
+    });
+    let tests = tests.collect::<Result<Vec<_>, String>>()?;
     Ok(modules
         .chain([(format!("test/{}", trial.directory), program)])
+        .chain(tests)
         .collect())
 }
 

@@ -253,6 +253,41 @@ static void copies(int gcma, const char *cached, const char *disk)
     close(below);
 }
 
+/* Until the disk is gone. */
+static void write_until_the_end(const char *cached, unsigned seed)
+{
+    int file = open(cached, O_RDWR | O_DIRECT);
+    char *page = aligned_alloc(PAGE, PAGE);
+    need("the disk, directly", file >= 0 && page != NULL);
+    memset(page, (int)seed, PAGE);
+    for (;;) {
+        off_t at = (off_t)(rand_r(&seed) % BLOCKS * PAGE);
+        ssize_t done = rand_r(&seed) % 2 ? pwrite(file, page, PAGE, at) : pread(file, page, PAGE, at);
+        if (done != (ssize_t)PAGE) _exit(done >= 0 || (errno != EIO && errno != ENODEV && errno != ENXIO));
+    }
+}
+
+/* The target is to go while it is in use, and then the disk below it does. */
+static void removed_under_load(int gcma, int control, const char *disk)
+{
+    enum { WRITERS = 4 };
+    pid_t writers[WRITERS];
+    char path[64];
+    int wrong = 0;
+    for (unsigned n = 0; n < WRITERS; n++)
+        if ((writers[n] = fork()) == 0) write_until_the_end("/dev/dm-0", n + 1);
+    usleep(20000);
+    promise("a target in use is not removed", dm(control, DM_DEV_REMOVE, "cached", 0, 0, NULL) != 0 && errno == EBUSY);
+    snprintf(path, sizeof path, "/sys/block/%s/device/../remove", disk + strlen("/dev/"));
+    int plug = open(path, O_WRONLY);
+    need("the disk is removed", plug >= 0 && write(plug, "1", 1) == 1);
+    close(plug);
+    for (int n = 0; n < WRITERS; n++) wrong += status_of(writers[n]) != 0;
+    promise("a disk that is removed under load is an error to those who use it", wrong == 0);
+    struct gcma_claim claim;
+    promise("and claims are granted", claim_pages(gcma, 8192, &claim) == 0 && ask(gcma, GCMA_RELEASE, &claim) == 0);
+}
+
 /* ---- The table. */
 
 static int by_size(const void *a, const void *b)
@@ -388,6 +423,7 @@ int main(int count, char **words)
     need("swapon", swapon(cached, 0) == 0);
     table(gcma, contig, strtoul(words[1], NULL, 10));
     need("swapoff", swapoff(cached) == 0);
+    removed_under_load(gcma, control, disk);
     need("the target's end", dm(control, DM_DEV_REMOVE, "cached", 0, 0, NULL) == 0);
     promise("a disk that goes leaves no copy", state(gcma).lent == 0);
     promise("nor a claim", state(gcma).claimed == 0);

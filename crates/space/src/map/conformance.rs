@@ -18,11 +18,10 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(name: &str, number: usize) -> Self {
-        let root = format!("/dev/shm/mneme-map-{name}-{}", std::process::id());
+    fn new(window_base: usize) -> Self {
+        let root = format!("/dev/shm/mneme-map-{window_base:x}-{}", std::process::id());
         let options = crate::RegistryOptions {
-            // Windows that no other test of this process uses.
-            window_base: 0x2300_0000_0000 + number * (64 << 30),
+            window_base,
             window_slots: 64,
             shared_directory: None,
         };
@@ -90,9 +89,10 @@ fn conforms<M: Map + Sync>(
     map: &M,
     enlist: impl Fn(&SegmentSet),
     strike: impl Fn(&SegmentSet),
-    number: usize,
+    window_base: usize,
+    is_switched: bool,
 ) {
-    let scene = Scene::new("conforms", number);
+    let scene = Scene::new(window_base);
     let first = scene.segment("first");
     let beside = scene.segment("beside");
     let second = first.clone_as("second").unwrap();
@@ -101,6 +101,7 @@ fn conforms<M: Map + Sync>(
     let admit = |segment| map.admit(segment, write).unwrap();
     let (a, b, c, d) = (admit(&first), admit(&second), admit(&third), admit(&beside));
     assert!(Arc::ptr_eq(&a, &admit(&first)), "one mapping each");
+    assert_eq!(a.is_switched(), is_switched);
     assert!(SegmentSet::new(vec![a.clone(), d.clone(), b.clone()]).is_err());
 
     let sets = [set(&[&a, &d]), set(&[&b]), set(&[&c, &d])];
@@ -179,8 +180,21 @@ fn conforms<M: Map + Sync>(
     strike(&set);
 }
 
-#[test]
-fn the_process_map_conforms() {
+/// Runs the suite on the process's map, in windows that no other test of this process uses.
+fn the_map_conforms(window_base: usize, is_switched: bool) {
     let map = ProcessMap::get();
-    conforms(map, |set| map.enlist(set), |set| map.strike(set), 0);
+    let (enlist, strike) = (|set: &_| map.enlist(set), |set: &_| map.strike(set));
+    conforms(map, enlist, strike, window_base, is_switched);
+}
+
+#[test]
+fn segments_whose_mappings_are_moved_conform() {
+    the_map_conforms(0x2300_0000_0000, false);
+}
+
+/// `cargo xtask kernel vas` runs it in a guest that has the module.
+#[test]
+fn segments_that_the_kernel_module_shows_conform() {
+    let is_loaded = std::path::Path::new("/dev/mneme-vas").exists();
+    the_map_conforms(0x4000_0000_0000 + (448 << 30), is_loaded);
 }

@@ -65,6 +65,12 @@ impl Placed {
         &self.region
     }
 
+    /// Whether a kernel module shows it.
+    #[cfg(all(test, not(miri)))]
+    pub(super) fn is_switched(&self) -> bool {
+        self.view.is_some()
+    }
+
     /// The address of the first byte.
     pub(crate) fn first_byte(&self) -> NonNull<u8> {
         let view = self.view.as_ref();

@@ -50,6 +50,7 @@ pub(crate) struct SegmentMeta {
 #[serde(remote = "PagePolicy", rename_all = "lowercase")]
 enum Pages {
     Huge,
+    Guaranteed,
     Thp,
     Small,
 }

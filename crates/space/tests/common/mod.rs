@@ -39,8 +39,11 @@ impl Scene {
     }
 
     pub fn at(root: PathBuf, number: usize) -> Scene {
+        // `cargo xtask kernel vas` has them where the kernel module shows segments.
+        let is_usual = std::env::var_os("MNEME_USUAL_WINDOW").is_some();
+        let base = [0x2000_0000_0000, 0x4000_0000_0000][usize::from(is_usual)];
         let options = RegistryOptions {
-            window_base: 0x2000_0000_0000 + number * (64 << 30),
+            window_base: base + number * (64 << 30),
             window_slots: 64,
             shared_directory: Some(root.join("memory")),
         };

@@ -8,6 +8,7 @@
 //! `grow()`; under strict accounting (`vm.overcommit_memory=2`), any overcommit is.
 
 mod file;
+mod guaranteed;
 mod mapping;
 mod reservation;
 mod settings;
@@ -107,7 +108,7 @@ impl RegionBacking {
     /// A memfd of length 0. It is of the hugetlb kind only if the pool could provide all of `max`:
     /// a file cannot change its kind when it grows.
     pub(super) fn memfd(name: &str, max: usize, policy: PagePolicy) -> Result<Self, RegionError> {
-        let huge = policy == PagePolicy::Huge && settings::hugetlb_free() >= max;
+        let huge = policy.wants_pool() && settings::hugetlb_free() >= max;
         let pool = huge
             .then(|| file::create_memfd(name, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB).ok())
             .flatten();

@@ -11,10 +11,22 @@ pub enum PagePolicy {
     /// uses the pool only if that can provide its maximum.
     #[default]
     Huge,
+    /// For private memory frames of `/dev/gcma`, each piece by which it grows in one piece of
+    /// physical memory, if that kernel module (`papers/kernel/gcma`) is loaded and grants them;
+    /// otherwise as [`Huge`](Self::Huge). A forked child does not get them.
+    Guaranteed,
     /// Transparent huge pages if the kernel provides them, otherwise 4 KiB.
     Thp,
     /// 4 KiB pages, even where the kernel would provide huge ones by default.
     Small,
+}
+
+impl PagePolicy {
+    /// Whether the hugetlb pool is tried.
+    #[cfg(not(miri))]
+    pub(super) fn wants_pool(self) -> bool {
+        matches!(self, Self::Huge | Self::Guaranteed)
+    }
 }
 
 /// The kind of pages that back a region.
@@ -24,7 +36,7 @@ pub enum PageKind {
     Small,
     /// Transparent huge pages of 2 MiB; [`PageReport::huge_bytes`] says how many so far.
     Thp,
-    /// 2 MiB pages from the reserved pool, guaranteed and not swappable.
+    /// 2 MiB pages from the reserved pool or from `/dev/gcma`, guaranteed and not swappable.
     HugeTlb,
 }
 
@@ -34,7 +46,8 @@ pub struct PageReport {
     /// The kind that was obtained; the weakest if there are several. Before the first touch, what
     /// the kernel's settings promise; later, the actual kind.
     pub kind: PageKind,
-    /// The number of bytes of the region that are in memory and mapped by this process.
+    /// The number of bytes of the region that are in memory and mapped by this process, without
+    /// those of `/dev/gcma`.
     pub resident_bytes: usize,
     /// The number of these bytes in pages of 2 MiB or more.
     pub huge_bytes: usize,

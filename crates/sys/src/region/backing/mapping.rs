@@ -8,16 +8,19 @@ use std::sync::atomic::Ordering;
 use super::super::{Access, FRAME, PageKind, PagePolicy, RegionError};
 use super::file::offset;
 use super::reservation::Reservation;
-use super::{os, page_size, settings};
+use super::{guaranteed, os, page_size, settings};
 
-/// Uses the pool if it has pages, otherwise ordinary memory with the advice that the policy
+/// Uses guaranteed frames if they are wanted and granted, the pool if it has pages, otherwise ordinary memory with the advice that the policy
 /// implies.
 pub(super) fn commit_anonymous(
     place: &Reservation,
     range: &Range<usize>,
     policy: PagePolicy,
 ) -> Result<PageKind, RegionError> {
-    if policy == PagePolicy::Huge && settings::hugetlb_free() >= range.len() {
+    if policy == PagePolicy::Guaranteed && guaranteed::commit(place, range).is_ok() {
+        return Ok(PageKind::HugeTlb);
+    }
+    if policy.wants_pool() && settings::hugetlb_free() >= range.len() {
         // Without MAP_NORESERVE this reserves all the pages in the pool, or fails.
         let flags =
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
@@ -95,7 +98,7 @@ pub(super) fn advise_pages(
             advise(place, range, libc::MADV_NOHUGEPAGE);
             PageKind::Small
         }
-        PagePolicy::Huge | PagePolicy::Thp => {
+        PagePolicy::Huge | PagePolicy::Guaranteed | PagePolicy::Thp => {
             if advise(place, range, libc::MADV_HUGEPAGE) {
                 PageKind::Thp
             } else {
