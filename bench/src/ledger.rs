@@ -86,6 +86,8 @@ pub enum Metric {
     Times,
     /// MiB.
     Memory,
+    /// Of the CPU's time stamp counter, an operation.
+    Cycles,
 }
 
 impl Metric {
@@ -110,6 +112,7 @@ impl Metric {
             Metric::InHundred => ("share", "in 100"),
             Metric::Times => ("times", "times"),
             Metric::Memory => ("memory", "MiB"),
+            Metric::Cycles => ("cycles", "cycles"),
         }
     }
 

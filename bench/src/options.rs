@@ -24,9 +24,10 @@ pub struct Options {
 
 /// The workloads that answer a paper's figure. They are the program `mneme-paper-bench`, which this
 /// one runs.
-pub const PAPERS: [&str; 18] = [
+pub const PAPERS: [&str; 19] = [
     "compaction",
     "contig",
+    "cr3",
     "file-overhead",
     "flush",
     "gups",

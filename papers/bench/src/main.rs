@@ -6,6 +6,7 @@
 
 mod compaction;
 mod contig;
+mod cr3;
 #[cfg(test)]
 mod figures;
 mod flush;
@@ -57,6 +58,7 @@ fn run(Options { common, workload }: &Options) -> Result<(), BenchError> {
         Workload::Simulate => measure("simulate", common, simulate::Scale::of, simulate::run),
         Workload::Protect => measure("protect", common, protect::scale, protect::run),
         Workload::Rangemap => measure("rangemap", common, rangemap::scale, rangemap::run),
+        Workload::Cr3 => measure("cr3", common, cr3::scale, cr3::run),
         Workload::Parts => measure("parts", common, parts::Scale::of, parts::run),
         Workload::Postmark(o) => measure(
             "postmark",
