@@ -2,7 +2,10 @@
 //! `cargo xtask kernel gcma` runs this in a guest whose module has 64 MiB. Elsewhere the same region
 //! gets other pages.
 
-#![allow(clippy::unwrap_used, reason = "clippy spares `#[test]` functions, not what they call")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy spares `#[test]` functions, not what they call"
+)]
 
 use std::path::Path;
 use std::sync::Arc;

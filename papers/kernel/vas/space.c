@@ -274,7 +274,8 @@ int space_place(struct window *window, struct vas_place __user *at)
         unsigned int unit;
         bool is_seen = false;
 
-        /* Nothing was there: no TLB has an entry of it. */
+        /* Where nothing was, no TLB has an entry. A CPU that remembers the way to the empty table faults, which makes
+         * it forget that; the kernel finds the page present then. */
         for (unit = 0; unit < asked.units; unit++)
             is_seen |= before[unit] != NULL;
         if (is_seen)
