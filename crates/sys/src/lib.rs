@@ -28,6 +28,8 @@ mod file_system;
 pub mod files;
 pub mod fork;
 pub mod futex;
+#[cfg(not(miri))]
+mod guaranteed;
 mod liveness;
 pub mod medium;
 mod memory;

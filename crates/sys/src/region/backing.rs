@@ -8,7 +8,6 @@
 //! `grow()`; under strict accounting (`vm.overcommit_memory=2`), any overcommit is.
 
 mod file;
-mod guaranteed;
 mod mapping;
 mod reservation;
 mod settings;

@@ -8,17 +8,23 @@ use std::sync::atomic::Ordering;
 use super::super::{Access, FRAME, PageKind, PagePolicy, RegionError};
 use super::file::offset;
 use super::reservation::Reservation;
-use super::{guaranteed, os, page_size, settings};
+use super::{os, page_size, settings};
+use crate::guaranteed;
 
-/// Uses guaranteed frames if they are wanted and granted, the pool if it has pages, otherwise ordinary memory with the advice that the policy
-/// implies.
+/// Uses guaranteed frames if they are wanted and granted; the pool if it has pages; otherwise
+/// ordinary memory with the advice that the policy implies.
 pub(super) fn commit_anonymous(
     place: &Reservation,
     range: &Range<usize>,
     policy: PagePolicy,
 ) -> Result<PageKind, RegionError> {
-    if policy == PagePolicy::Guaranteed && guaranteed::commit(place, range).is_ok() {
-        return Ok(PageKind::HugeTlb);
+    if policy == PagePolicy::Guaranteed {
+        let start = place.at(range.start).cast();
+        // SAFETY: the range lies in our reservation after the committed part, so nobody refers to
+        // it.
+        if unsafe { guaranteed::map(start, range.len()) }.is_ok() {
+            return Ok(PageKind::HugeTlb);
+        }
     }
     if policy.wants_pool() && settings::hugetlb_free() >= range.len() {
         // Without MAP_NORESERVE this reserves all the pages in the pool, or fails.

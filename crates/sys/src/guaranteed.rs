@@ -6,10 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::fd::AsRawFd;
-
-use super::reservation::Reservation;
 
 const DEVICE: &str = "/dev/gcma";
 const PAGE: usize = 4096;
@@ -26,16 +23,19 @@ struct Claim {
 
 const _: () = assert!(size_of::<Claim>() == 24);
 
-/// Maps frames of the module over a part of the reservation that is not committed. They are one
-/// piece of physical memory.
+/// Maps frames of the module over `len` bytes of reserved addresses, a multiple of a page. They are
+/// one piece of physical memory.
 ///
 /// # Errors
 /// The module is not loaded, this process may not use it, or so many frames are not free of other
-/// claims. The reservation is then as it was.
-pub(super) fn commit(place: &Reservation, range: &Range<usize>) -> io::Result<()> {
+/// claims. The addresses are reserved then as before.
+///
+/// # Safety
+/// The range is reserved by the caller (`PROT_NONE`), and nobody refers to it.
+pub(crate) unsafe fn map(start: *mut u8, len: usize) -> io::Result<()> {
     let device = File::options().read(true).write(true).open(DEVICE)?;
     let mut claim = Claim {
-        pages: (range.len() / PAGE) as u64,
+        pages: (len / PAGE) as u64,
         first: 0,
         discarded: 0,
     };
@@ -47,12 +47,9 @@ pub(super) fn commit(place: &Reservation, range: &Range<usize>) -> io::Result<()
     let from = libc::off_t::try_from(from).map_err(io::Error::other)?;
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let map = |rights, kind, file: libc::c_int, from| {
-        // SAFETY: the range lies in our reservation after the committed part, so nobody refers to
-        // it.
-        let at = unsafe {
-            let kind = kind | libc::MAP_FIXED;
-            libc::mmap(place.at(range.start), range.len(), rights, kind, file, from)
-        };
+        let kind = kind | libc::MAP_FIXED;
+        // SAFETY: the caller's promise.
+        let at = unsafe { libc::mmap(start.cast(), len, rights, kind, file, from) };
         match at {
             libc::MAP_FAILED => Err(io::Error::last_os_error()),
             _ => Ok(()),
