@@ -1,6 +1,6 @@
 //! An arena on frames that a kernel module guarantees (`papers/kernel/gcma`), where it is loaded:
-//! `cargo xtask kernel gcma` runs this in a guest whose module has 64 MiB. Elsewhere the same region
-//! gets other pages.
+//! `cargo xtask kernel gcma` runs this in a guest whose module has 64 MiB. Elsewhere the same
+//! region gets other pages.
 
 #![allow(
     clippy::unwrap_used,

@@ -188,7 +188,8 @@ impl SwitchedWindow {
             units: of.max.div_ceil(UNIT) as u32,
         };
         let device = self.0.device.as_raw_fd();
-        // SAFETY: one `vas_place`; what lies there belongs to files that the caller shows and hides.
+        // SAFETY: one `vas_place`; what lies there belongs to files that the caller shows and
+        // hides.
         checked(unsafe { libc::ioctl(device, PLACE, &raw const asked) }).map(drop)
     }
 }

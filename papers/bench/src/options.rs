@@ -47,8 +47,8 @@ pub enum Workload {
     /// Ranges of memory that several threads protect from writes and open again: by userfaultfd and
     /// a map of ranges, by userfaultfd alone, by mprotect.
     Protect,
-    /// Reads of random pages between which the root of the page tables is switched, with and without
-    /// tags in the TLB, in a guest under /dev/kvm.
+    /// Reads of random pages between which the root of the page tables is switched, with and
+    /// without tags in the TLB, in a guest under /dev/kvm.
     Cr3,
     /// What each part of the design is worth: epochs, heads, and what a PUT costs by policy and
     /// size.

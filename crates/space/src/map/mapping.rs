@@ -256,8 +256,8 @@ impl Mapping {
     /// A segment with an address has a heap, whose contents have types. Reading or writing them
     /// without the segment's lock, or against their types, is undefined behaviour in sections. In a
     /// [floating](crate::SegmentBuilder::floating) segment everything beyond the header belongs to
-    /// the caller, and only the caller may read and write the bytes. Where a kernel module shows the
-    /// segment at its [address](Self::base), the region has the same bytes at another one.
+    /// the caller, and only the caller may read and write the bytes. Where a kernel module shows
+    /// the segment at its [address](Self::base), the region has the same bytes at another one.
     #[must_use]
     pub unsafe fn region(&self) -> &Region {
         &self.0.region
