@@ -18,7 +18,7 @@
 struct window {
     struct kref uses; /* the file's and its threads' roots' */
     struct mm_struct *mm;
-    struct mmu_notifier notifier;
+    struct mmu_notifier notifier, freeing;
     bool is_mapped; /* read under the lock of the slot, or of the roots, that is changed by it */
     struct file *space; /* that the slot leads to; under mm->page_table_lock */
     unsigned long home; /* what the slot holds when it does not */

@@ -149,7 +149,7 @@ static int before_change(struct mmu_notifier *notifier, const struct mmu_notifie
 
 static void before_free(struct mmu_notifier *notifier, struct mm_struct *mm, unsigned long start, unsigned long end)
 {
-    roots_renew(container_of(notifier, struct window, notifier));
+    roots_renew(container_of(notifier, struct window, freeing));
 }
 
 static void before_end(struct mmu_notifier *notifier, struct mm_struct *mm)
@@ -159,8 +159,12 @@ static void before_end(struct mmu_notifier *notifier, struct mm_struct *mm)
 
 static const struct mmu_notifier_ops notices = {
     .invalidate_range_start = before_change,
-    .arch_invalidate_secondary_tlbs = before_free,
     .release = before_end,
+};
+
+/* Apart: 6.12 wants it alone. */
+static const struct mmu_notifier_ops freeing_notice = {
+    .arch_invalidate_secondary_tlbs = before_free,
 };
 
 /* ---- The device. */
@@ -180,8 +184,14 @@ static int window_open(struct inode *inode, struct file *file)
     INIT_LIST_HEAD(&window->roots);
     window->mm = current->mm;
     window->notifier.ops = &notices;
+    window->freeing.ops = &freeing_notice;
     mmgrab(window->mm);
     result = mmu_notifier_register(&window->notifier, window->mm);
+    if (!result) {
+        result = mmu_notifier_register(&window->freeing, window->mm);
+        if (result)
+            mmu_notifier_unregister(&window->notifier, window->mm);
+    }
     if (result) {
         window_put(window);
         return result;
@@ -196,6 +206,7 @@ static int window_release(struct inode *inode, struct file *file)
 
     /* Calls `before_end`, unless the process has ended. */
     mmu_notifier_unregister(&window->notifier, window->mm);
+    mmu_notifier_unregister(&window->freeing, window->mm);
     window_put(window);
     return 0;
 }
