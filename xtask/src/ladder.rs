@@ -39,6 +39,9 @@ const ONCE: &[ci::Step] = &[
     ("kernel vas", |workspace| {
         kernel::run_one(workspace, Module::Vas, Release::Stable)
     }),
+    ("kernel vas 6.12", |workspace| {
+        kernel::run_one(workspace, Module::Vas, Release::Later)
+    }),
 ];
 
 /// How long and from which seed.
