@@ -207,7 +207,7 @@ impl DurableOptions {
 
 /// Whether a segment of that name exists, holds this directory's store, and is unused.
 fn is_replaced(registry: &Registry, name: &str, own: Identity) -> Result<bool, DurableError> {
-    let store = match SharedStore::attach(registry, name) {
+    let store = match SharedStore::administer(registry, name) {
         Ok(store) => store,
         Err(AttachError::Segment(OpenError::NotFound { .. } | OpenError::DataGone { .. })) => {
             return Ok(false);

@@ -64,7 +64,7 @@ impl DurableOptions {
             }
             note(tries + 1)?;
             mneme_sys::fault!("durable.salvage.noted");
-            let feed = match SharedStore::attach(registry, segment) {
+            let feed = match SharedStore::administer(registry, segment) {
                 Ok(store) => store.salvage_feed(),
                 // The refusal may be temporary, so the next start tries again.
                 Err(refused) if is_for_now(&refused) => {

@@ -296,7 +296,7 @@ fn give_feed(
     name: &str,
     options: &StoreOptions,
 ) -> Result<String, DurableError> {
-    let present = SharedStore::attach(registry, name).map_err(ServeError::from)?;
+    let present = SharedStore::administer(registry, name).map_err(ServeError::from)?;
     let (capacity, policy) = (present.capacity(), present.update_policy());
     drop(present);
     let options = options.clone().capacity(capacity).update_policy(policy);

@@ -118,7 +118,7 @@ pub use store::look::Look;
 pub use store::ops::{Decision, Updated};
 pub use store::part::{Part, Patch};
 pub use store::processes::{Process, ProcessPin, Work};
-pub use store::role::{RoleError, ServerRole};
+pub use store::role::{LocalPrograms, RoleError, ServerRole};
 pub use store::stats::{NodeStats, Stats};
 pub use store::transaction::{Transaction, TransactionOn};
 pub use store::watch::Watch;

@@ -98,10 +98,10 @@
 pub use mneme_log::{
     BatchError, Builder, Change, ChangeKind, ChangeListener, CompactionWait, Corrupt, Cursor,
     DATABASES, Database, Decision, Draw, Drawn, Evict, Expiry, FillPolicy, GrowError, Life,
-    LogStore, MAX_KEY, MAX_VALUE, MIN_CAPACITY, Notification, OpenError, PageKind, PagePolicy,
-    PageReport, Part, Patch, Process, ProcessPin, ProcessState, ReadError, Report, RoleError,
-    ServerRole, SlotError, Stalled, Stats, Stored, Transaction, TransactionOn, UpdatePolicy,
-    Updated, Value, ValueKind, Watch, Work, WriteError, WrongKind,
+    LocalPrograms, LogStore, MAX_KEY, MAX_VALUE, MIN_CAPACITY, Notification, OpenError, PageKind,
+    PagePolicy, PageReport, Part, Patch, Process, ProcessPin, ProcessState, ReadError, Report,
+    RoleError, ServerRole, SlotError, Stalled, Stats, Stored, Transaction, TransactionOn,
+    UpdatePolicy, Updated, Value, ValueKind, Watch, Work, WriteError, WrongKind,
 };
 
 pub use mneme_collections::{

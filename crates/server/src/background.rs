@@ -5,13 +5,15 @@
 //! a second, and every ten seconds while clients send commands, but never for more than a
 //! two-hundredth of the time. `MNEME CHECK` starts a check of the store. After clients have ended
 //! tracking, their entries are removed from the table of tracked keys. Every ten seconds the thread
-//! checks what keeps the store's memory from shrinking with its data.
+//! checks what keeps the store's memory from shrinking with its data, and logs which local programs
+//! have attached the store.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mneme_log::{CompactionWait, LogStore, Report};
 
+use crate::local_programs::AttachmentLog;
 use crate::memory_watch::MemoryWatch;
 use crate::statistics::Pages;
 
@@ -147,6 +149,7 @@ impl Background {
     ) {
         let mut commands_before = 0;
         let mut watch = MemoryWatch::default();
+        let mut attachments = AttachmentLog::default();
         let mut looks_ns = now_ns() + PERIOD.as_nanos() as u64;
         let mut forgets_ns = 0;
         let mut todo = self.todo();
@@ -176,6 +179,7 @@ impl Background {
                 if let Some(line) = watch.look(now_ns() / 1_000_000, wait()) {
                     line.log();
                 }
+                attachments.look(store);
                 let now = commands();
                 let rest = Duration::from_nanos(pages.cost_ns().saturating_mul(SHARE)).max(PERIOD);
                 looks_ns = now_ns().saturating_add(rest.as_nanos() as u64);
@@ -192,6 +196,8 @@ impl Background {
                 (todo, _) = waited.unwrap_or_else(PoisonError::into_inner);
             }
         }
+        drop(todo);
+        attachments.look(store);
     }
 }
 

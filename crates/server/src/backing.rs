@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use mneme_durable::{Durability, DurableStore};
-use mneme_log::{LogStore, Notification, Sleep, SlotError};
+use mneme_log::{LocalPrograms, LogStore, Notification, Sleep, SlotError};
 use mneme_shared::{Found, Opening, Registry, ServeError, Served};
 
 use crate::server::StartError;
@@ -60,6 +60,13 @@ impl ServedStore {
     /// As [`Served::sleep_for_changes`].
     pub fn sleep_for_changes(&self) -> Option<Sleep> {
         self.served()?.sleep_for_changes()
+    }
+
+    /// As [`Served::set_local_programs`].
+    pub fn set_local_programs(&self, may: LocalPrograms) {
+        if let Some(served) = self.served() {
+            served.set_local_programs(may);
+        }
     }
 
     /// As [`Served::settle`].

@@ -199,6 +199,10 @@ pub(crate) fn change(server: &Shared, changes: &[SettingChange]) -> Result<(), C
     {
         server.keep_filled();
     }
+    if is_asked(Key::LocalPrograms).is_some() {
+        let may = server.settings.local_programs();
+        server.store.set_local_programs(may);
+    }
     if let Some(change) = is_asked(Key::Password) {
         server.users.set_default_password(&change.value.text);
     }

@@ -143,6 +143,7 @@ impl Kept {
         // Clients may have changed settings since it was opened.
         configure::unchanged(|| {
             set_eviction(settings, &store)?;
+            store.set_local_programs(settings.local_programs());
             if let Some(durability) = store.durability() {
                 durability.set_policy(sync_policy(settings.number(Key::AppendFsync)));
             }

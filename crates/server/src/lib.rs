@@ -49,6 +49,7 @@ mod keyspace;
 mod listen;
 mod loading;
 mod local_changes;
+mod local_programs;
 mod log_limiter;
 mod long_double;
 mod max_clients;

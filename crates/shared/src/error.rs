@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use mneme_log::{GrowError, OpenError, RoleError, UpdatePolicy, WriteError};
+use mneme_log::{GrowError, LocalPrograms, OpenError, RoleError, UpdatePolicy, WriteError};
 use mneme_space::{
     DescriptionError, MapError, OpenError as SegmentError, RegistryError, RemoveError,
 };
@@ -25,6 +25,27 @@ pub enum AttachError {
     /// The segment's regions hold no store that this library can open.
     #[error("the segment's store cannot be opened: {0}")]
     Store(#[from] OpenError),
+    /// The process that serves the store does not let local programs attach it, or not for writing.
+    #[error(
+        "segment `{name}` is served by process {pid}, whose setting `local-programs` is `{may}`: {}",
+        advice(*may)
+    )]
+    LocalPrograms {
+        /// The segment's name.
+        name: String,
+        /// The process that serves it; 0 if it is not known.
+        pid: u32,
+        /// What it lets local programs do.
+        may: LocalPrograms,
+    },
+}
+
+/// What a program can do that the server's `local-programs` keeps from attaching.
+fn advice(may: LocalPrograms) -> &'static str {
+    match may {
+        LocalPrograms::Read => "attach it for reading, or be a client of that server",
+        _ => "be a client of that server",
+    }
 }
 
 impl AttachError {
@@ -47,7 +68,7 @@ impl AttachError {
             ),
             // Missing data have an error of their own, so the missing file is the control file.
             Self::Map(MapError::File(error)) => error.source.kind() == ErrorKind::NotFound,
-            Self::Map(_) | Self::Registry(_) => false,
+            Self::Map(_) | Self::Registry(_) | Self::LocalPrograms { .. } => false,
         }
     }
 }

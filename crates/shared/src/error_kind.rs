@@ -3,7 +3,9 @@
 use crate::{AttachError, CreateError};
 
 mneme_sys::kinds! {
-    AttachError as (Registry, Segment, Map, Store) {}
+    AttachError as (Registry, Segment, Map, Store) {
+        LocalPrograms => Permission,
+    }
     CreateError as (Segment, Store, Attach) {
         Halfway => Busy,
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mneme_log::lent::LendingOptions;
-use mneme_log::{Builder, Evict, LogStore, UpdatePolicy, control_bytes};
+use mneme_log::{Builder, Evict, LocalPrograms, LogStore, UpdatePolicy, control_bytes};
 use mneme_space::{
     Access, Backing, ContentsInfo, MapError, PagePolicy, Parts, Registry, Segment, SegmentBuilder,
 };
@@ -30,6 +30,7 @@ pub struct StoreOptions {
     mode: u32,
     backing: Backing,
     clock: Option<Arc<dyn Clock>>,
+    administers: bool,
 }
 
 impl Default for StoreOptions {
@@ -47,6 +48,7 @@ impl Default for StoreOptions {
             mode: 0o600,
             backing: Backing::default(),
             clock: None,
+            administers: false,
         }
     }
 }
@@ -140,6 +142,13 @@ impl StoreOptions {
         self
     }
 
+    /// Attaches the store even if the server's setting `local-programs` forbids it. For tools that
+    /// show, check or repair a store.
+    pub fn administers(mut self, yes: bool) -> Self {
+        self.administers = yes;
+        self
+    }
+
     /// Creates the store, completely or not at all, and attaches it for writing.
     ///
     /// # Errors
@@ -224,16 +233,33 @@ impl StoreOptions {
     /// Attaches the store of that name. The first attachment of a process takes 0.3 ms, later ones
     /// 0.06 ms, for any size.
     ///
+    /// If another process serves the store, its setting `local-programs` may forbid this. That is
+    /// checked here only: a program that is already attached stays.
+    ///
     /// # Errors
     /// One variant of [`AttachError`] for each part that may be missing, different than expected,
-    /// or damaged.
+    /// or damaged, or for what forbids it.
     pub fn attach(
         &self,
         registry: &Registry,
         name: &str,
         access: Access,
     ) -> Result<SharedStore, AttachError> {
-        self.attach_segment(Segment::open(registry, name)?, access)
+        let segment = Segment::open(registry, name)?;
+        self.attach_if(self.builder(), segment, access, |store| {
+            let served = match self.administers {
+                true => None,
+                // If it cannot be determined, no process is known to forbid it.
+                false => store.local_programs().ok().flatten(),
+            };
+            match served {
+                Some((pid, may)) if pid != std::process::id() && !permits(may, access) => {
+                    let name = name.to_owned();
+                    Err(AttachError::LocalPrograms { name, pid, may })
+                }
+                _ => Ok(()),
+            }
+        })
     }
 
     /// Attaches the store of that name for writing, or creates it if there is none. If several
@@ -280,6 +306,18 @@ impl StoreOptions {
         segment: Segment,
         access: Access,
     ) -> Result<SharedStore, AttachError> {
+        self.attach_if(builder, segment, access, |_| Ok(()))
+    }
+
+    /// Attaches the store if `permit` agrees, which is asked once this process is listed among the
+    /// store's processes: a server that forbids it later finds it there.
+    fn attach_if(
+        &self,
+        builder: Builder,
+        segment: Segment,
+        access: Access,
+        permit: impl FnOnce(&LogStore) -> Result<(), AttachError>,
+    ) -> Result<SharedStore, AttachError> {
         let parts = match segment.parts(&CONTENTS, access) {
             Err(MapError::OtherContents {
                 holds: Some(holds), ..
@@ -291,6 +329,7 @@ impl StoreOptions {
         let writes = access == Access::ReadWrite;
         let builder = builder.maintainer(self.maintainer && writes);
         let store = builder.open_in(parts.data, parts.control, parts.liveness)?;
+        permit(&store)?;
         if writes {
             // What dead processes left is repaired before it is relied on. If that is not possible
             // yet, the first operation that needs it fails.
@@ -314,6 +353,14 @@ impl StoreOptions {
             Some(clock) => builder.clock(Arc::clone(clock)),
             None => builder,
         }
+    }
+}
+
+fn permits(may: LocalPrograms, access: Access) -> bool {
+    match may {
+        LocalPrograms::Write => true,
+        LocalPrograms::Read => access == Access::ReadOnly,
+        _ => false,
     }
 }
 

@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mneme_log::{
-    ChangeListener, GrowError, Notification, RoleError, ServerRole, Sleep, SlotError, UpdatePolicy,
+    ChangeListener, GrowError, LocalPrograms, Notification, RoleError, ServerRole, Sleep,
+    SlotError, UpdatePolicy,
 };
 use mneme_space::{Access, NameError, OpenError, Registry, RegistryError, RemoveError, Segment};
 use mneme_sys::{Clock, SystemClock};
@@ -40,6 +41,8 @@ pub struct Opening {
     /// existing store that differs is refused. `None` accepts both; see
     /// [`has_change_feed`](mneme_log::LogStore::has_change_feed) of the served store.
     pub change_feed: Option<bool>,
+    /// What other processes may do that attach the store while it is served.
+    pub local_programs: LocalPrograms,
     /// A handle that can withdraw the start that this opening begins.
     pub withdrawal: Withdrawal,
 }
@@ -60,7 +63,7 @@ pub enum Found {
 /// A store that this process serves, and no other process. Dereferences to the store.
 pub struct Served {
     // Released before the store.
-    _role: ServerRole,
+    role: ServerRole,
     /// Listens to the changes of other processes, from the first call on.
     listener: Mutex<Option<ChangeListener>>,
     store: SharedStore,
@@ -213,7 +216,7 @@ impl Opening {
     ) -> Result<Served, Box<(Arc<Starts>, ServeError)>> {
         match self.role(&store) {
             Ok(role) => Ok(Served {
-                _role: role,
+                role,
                 listener: Mutex::default(),
                 store,
                 starts,
@@ -234,6 +237,7 @@ impl Opening {
             Ok(role) => role,
             Err(source) => return Err(ServeError::Role { name, source }),
         };
+        role.set_local_programs(self.local_programs);
         if let Some(asked) = self.policy
             && store.update_policy() != asked
         {
@@ -367,6 +371,11 @@ impl Served {
     #[must_use]
     pub fn found(&self) -> &Found {
         &self.found
+    }
+
+    /// Says what other processes may do that attach the store from here on.
+    pub fn set_local_programs(&self, may: LocalPrograms) {
+        self.role.set_local_programs(may);
     }
 
     /// Records that this start has not failed: to be called once clients have been served for a

@@ -56,6 +56,17 @@ impl SharedStore {
         StoreOptions::new().attach(registry, name, Access::ReadWrite)
     }
 
+    /// Attaches the store of that name for reading, to show or check it: even if the server's
+    /// setting `local-programs` forbids it.
+    ///
+    /// # Errors
+    /// As [`attach`](Self::attach).
+    pub fn administer(registry: &Registry, name: &str) -> Result<Self, AttachError> {
+        StoreOptions::new()
+            .administers(true)
+            .attach(registry, name, Access::ReadOnly)
+    }
+
     pub(crate) fn new(
         store: LogStore,
         presence: Presence,

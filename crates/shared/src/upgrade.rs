@@ -157,7 +157,7 @@ impl StoreOptions {
             Ok(()) | Err(RemoveError::NotFound { .. }) => {}
             Err(refused) => return Err(UpgradeError::Leftover(refused)),
         }
-        let options = self.clone().maintainer(false);
+        let options = self.clone().maintainer(false).administers(true);
         let from = options.attach(registry, name, Access::ReadWrite)?;
         // From here on no process can begin to serve it, and no other process has it attached.
         let role = from.take_server_role()?;
@@ -209,7 +209,7 @@ impl StoreOptions {
         let Some(noted) = arrivals else {
             return Ok(true);
         };
-        let options = self.clone().maintainer(false);
+        let options = self.clone().maintainer(false).administers(true);
         let again = options.attach(registry, &old, Access::ReadWrite);
         let arrivals = again.map(|again| again.arrivals());
         match &arrivals {

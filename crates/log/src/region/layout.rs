@@ -150,8 +150,9 @@ pub(crate) struct LogHeader {
     pub extra: AtomicU64,
     /// Bytes that were written to log segments that have since been freed, and to gaps of others.
     pub freed: AtomicU64,
-    /// The first is reserved for roles, see `docs/design/log.md`.
-    spare: [AtomicU64; 20],
+    /// What the server lets local programs do, see [`LocalPrograms`](crate::LocalPrograms).
+    pub local_programs: AtomicU64,
+    spare: [AtomicU64; 19],
     /// The last id of a collection given out; ids are never reused.
     pub next_collection: AtomicU64,
     /// [`MAINS_LOST`](crate::inner::MAINS_LOST), [`SWEPT`](crate::inner::SWEPT) or 0.

@@ -45,7 +45,7 @@ use crate::store::feed::{ChangeFeed, FeedError};
 use crate::store::listener::ChangeListener;
 use crate::store::maintainer::Maintainer;
 use crate::store::processes::Process;
-use crate::store::role::{RoleError, ServerRole};
+use crate::store::role::{LocalPrograms, RoleError, ServerRole};
 use crate::store::stats::Stats;
 use crate::store::transaction::Transaction;
 use crate::store::watch::Watch;
@@ -280,6 +280,16 @@ impl LogStore {
     /// [`RoleError::Taken`] names the process that has it.
     pub fn take_server_role(&self) -> Result<ServerRole, RoleError> {
         ServerRole::take(&self.store)
+    }
+
+    /// The process that serves the store, 0 if it is not known, and what it lets other processes do
+    /// that attach the store. `None`: no process serves it, so its files' modes alone decide. Costs
+    /// a system call or two.
+    ///
+    /// # Errors
+    /// It cannot be determined.
+    pub fn local_programs(&self) -> Result<Option<(u32, LocalPrograms)>, mneme_sync::LeaseError> {
+        role::local_programs(&self.store)
     }
 
     /// Starts to listen to changes by other openings of the store. Costs a barrier between

@@ -223,7 +223,7 @@ fn show(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn Error
         }
     };
     let store = match segment_store::is_one(&segment) {
-        true => Some(SharedStore::attach(registry, name)),
+        true => Some(SharedStore::administer(registry, name)),
         false => None,
     };
     if json {

@@ -128,7 +128,7 @@ pub fn processes(store: &SharedStore) -> String {
 
 /// `mneme segment check` for a store: checks all of it.
 pub fn check(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn Error>> {
-    let options = StoreOptions::new().maintainer(false);
+    let options = StoreOptions::new().maintainer(false).administers(true);
     let store = options.attach(registry, name, Access::ReadWrite)?;
     let mut report = store.check()?;
     let problems = mneme_collections::check_while(&store, &|| true)?;
@@ -151,7 +151,7 @@ pub fn check(registry: &Registry, name: &str, json: bool) -> Result<(), Box<dyn 
 
 /// `mneme segment grow` for a store. Returns its size afterwards.
 pub fn grow(registry: &Registry, name: &str, bytes: u64) -> Result<u64, Box<dyn Error>> {
-    let options = StoreOptions::new().maintainer(false);
+    let options = StoreOptions::new().maintainer(false).administers(true);
     let store = options.attach(registry, name, Access::ReadWrite)?;
     match store.grow(bytes) {
         Err(GrowError::BeyondMax { asked, max }) => Err(format!(
@@ -173,7 +173,7 @@ pub fn unstick(
     json: bool,
 ) -> Result<(), Box<dyn Error>> {
     // Attached read-only unless a process is to be ended, since the store may be blocked.
-    let store = SharedStore::attach(registry, name)?;
+    let store = SharedStore::administer(registry, name)?;
     if let Some(pid) = end {
         let others = others(&store);
         let all_of_it = others.iter().filter(|process| process.pid == pid);
@@ -269,7 +269,7 @@ pub fn upgrade(registry: &Registry, asked: Upgrade) -> Result<(), Box<dyn Error>
     let mut options = StoreOptions::new();
     // If an earlier upgrade was interrupted between its two renames, the remaining steps follow
     // from the files that exist.
-    if let Ok(present) = SharedStore::attach(registry, &name) {
+    if let Ok(present) = SharedStore::administer(registry, &name) {
         let capacity = memory.map_or(present.capacity(), |size| size.0);
         options = options
             .capacity(capacity)

@@ -144,6 +144,7 @@ fn serve(settings: Settings, take_over: bool) -> Result<(), Error> {
             options = options.lend_idle(lending);
         }
         let opening = Opening {
+            local_programs: settings.local_programs(),
             options: options.update_policy(policy),
             capacity: asked,
             policy: asked_policy,

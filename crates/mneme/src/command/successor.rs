@@ -146,7 +146,7 @@ pub fn take_over(
         Err(error) => return Err(error.into()),
     };
     // A segment that this version cannot open is left to the server that can.
-    drop(SharedStore::attach(registry, name)?);
+    drop(SharedStore::administer(registry, name)?);
     tracing::info!(pid = asked.server(), "taking over");
     let (listeners, old) = asked.take(settings)?;
     if old.is_none() {

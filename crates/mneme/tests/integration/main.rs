@@ -13,6 +13,7 @@ mod command;
 mod durable;
 mod encryption;
 mod lent;
+mod local_programs;
 mod network_mount;
 mod open_files;
 mod segment;

@@ -37,6 +37,10 @@ impl Server {
             starting,
             loading,
         } = self;
+        let segment = segment.map(|mut wanted| {
+            wanted.opening.local_programs = settings.local_programs();
+            wanted
+        });
         let threads = threads(&settings)?;
         allow_clients(&settings, threads);
         let lock = listeners

@@ -210,6 +210,10 @@ settings! {
     /// Items, or as a negative number a class of bytes, up to which Redis lets a node of a list
     /// grow. Accepted and without effect.
     ListNodeSize: "list-max-listpack-size" or "list-max-ziplist-size", Kind::Number { least: i32::MIN as i64, most: i32::MAX as i64 }, "-2", Live;
+    /// What local programs may do that attach the segment while the server serves it: write and
+    /// read, read, or nothing (none), as far as its permissions allow it. It holds for programs
+    /// that attach later. Against malice only the permissions help.
+    LocalPrograms: "local-programs", Kind::Word(&["write", "read", "none"]), "write", Live;
     /// The most connections; further ones are refused. If the limit on open files is too low and
     /// cannot be raised, the number is lowered at the start, and cannot be set higher.
     MaxClients: "maxclients", Kind::Number { least: 1, most: u32::MAX as i64 }, "10000", Live;

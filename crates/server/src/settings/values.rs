@@ -12,8 +12,8 @@ use super::output_limit::OutputLimits;
 use super::{Key, OutputClass, OutputLimit, Refused, SETTINGS, Setting, Value};
 use crate::resp::RequestLimits;
 use mneme_durable::{DurabilityMode, SyncPolicy};
-use mneme_log::UpdatePolicy;
 use mneme_log::lent::LendingOptions;
+use mneme_log::{LocalPrograms, UpdatePolicy};
 
 /// A server's configuration, before its start and while it runs.
 #[derive(Debug)]
@@ -221,6 +221,15 @@ impl Settings {
         match self.number(Key::UpdatePolicy) {
             0 => UpdatePolicy::Append,
             _ => UpdatePolicy::InPlace,
+        }
+    }
+
+    /// What local programs may do that attach the segment.
+    pub fn local_programs(&self) -> LocalPrograms {
+        match self.number(Key::LocalPrograms) {
+            0 => LocalPrograms::Write,
+            1 => LocalPrograms::Read,
+            _ => LocalPrograms::None,
         }
     }
 
