@@ -163,7 +163,7 @@ impl Command {
     /// found from their positions.
     pub fn bytes_for_keys(&self, args: &Arguments<'_>) -> usize {
         let found = self.keys.iter().filter_map(|spec| spec.positions(args));
-        found.map(|positions| positions.len() * KEY).sum()
+        found.flatten().count() * KEY
     }
 
     /// The positions of a call's keys, and its access to each. If a rule does not fit the

@@ -195,20 +195,30 @@ impl KeySpec {
         }
     }
 
-    /// The positions of the keys in `args`. `None`: the arguments contradict the rule.
-    pub fn positions(&self, args: &Arguments<'_>) -> Option<StepBy<Range<usize>>> {
-        let begin = match self.begin {
-            Begin::Index(index) => index,
-            Begin::Keyword(word, from) => {
-                match (from..args.len())
-                    .find(|&at| args.at(at).eq_ignore_ascii_case(word.as_bytes()))
-                {
-                    Some(at) => at + 1,
-                    None => return Some((0..0).step_by(1)),
-                }
-            }
+    /// The positions of the keys in `args`. `None`: the arguments contradict the rule. A word counts
+    /// wherever it is: a command that takes the last `STORE` must not be checked by the first one.
+    pub fn positions<'a>(
+        &self,
+        args: &Arguments<'a>,
+    ) -> Option<impl Iterator<Item = usize> + use<'a>> {
+        let (args, find) = (*args, self.find);
+        let (range, word) = match self.begin {
+            Begin::Index(index) => (find.positions(index, args)?, None),
+            Begin::Keyword(word, from) => ((0..0).step_by(1), Some((word, from))),
         };
-        let (first, end, step) = match self.find {
+        let words = word.into_iter().flat_map(move |(word, from)| {
+            let is_word = move |at: &usize| args.at(*at).eq_ignore_ascii_case(word.as_bytes());
+            (from..args.len()).filter(is_word)
+        });
+        let behind = words.filter_map(move |at| find.positions(at + 1, args));
+        Some(range.chain(behind.flatten()))
+    }
+}
+
+impl Find {
+    /// The positions of the keys that begin at argument `begin`. `None`: they do not fit.
+    fn positions(self, begin: usize, args: Arguments<'_>) -> Option<StepBy<Range<usize>>> {
+        let (first, end, step) = match self {
             Find::Range { last, step, limit } => {
                 let end = match usize::try_from(last) {
                     Ok(offset) => begin + offset + 1,
@@ -294,5 +304,12 @@ mod tests {
             Some(vec![4, 5])
         );
         assert_eq!(positions(spec, "xread count 2"), Some(vec![]));
+
+        let spec = KeySpec::behind("STORE", 3, ro);
+        assert_eq!(
+            positions(spec, "search k x store a storedist store store b"),
+            Some(vec![4, 7, 8])
+        );
+        assert_eq!(positions(spec, "search k x storedist store"), Some(vec![]));
     }
 }
