@@ -1,7 +1,8 @@
 //! Commands that ask a server over TLS.
 
 use std::net::TcpListener;
-use std::process::Output;
+use std::path::Path;
+use std::process::{Command, Output};
 
 use mneme_testkit::Authority;
 
@@ -104,4 +105,46 @@ fn a_mismatch_in_tls_between_command_and_server_is_an_error() {
     assert!(!said.is_empty());
     // The server is unharmed.
     assert!(stat(&["--port", &plain]).status.success());
+}
+
+/// Runs the commands of `docs/guides/securing.md` in an empty directory.
+#[test]
+fn the_guide_to_secure_a_server_can_be_followed() {
+    let guide = include_str!("../../../../docs/guides/securing.md");
+    let commands = guide.split("```sh\n").skip(1);
+    let commands: Vec<_> = commands
+        .filter_map(|block| block.split("```").next())
+        .collect();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    let script = commands.concat().replace("6380", &port);
+    let script = format!("set -e\ntrap 'kill $!; wait' EXIT\n{script}");
+    let dir = mneme_testkit::TestDir::on_disk("guide");
+    let mneme = serving::mneme(&[]);
+    let mut command = Command::new("timeout");
+    for (name, _) in mneme.get_envs() {
+        command.env_remove(name);
+    }
+    let beside = Path::new(mneme.get_program()).parent().unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let output = command
+        .args(["100", "bash", "-c", &script])
+        .current_dir(dir.path())
+        .env("PATH", format!("{}:{path}", beside.display()))
+        .env("MNEME_DIR", dir.join("registry"))
+        .env("MNEME_MAXMEMORY", "64mb")
+        .output()
+        .unwrap();
+    let [said, log] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    if log.contains("redis-cli: command not found") || log.contains("openssl: command not found") {
+        return eprintln!("skipped: there is no redis-cli or no openssl");
+    }
+    assert!(output.status.success(), "{said}{log}");
+    assert!(said.contains("\nOK\nNOPERM this user"), "{said}{log}");
+    assert!(
+        said.contains("certificate         valid for 59 days"),
+        "{said}"
+    );
+    assert!(log.contains("the certificate has been read again"), "{log}");
 }
