@@ -19,6 +19,7 @@
 //! ([`earlier`](Sections::earlier)), and is acknowledged once the earlier ones are over. The models
 //! in `models` run this code under a model checker.
 
+mod attempts;
 mod sections;
 
 #[cfg(test)]

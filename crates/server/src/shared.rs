@@ -1,6 +1,6 @@
 //! The state that all threads of a server share. All of it can be used from any thread at any time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,7 +12,7 @@ use mio::Waker;
 use mneme_log::{LogStore, Stats};
 use mneme_sys::Clock;
 
-use crate::acl::{AclFileError, User, Users};
+use crate::acl::{self, AclFileError, Loaded, Loader, Request, User, Users};
 use crate::background::Background;
 use crate::backing::{LateStore, ServedStore};
 use crate::blocking::{HASHES, Sleeper, WaitQueues};
@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     pub settings: Arc<Settings>,
     /// Users and their permissions.
     pub users: Users,
+    /// Loads of the file of users that clients request.
+    pub loader: Loader,
     pub clients: Clients,
     /// The record of clients disconnected because of their memory.
     pub evictions: Evictions,
@@ -237,6 +239,7 @@ impl Shared {
             background: Background::default(),
             store,
             users: Users::new(commands.vocabulary(), &settings.text(Key::Password)),
+            loader: Loader::default(),
             settings: Arc::new(settings),
             clients: Clients::default(),
             evictions: Evictions::default(),
@@ -432,15 +435,83 @@ impl Shared {
             && addresses.any(|address| !address.ip().to_canonical().is_loopback())
     }
 
+    /// The users of the file `aclfile`, as long as `goes_on` returns true.
+    fn read_users(
+        &self,
+        (all_channels, password): &(bool, Arc<str>),
+        goes_on: impl Fn() -> bool,
+    ) -> Result<acl::Table, AclFileError> {
+        let path = self.settings.text(Key::AclFile);
+        self.users
+            .read(Path::new(&*path), *all_channels, password, goes_on)
+    }
+
+    /// The settings that the users of a file depend on.
+    fn user_settings(&self) -> (bool, Arc<str>) {
+        (self.gives_all_channels(), self.settings.text(Key::Password))
+    }
+
     /// Replaces all users by those of the file `aclfile`; if the file has an error, nothing
     /// changes. The caller is in an exclusive section, or there are no clients yet.
     pub fn load_users(&self) -> Result<(), AclFileError> {
-        let (path, password) = (
-            self.settings.text(Key::AclFile),
-            self.settings.text(Key::Password),
-        );
-        self.users
-            .load(Path::new(&*path), self.gives_all_channels(), &password)
+        let users = self.read_users(&self.user_settings(), || true)?;
+        self.users.count_file_use();
+        self.users.take(users);
+        Ok(())
+    }
+
+    /// Loads the file `aclfile` for clients that ask for it, until the server stops.
+    pub fn serve_loads(&self) {
+        self.loader.serve(|requests| {
+            let (loaded, closes) = match self.load_beside_clients(requests) {
+                Ok(closes) => (Ok(()), closes),
+                Err(error) => (Err(format!("ERR {error}")), BTreeSet::new()),
+            };
+            for request in requests {
+                let closes = closes.contains(&request.client);
+                request.answer(loaded.clone().map(|()| Loaded { closes }));
+            }
+            // The texts of their rules are made here, before a client asks for them.
+            let users = self.users.list();
+            let users = users.iter().take_while(|_| !self.stopping());
+            users.for_each(|user| drop(self.users.line(user)));
+        });
+    }
+
+    /// As [`load_users`](Self::load_users), without an exclusive section while the file is read.
+    /// Returns the clients that are to be closed once they have got their replies to `requests`.
+    fn load_beside_clients(&self, requests: &[Request]) -> Result<BTreeSet<u64>, AclFileError> {
+        let goes_on = || !self.stopping();
+        loop {
+            let (uses, settings) = (self.users.file_uses(), self.user_settings());
+            let users = self.read_users(&settings, goes_on)?;
+            let section = self.sections.exclusive_while(|| self.now_ns(), goes_on);
+            let section = section.ok_or(AclFileError::Stopping)?;
+            if self.users.file_uses() != uses || self.user_settings() != settings {
+                continue;
+            }
+            let default = self.users.default();
+            let before = self.users.take(users);
+            let mut closes = BTreeSet::new();
+            self.close_users_of_file(&default, |entry| {
+                match requests.iter().any(|request| request.client == entry.id) {
+                    true => drop(closes.insert(entry.id)),
+                    false => self.kill(entry),
+                }
+            });
+            drop(section);
+            // This takes a while for many users.
+            drop(before);
+            return Ok(closes);
+        }
+    }
+
+    /// After all users were loaded, calls `close` for the clients that are to be closed, where the
+    /// default user was this one before. As in Redis 7.0, these are all clients except those of the
+    /// default user, whatever the file contains. The caller is in an exclusive section.
+    pub fn close_users_of_file(&self, default: &User, mut close: impl FnMut(&Arc<Entry>)) {
+        self.close_subscribers(default, &self.users.default(), &mut close);
+        self.close_users(|name| name != b"default", close);
     }
 
     /// Whether new users may access all channels.
@@ -448,23 +519,17 @@ impl Shared {
         self.settings.number(Key::AclPubSub) == 0
     }
 
-    /// Ends the connections of the users with these names. The caller is in an exclusive section.
-    /// The calling client, `this`, gets its reply first.
-    pub fn close_users(&self, is_meant: impl Fn(&[u8]) -> bool, this: &mut Client) {
-        for entry in self.clients.list() {
-            let user = Arc::clone(&entry.state().user);
-            match is_meant(&user) {
-                true if entry.id == this.entry.id => this.closing = true,
-                true => self.kill(&entry),
-                false => {}
-            }
-        }
+    /// Calls `close` for the clients of the users with these names. The caller is in an exclusive
+    /// section.
+    pub fn close_users(&self, is_meant: impl Fn(&[u8]) -> bool, close: impl FnMut(&Arc<Entry>)) {
+        let clients = self.clients.list();
+        let meant = clients.iter().filter(|entry| is_meant(&entry.state().user));
+        meant.for_each(close);
     }
 
-    /// Ends the connections of a user's clients that have subscribed to what its new rules do not
-    /// allow, where they allow less than `before`. The caller is in an exclusive section. The
-    /// client itself, `this`, gets its reply first.
-    pub fn close_subscribers(&self, before: &User, now: &User, this: &mut Client) {
+    /// Calls `close` for a user's clients that have subscribed to what its new rules do not allow,
+    /// where they allow less than `before`. The caller is in an exclusive section.
+    pub fn close_subscribers(&self, before: &User, now: &User, close: impl FnMut(&Arc<Entry>)) {
         if now.keeps_channels_of(before) {
             return;
         }
@@ -474,11 +539,14 @@ impl Shared {
                 denied.insert(entry.id, Arc::clone(entry));
             }
         });
-        for entry in denied.into_values() {
-            match entry.id == this.entry.id {
-                true => this.closing = true,
-                false => self.kill(&entry),
-            }
+        denied.values().for_each(close);
+    }
+
+    /// Ends a client's connection; that of the calling client, `this`, once it has its reply.
+    pub fn close_after_reply(&self, entry: &Arc<Entry>, this: &mut Client) {
+        match entry.id == this.entry.id {
+            true => this.closing = true,
+            false => self.kill(entry),
         }
     }
 
@@ -487,8 +555,13 @@ impl Shared {
     pub fn kill(&self, entry: &Arc<Entry>) {
         self.clients.kill(entry);
         if let Some(thread) = self.threads.get(entry.thread) {
-            thread.mailbox().killed.push(Arc::clone(entry));
-            thread.wake();
+            let mut mail = thread.mailbox();
+            mail.killed.push(Arc::clone(entry));
+            // Otherwise it was woken for the first of them.
+            if let [_] = mail.killed[..] {
+                drop(mail);
+                thread.wake();
+            }
         }
     }
 
@@ -669,6 +742,7 @@ impl Shared {
         self.key_events.wake();
         self.purge.end();
         self.saver.end();
+        self.loader.end();
         if let Some(durability) = self.store.durability() {
             // Background work ends, since nothing waits for it any more.
             durability.end_checkpoints();

@@ -22,22 +22,36 @@ pub(crate) enum AclFileError {
         "{0}WARNING: ACL errors detected, no change to the previously active ACL rules was performed"
     )]
     Lines(String),
+    #[error("the server is stopping")]
+    Stopping,
 }
 
-/// Reads the users of a file.
-pub(super) fn read(path: &Path, reading: Reading<'_>) -> Result<Table, AclFileError> {
+/// Reads the users of a file, as long as `goes_on` returns true.
+pub(super) fn read(
+    path: &Path,
+    reading: Reading<'_>,
+    goes_on: impl Fn() -> bool,
+) -> Result<Table, AclFileError> {
     let bytes = mneme_sys::files::read_linked(path).map_err(|source| AclFileError::Read {
         path: path.to_owned(),
         source,
     })?;
-    parse(&bytes, &path.display().to_string(), reading).map_err(AclFileError::Lines)
+    parse(&bytes, &path.display().to_string(), reading, goes_on)
 }
 
 /// Reads the users from a file's text, or reports all errors in it.
-fn parse(bytes: &[u8], path: &str, reading: Reading<'_>) -> Result<Table, String> {
+fn parse(
+    bytes: &[u8],
+    path: &str,
+    reading: Reading<'_>,
+    goes_on: impl Fn() -> bool,
+) -> Result<Table, AclFileError> {
     let mut users = Table::new();
     let mut errors = String::new();
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        if !goes_on() {
+            return Err(AclFileError::Stopping);
+        }
         match parse_line(line.trim_ascii(), &users, reading) {
             Ok(Some(user)) => {
                 users.insert(Arc::clone(user.name()), user.finished());
@@ -48,7 +62,7 @@ fn parse(bytes: &[u8], path: &str, reading: Reading<'_>) -> Result<Table, String
     }
     match errors.is_empty() {
         true => Ok(users),
-        false => Err(errors),
+        false => Err(AclFileError::Lines(errors)),
     }
 }
 

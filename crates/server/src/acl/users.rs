@@ -37,6 +37,8 @@ pub(crate) struct Users {
     /// The number of changes so far.
     epoch: AtomicU64,
     table: Mutex<Table>,
+    /// How often the file was written, or read within a transaction.
+    file_uses: AtomicU64,
     /// The log of denied calls.
     pub log: DenialLog,
 }
@@ -48,6 +50,7 @@ impl Users {
             vocabulary,
             epoch: AtomicU64::new(0),
             table: Mutex::default(),
+            file_uses: AtomicU64::new(0),
             log: DenialLog::default(),
         };
         let default = users.default_user(password);
@@ -174,20 +177,33 @@ impl Users {
         is_removed
     }
 
-    /// Replaces all users by those of a file. If the file does not name the default user, that user
-    /// may do everything with `password`.
-    pub fn load(
+    /// The users of a file, as long as `goes_on` returns true. If the file does not name the default
+    /// user, that user may do everything with `password`.
+    pub fn read(
         &self,
         path: &Path,
         all_channels: bool,
         password: &str,
-    ) -> Result<(), AclFileError> {
-        let mut users = file::read(path, self.reading(all_channels))?;
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Table, AclFileError> {
+        let mut users = file::read(path, self.reading(all_channels), goes_on)?;
         users
             .entry(DEFAULT.into())
             .or_insert_with(|| self.default_user(password));
-        self.take(users);
-        Ok(())
+        Ok(users)
+    }
+
+    /// How often commands have written the file, or have read it in an exclusive section. Read in
+    /// one, it says whether users that were read before are those of the file still.
+    pub fn file_uses(&self) -> u64 {
+        // SYNC: as in `epoch`.
+        self.file_uses.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more. The caller is in a section, shared or exclusive.
+    pub fn count_file_use(&self) {
+        // SYNC: as in `epoch`.
+        self.file_uses.fetch_add(1, Ordering::Relaxed);
     }
 
     /// All of them by name, for [`take`](Self::take).
@@ -195,10 +211,12 @@ impl Users {
         self.table().clone()
     }
 
-    /// Replaces all users by those of an earlier server of this process.
-    pub fn take(&self, users: Table) {
-        *self.table() = users;
+    /// Replaces all users by those of a file, or of an earlier server of this process. Returns those
+    /// that there were.
+    pub fn take(&self, users: Table) -> Table {
+        let before = std::mem::replace(&mut *self.table(), users);
         self.changed();
+        before
     }
 
     /// The content of the file of users.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use mneme_log::{Cursor, Draw, Watch};
 
-use crate::acl::{User, Users};
+use crate::acl::{Request, User, Users};
 use crate::blocking::KeyWait;
 use crate::exclusive::Earlier;
 use crate::pause::Pause;
@@ -136,6 +136,8 @@ pub(crate) enum Purpose {
     /// Only its reply is missing, which must wait until all of these threads have noticed the
     /// change: the reply, and whether the client must be closed.
     Reply(Vec<u8>, bool),
+    /// It does not wait for them, but until the file of users is loaded.
+    Load(Request),
 }
 
 impl Default for Unfinished {
@@ -272,6 +274,13 @@ impl Client {
     #[inline]
     pub fn has_old_rules(&self, users: &Users) -> bool {
         self.epoch != users.epoch()
+    }
+
+    /// Whether its `ACL LOAD` is not answered yet: until then it keeps its rules, since no command
+    /// of it begins.
+    pub fn awaits_load(&self) -> bool {
+        let awaits = self.awaits.as_ref();
+        awaits.is_some_and(|awaits| matches!(awaits.purpose, Purpose::Load(_)))
     }
 
     /// Looks its user up again. If the user no longer exists, the client is closed.

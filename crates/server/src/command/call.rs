@@ -200,6 +200,15 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Requests a load of the file of users, and delays the reply until it is done.
+    pub fn await_load(&mut self) {
+        let request = self.server.loader.request(self.client.entry.id);
+        self.client.awaits = Some(Awaits {
+            earlier: self.server.sections.earlier([]),
+            purpose: Purpose::Load(request),
+        });
+    }
+
     /// Writes a part of the reply that has the form of a message: the client gets it even if it
     /// wants no replies.
     pub fn push(&mut self, write: impl FnOnce(&mut Reply<'_>)) {

@@ -254,6 +254,10 @@ impl Connection {
         counters: &Counters,
         batch: &mut Batch,
     ) -> Result<After, Broken> {
+        // Its subscriptions may be what its user has lost.
+        if self.client.entry.is_killed() {
+            return Ok(After::Close);
+        }
         self.send(shared, counters)?;
         self.send_pushes(shared, counters)?;
         let mut reads = 0;

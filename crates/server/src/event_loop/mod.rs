@@ -24,7 +24,7 @@ use mio::{Events, Poll, Token};
 use slab::Slab;
 
 pub(crate) use self::short_replies::{Answers, SHORT};
-use crate::client::{Arrival, Client};
+use crate::client::{Arrival, Client, Entry};
 use crate::connection::{After, Connection, SLICE_NS, Scratch};
 use crate::counters::Counters;
 use crate::listen::{Accepted, ClientSocket, Listener, is_transient, warn_of_failure};
@@ -46,6 +46,10 @@ const RETRY: Duration = Duration::from_millis(500);
 /// The maximum number of connections accepted from one listener in a round, so that a flood of them
 /// does not delay others.
 const ACCEPTS: usize = 64;
+
+/// The maximum number of killed clients whose connections are closed in a round, so that a user
+/// with many clients that is removed does not delay others.
+const CLOSES: usize = 64;
 
 /// The token of a thread's [`mio::Waker`].
 pub(crate) const WAKER: Token = Token(usize::MAX);
@@ -76,6 +80,8 @@ pub(crate) struct EventLoop {
     ready: Vec<Turn>,
     /// Connections whose time slice ended before they were done; served when `ready` is empty.
     unfinished: VecDeque<Turn>,
+    /// Clients that have been killed, whose connections are to be closed.
+    killed: VecDeque<Arc<Entry>>,
     /// Connections from which no input is read.
     paused: BTreeSet<usize>,
     /// Connections whose next command waits for the end of a pause.
@@ -129,6 +135,7 @@ impl EventLoop {
             connections: Slab::new(),
             ready: Vec::new(),
             unfinished: VecDeque::new(),
+            killed: VecDeque::new(),
             paused: BTreeSet::new(),
             held: HeldConnections::default(),
             parked: BTreeSet::new(),
@@ -293,7 +300,11 @@ impl EventLoop {
         for accepted in mail.accepted {
             self.welcome(accepted);
         }
-        for killed in mail.killed {
+        self.killed.extend(mail.killed);
+        for _ in 0..CLOSES {
+            let Some(killed) = self.killed.pop_front() else {
+                break;
+            };
             let connection = self.connections.get(killed.key);
             if connection.is_some_and(|one| Arc::ptr_eq(&one.client.entry, &killed)) {
                 self.close(killed.key);

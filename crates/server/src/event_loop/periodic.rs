@@ -20,6 +20,7 @@ impl EventLoop {
     pub(super) fn poll_timeout(&self) -> Option<Duration> {
         if !self.ready.is_empty()
             || !self.unfinished.is_empty()
+            || !self.killed.is_empty()
             || !self.handshakes.steps.is_empty()
             || self.accepting.more
             || self.side().woken.is_filled()

@@ -28,7 +28,6 @@ use crate::shared::{Shared, ThreadSide};
 use crate::statistics::Finished;
 use crate::transaction_queue::Queue;
 use mneme_log::WriteError;
-use std::time::Duration;
 
 /// How long a command is retried if another process is in the way.
 const RETRIES_MS: u64 = 500;
@@ -36,16 +35,6 @@ const RETRIES_MS: u64 = 500;
 /// How long it is retried if it waits for space in a change feed that this server itself makes
 /// durable: a sync may be slow.
 const SYNC_RETRIES_MS: u64 = 10_000;
-
-/// How long each attempt at exclusive access keeps others from executing commands. It is short at
-/// first, so that a long command of another thread delays few clients, and never longer than a
-/// client may be kept waiting. After each failed attempt other threads may enter until the section
-/// in the way is over. After the last one they may not, because otherwise this command might never
-/// run while others send long commands all the time.
-const ATTEMPTS_MS: [u64; 8] = [1, 2, 4, 8, 16, 32, 32, 32];
-
-/// How long such an attempt waits before it checks again.
-const LOOK_AGAIN: Duration = Duration::from_micros(20);
 
 /// A number of arguments that is too small to check its memory.
 const FEW: usize = 64;
@@ -162,7 +151,7 @@ impl<'a> Executor<'a> {
         self.refusal = Refusal::of(server);
         self.client.is_monitored = server.pubsub.is_monitored();
         self.client.event_flags = server.event_flags();
-        if self.client.has_old_rules(&server.users) {
+        if self.client.has_old_rules(&server.users) && !self.client.awaits_load() {
             self.client.renew_rules(&server.users);
         }
         self.client.closing |= self.client.entry.is_killed();
@@ -331,7 +320,7 @@ impl<'a> Executor<'a> {
     fn one(&mut self, command: &'static Command, args: Arguments<'_>) -> usize {
         let position = self.out.len();
         if let Some(Awaits {
-            purpose: Purpose::Reply(..),
+            purpose: Purpose::Reply(..) | Purpose::Load(_),
             ..
         }) = self.client.awaits
         {
@@ -498,22 +487,47 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Replies to a finished command if other threads have noticed its effect. Returns the number
-    /// of commands done: none if it has to wait.
+    /// Replies to a finished command if other threads have noticed its effect, or to `ACL LOAD` once
+    /// the file's users are in force. Returns the number of commands done: none if it has to wait.
     fn acknowledge(&mut self, command: &'static Command, args: Arguments<'_>) -> usize {
         let Some(mut awaits) = self.client.awaits.take() else {
             return 0;
         };
-        if !self.server.sections.are_over(&mut awaits.earlier) {
+        let is_loading = match &awaits.purpose {
+            Purpose::Load(request) => request.answered().is_none(),
+            _ => false,
+        };
+        if is_loading || !self.server.sections.are_over(&mut awaits.earlier) {
             self.client.awaits = Some(awaits);
             self.interrupt();
             return 0;
         }
-        if let Purpose::Reply(reply, closing) = awaits.purpose {
-            self.out.extend_from_slice(&reply);
-            self.client.closing |= closing;
+        let mut failed = 0;
+        match awaits.purpose {
+            Purpose::Reply(reply, closing) => {
+                self.out.extend_from_slice(&reply);
+                self.client.closing |= closing;
+            }
+            Purpose::Load(request) => {
+                match request.answered() {
+                    Some(Ok(loaded)) => {
+                        Reply::new(self.out, self.client.protocol).ok();
+                        self.client.closing |= loaded.closes;
+                    }
+                    Some(Err(text)) => {
+                        self.fail(&Failure::other(text.clone()));
+                        failed = 1;
+                    }
+                    None => {}
+                }
+                // Its user may be gone, which must not cost it the reply.
+                if self.client.has_old_rules(&self.server.users) {
+                    self.client.renew_rules(&self.server.users);
+                }
+            }
+            Purpose::Alone(_) => {}
         }
-        self.note(command, args, 1, 0);
+        self.note(command, args, 1, failed);
         1
     }
 
@@ -531,15 +545,8 @@ impl<'a> Executor<'a> {
         }
         self.client.awaits = None;
         self.section = None;
-        let mut end_ns = None;
-        let goes_on = || {
-            std::thread::sleep(LOOK_AGAIN);
-            ATTEMPTS_MS.get(tried).is_none_or(|ms| {
-                let now_ns = server.now_ns();
-                now_ns < *end_ns.get_or_insert(now_ns + ms * 1_000_000)
-            })
-        };
-        server.sections.exclusive(goes_on).map_err(|earlier| {
+        let alone = server.sections.attempt(tried, || server.now_ns());
+        alone.map_err(|earlier| {
             self.client.awaits = Some(Awaits {
                 earlier,
                 purpose: Purpose::Alone(tried + 1),

@@ -129,6 +129,13 @@ impl Server {
         if let Some(endpoint) = metrics {
             running.spawn("mneme-metrics", |shared| endpoint.serve(shared))?;
         }
+        // Users are loaded while the data is, too.
+        if shared.settings.is(Key::AclFile) {
+            running.spawn("mneme-users", |shared| {
+                shared.serve_loads();
+                Ok(())
+            })?;
+        }
         if let Some(starting) = starting {
             starting(&running.stopper());
         }

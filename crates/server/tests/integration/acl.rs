@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mneme_server::settings::Key;
-use mneme_testkit::{TestDir, make_pipe};
+use mneme_testkit::{TestDir, make_pipe, setting};
 
-use super::common::{Client, Reply, encode, server, start};
+use super::common::{Client, Reply, encode, info, server, start};
 
 fn error(reply: &Reply) -> String {
     match reply {
@@ -149,6 +149,54 @@ fn a_rule_takes_effect_with_its_reply() {
     });
 }
 
+/// Each user has a client, and each rule is changed again and again: the client's next command after
+/// the reply is judged by the new rules. `MNEME_LADDER_CONNECTIONS=10000` makes a million commands
+/// of it.
+#[test]
+fn none_of_many_clients_is_judged_by_old_rules() {
+    let count = setting("MNEME_LADDER_CONNECTIONS").map_or(300, |count| count.min(9_000) as usize);
+    let rounds = if count > 1000 {
+        1_000_000 / count + 1
+    } else {
+        10
+    };
+    mneme_sys::allow_open_files(2 * count as u64 + 500).unwrap();
+    let (_running, address) = start(server().threads(2));
+    let mut admin = Client::connect(address);
+    let mut clients: Vec<Client> = (0..count)
+        .map(|number| {
+            admin.line(&format!(
+                "ACL SETUSER u{number} on nopass ~own:{number}:* +@all"
+            ));
+            let mut client = Client::connect(address);
+            assert_eq!(client.line(&format!("AUTH u{number} x")), Reply::ok());
+            client
+        })
+        .collect();
+    for round in 0..rounds {
+        // So many rules change at once, and all clients that they concern send at once.
+        for first in (0..count).step_by(100) {
+            let group = first..count.min(first + 100);
+            let rule = if round % 2 == 0 { "-get" } else { "+get" };
+            let change = |number| encode(&["ACL", "SETUSER", &format!("u{number}"), rule]);
+            admin.send(&group.clone().flat_map(change).collect::<Vec<u8>>());
+            for number in group.clone() {
+                assert_eq!(admin.reply(), Reply::ok());
+                clients[number].send(&encode(&["GET", &format!("own:{number}:key")]));
+            }
+            for client in &mut clients[group] {
+                match client.reply() {
+                    Reply::Null => assert_eq!(rule, "+get"),
+                    refused => {
+                        assert!(error(&refused).starts_with("NOPERM"));
+                        assert_eq!(rule, "-get");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// A command that needs an exclusive section was permitted by the old rules, and waits behind a
 /// change of rules that needs one too. It is checked again after the change.
 #[test]
@@ -182,6 +230,86 @@ fn a_rule_takes_effect_for_commands_that_wait_for_the_change() {
         stops.store(true, Ordering::Relaxed);
         assert!(is_kept, "a command was executed that is not permitted");
     });
+}
+
+/// A client that waits for a key is checked again when it is woken, and then the next one is served.
+#[test]
+fn a_waiting_client_that_has_lost_its_key_is_refused() {
+    let (_running, address) = start(server().threads(2));
+    let [mut admin, mut first, mut second] = [0; 3].map(|_| Client::connect(address));
+    for command in ["BLPOP list", "BLMOVE list app:to LEFT LEFT"] {
+        admin.line("ACL SETUSER app on nopass ~list ~app:* +@all");
+        admin.line("ACL SETUSER gone on nopass ~list +@all");
+        let waits = |client: &mut Client, waiting: u64| {
+            client.send(&encode(
+                &format!("{command} 0").split(' ').collect::<Vec<_>>(),
+            ));
+            let mut reader = Client::connect(address);
+            while info(&mut reader, "blocked_clients") < waiting {}
+        };
+        first.line("AUTH app x");
+        waits(&mut first, 1);
+        let mut gone = Client::connect(address);
+        gone.line("AUTH gone x");
+        gone.send(&encode(&["BLPOP", "list", "0"]));
+        waits(&mut second, 3);
+        admin.line("ACL SETUSER app resetkeys ~app:*");
+        admin.line("ACL DELUSER gone");
+        assert_eq!(gone.try_reply(), None);
+        assert_eq!(admin.line("RPUSH list item"), Reply::Integer(1));
+        assert_eq!(error(&first.reply()), DENIED_KEY);
+        assert!(!matches!(second.reply(), Reply::Error(_) | Reply::Null));
+        assert_eq!(admin.line("LLEN list"), Reply::Integer(0));
+    }
+}
+
+/// A command takes the last `STORE`, and Redis checks the first.
+#[test]
+fn every_key_that_a_command_may_store_to_is_checked() {
+    let (_running, address) = start(server());
+    let [mut admin, mut user] = [0; 2].map(|_| Client::connect(address));
+    admin.line("ACL SETUSER app on nopass ~app:* ~*STORE* +@all");
+    for key in ["app:places", "secret:places"] {
+        assert_eq!(
+            admin.line(&format!("GEOADD {key} 13.4 52.5 berlin")),
+            Reply::Integer(1)
+        );
+    }
+    user.line("AUTH app x");
+    for (around, options) in [
+        (
+            "GEORADIUS app:places 13 52 900 km",
+            "STORE app:x STORE secret",
+        ),
+        (
+            "GEORADIUS app:places 13 52 900 km",
+            "STORE app:x STOREDIST app:y STORE secret",
+        ),
+        (
+            "GEORADIUS app:places 13 52 900 km",
+            "STOREDIST STORE STORE secret",
+        ),
+        (
+            "GEORADIUS app:places 13 52 900 km",
+            "STORE STOREDIST STOREDIST secret",
+        ),
+        ("GEORADIUS secret:places 13 52 900 km", "STOREDIST STORE"),
+        ("GEORADIUS secret:places 13 52 900 km", "STORE STOREDIST"),
+        (
+            "GEORADIUSBYMEMBER app:places berlin 9 km",
+            "STORE app:x STORE secret",
+        ),
+        (
+            "GEORADIUSBYMEMBER secret:places berlin 9 km",
+            "STOREDIST STORE",
+        ),
+    ] {
+        let call = format!("{around} {options}");
+        assert_eq!(error(&user.line(&call)), DENIED_KEY, "{call}");
+    }
+    let call = "GEORADIUS app:places 13 52 900 km STORE app:x STORE app:y";
+    assert_eq!(user.line(call), Reply::Integer(1));
+    assert_eq!(admin.line("EXISTS secret app:x app:y"), Reply::Integer(1));
 }
 
 #[test]
@@ -296,6 +424,143 @@ fn a_file_of_users_is_loaded_completely_or_not_at_all() {
 }
 
 /// Uses the file shown in `docs/guides/operating.md`.
+/// A file of so many users that clients do much while it is loaded.
+fn large_file(directory: &TestDir, more: &str) -> std::path::PathBuf {
+    let path = directory.path().join("users.acl");
+    let user = |number: usize| {
+        format!("user u{number} on >pw{number} ~app{number}:* +@read +@write -@dangerous\n")
+    };
+    let users: String = (0..3000).map(user).collect();
+    std::fs::write(&path, users + more).unwrap();
+    path
+}
+
+fn has_user(client: &mut Client, name: &str) -> bool {
+    client.line(&format!("ACL GETUSER {name}")) != Reply::Null
+}
+
+/// Whatever was first: the file is the one that was saved, and so are the users.
+#[test]
+fn users_that_are_saved_while_the_file_is_loaded_are_kept() {
+    let directory = TestDir::new("acl-load");
+    let path = large_file(&directory, "user default on nopass ~* &* +@all\n");
+    let with_file = server().set(Key::AclFile, path.to_str().unwrap()).unwrap();
+    let (_running, address) = start(with_file.threads(2));
+    let [mut loads, mut other] = [0; 2].map(|_| Client::connect(address));
+    for round in 0..10 {
+        let name = format!("saved{round}");
+        loads.send(&encode(&["ACL", "LOAD"]));
+        let set = format!("ACL SETUSER {name} on nopass +ping");
+        assert_eq!(other.line(&set), Reply::ok());
+        match round % 2 {
+            0 => assert_eq!(other.line("ACL SAVE"), Reply::ok()),
+            _ => {
+                other.line("MULTI");
+                other.line("ACL SAVE");
+                other.line("ACL LOAD");
+                let ok = Reply::Array(vec![Reply::ok(), Reply::ok()]);
+                assert_eq!(other.line("EXEC"), ok);
+            }
+        }
+        // What the client sends behind it is done after it.
+        let last = format!("last{round}");
+        loads.send(&encode(&["ACL", "SETUSER", &last, "on"]));
+        assert_eq!([loads.reply(), loads.reply()], [Reply::ok(), Reply::ok()]);
+        assert!(has_user(&mut other, &name), "{name}");
+        assert!(has_user(&mut other, &last), "{last}");
+        let file = std::fs::read_to_string(&path).unwrap();
+        assert!(file.contains(&format!("user {name} ")));
+    }
+}
+
+#[test]
+fn a_load_goes_on_without_its_client() {
+    let directory = TestDir::new("acl-left");
+    let more = "user default on nopass ~* &* +@all\nuser own on nopass +@all\n";
+    let path = large_file(&directory, more);
+    let with_file = server().set(Key::AclFile, path.to_str().unwrap()).unwrap();
+    let (running, address) = start(with_file.threads(2));
+    let mut other = Client::connect(address);
+    for _ in 0..5 {
+        other.line("ACL DELUSER u7");
+        let mut leaves = Client::connect(address);
+        leaves.send(&encode(&["ACL", "LOAD"]));
+        // It was begun.
+        while !other.line("CLIENT LIST").text().contains("cmd=acl|load") {}
+        drop(leaves);
+        while !has_user(&mut other, "u7") {}
+    }
+    // A client whose user another removes meanwhile. It may get its reply first.
+    let mut own = Client::connect(address);
+    own.line("AUTH own x");
+    own.send(&encode(&["ACL", "LOAD"]));
+    other.line("ACL DELUSER own");
+    while own.try_reply().is_some() {}
+    // The file has this user again, unless the removal was later.
+    assert_eq!(other.line("ACL LOAD"), Reply::ok());
+    assert!(has_user(&mut other, "own"));
+    // It is closed as one of a user that the file may change, behind its reply.
+    let mut own = Client::connect(address);
+    own.line("AUTH own x");
+    assert_eq!(own.line("ACL LOAD"), Reply::ok());
+    assert_eq!(own.try_reply(), None);
+    other.send(&encode(&["ACL", "LOAD"]));
+    Client::connect(address).send(&encode(&["SHUTDOWN"]));
+    running.join().unwrap();
+}
+
+/// As `a_rule_takes_effect_with_its_reply`, with rules from a file.
+#[test]
+fn the_rules_of_a_file_take_effect_with_its_reply() {
+    let directory = TestDir::new("acl-effect");
+    let path = directory.path().join("users.acl");
+    let write = |rules: &str| {
+        let admin = "user admin on nopass ~* &* +@all";
+        std::fs::write(&path, format!("user default on nopass {rules}\n{admin}\n")).unwrap();
+    };
+    write("~* &* +@all");
+    let with_file = server().set(Key::AclFile, path.to_str().unwrap()).unwrap();
+    let (_running, address) = start(with_file.threads(2));
+    let stops = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let stops = &stops;
+            scope.spawn(move || {
+                let mut client = Client::connect(address);
+                let key = format!("count{writer}");
+                let pipeline = encode(&["INCR", &key]).repeat(50);
+                while !stops.load(Ordering::Relaxed) {
+                    client.send(&pipeline);
+                    for _ in 0..50 {
+                        client.reply();
+                    }
+                }
+            });
+        }
+        let admin = || {
+            let mut admin = Client::connect(address);
+            admin.line("AUTH admin x");
+            admin
+        };
+        let counts = |admin: &mut Client| admin.line("MGET count0 count1 count2 count3");
+        let holds = (0..100).all(|_| {
+            write("~* &* +@all -incr");
+            let (mut loads, mut reads) = (admin(), admin());
+            // It closes the connections of all users but the default one.
+            assert_eq!(loads.line("ACL LOAD"), Reply::ok());
+            assert_eq!(reads.try_reply(), None);
+            let mut reads = admin();
+            let before = counts(&mut reads);
+            let holds = counts(&mut reads) == before;
+            write("~* &* +@all");
+            reads.line("ACL LOAD");
+            holds
+        });
+        stops.store(true, Ordering::Relaxed);
+        assert!(holds, "a command was executed that is not permitted");
+    });
+}
+
 /// If each rule were compared with all others, every reply would take minutes here.
 #[test]
 fn the_cost_of_a_rule_does_not_depend_on_the_number_of_others() {

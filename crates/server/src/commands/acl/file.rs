@@ -11,7 +11,6 @@ pub(super) static LOAD: Command = Command {
     summary: "Reads the users from the ACL file, all of them or none",
     complexity: "O(N) where N is the number of users and of clients",
     arity: 2,
-    reach: Reach::Exclusive,
     run: load,
     ..ADMIN
 };
@@ -35,18 +34,18 @@ fn check(call: &Call<'_>) -> Outcome {
     }
 }
 
-/// As in Redis 7.0, all clients except those of the default user are closed, whatever the file
-/// contains.
+/// Within a transaction the file is read in its exclusive section, while all clients wait.
 fn load(call: &mut Call<'_>) -> Outcome {
     check(call)?;
-    let users = &call.server.users;
-    let before = users.default();
-    let loaded = call.server.load_users();
+    if !call.is_within_exec() {
+        call.await_load();
+        return Ok(());
+    }
+    let (server, client) = (call.server, &mut *call.client);
+    let default = server.users.default();
+    let loaded = server.load_users();
     loaded.map_err(|error| Failure::other(format!("ERR {error}")))?;
-    call.server
-        .close_subscribers(&before, &users.default(), call.client);
-    call.server
-        .close_users(|name| name != b"default", call.client);
+    server.close_users_of_file(&default, |entry| server.close_after_reply(entry, client));
     call.reply.ok();
     Ok(())
 }
@@ -61,6 +60,7 @@ fn save(call: &mut Call<'_>) -> Outcome {
             "ERR There was an error trying to save the ACLs. Please check the server logs for more information",
         ));
     }
+    call.server.users.count_file_use();
     call.reply.ok();
     Ok(())
 }

@@ -52,7 +52,10 @@ fn setuser(call: &mut Call<'_>) -> Outcome {
     let set = users.set(name, rules.iter(), all_channels);
     set.map_err(|error| Failure::other(format!("ERR {error}")))?;
     if let (Some(before), Some(now)) = (before, users.find(name)) {
-        call.server.close_subscribers(&before, &now, call.client);
+        let (server, client) = (call.server, &mut *call.client);
+        server.close_subscribers(&before, &now, |entry| {
+            server.close_after_reply(entry, client);
+        });
     }
     call.reply.ok();
     Ok(())
@@ -66,8 +69,11 @@ fn deluser(call: &mut Call<'_>) -> Outcome {
     let users = &call.server.users;
     let removed: HashSet<&[u8]> = names.iter().filter(|name| users.remove(name)).collect();
     if !removed.is_empty() {
-        let is_removed = |name: &[u8]| removed.contains(name);
-        call.server.close_users(is_removed, call.client);
+        let (server, client) = (call.server, &mut *call.client);
+        server.close_users(
+            |name| removed.contains(name),
+            |entry| server.close_after_reply(entry, client),
+        );
     }
     call.reply.integer(removed.len() as i64);
     Ok(())
