@@ -12,7 +12,7 @@ use mio::Waker;
 use mneme_log::{LogStore, Stats};
 use mneme_sys::Clock;
 
-use crate::acl::{self, AclFileError, Loaded, Loader, Request, User, Users};
+use crate::acl::{self, AclFileError, LoadRequest, Loader, User, Users, UsersLoaded};
 use crate::background::Background;
 use crate::backing::{LateStore, ServedStore};
 use crate::blocking::{HASHES, Sleeper, WaitQueues};
@@ -469,7 +469,7 @@ impl Shared {
             };
             for request in requests {
                 let closes = closes.contains(&request.client);
-                request.answer(loaded.clone().map(|()| Loaded { closes }));
+                request.answer(loaded.clone().map(|()| UsersLoaded { closes }));
             }
             // The texts of their rules are made here, before a client asks for them.
             let users = self.users.list();
@@ -480,7 +480,7 @@ impl Shared {
 
     /// As [`load_users`](Self::load_users), without an exclusive section while the file is read.
     /// Returns the clients that are to be closed once they have got their replies to `requests`.
-    fn load_beside_clients(&self, requests: &[Request]) -> Result<BTreeSet<u64>, AclFileError> {
+    fn load_beside_clients(&self, requests: &[LoadRequest]) -> Result<BTreeSet<u64>, AclFileError> {
         let goes_on = || !self.stopping();
         loop {
             let (uses, settings) = (self.users.file_uses(), self.user_settings());
@@ -533,13 +533,11 @@ impl Shared {
         if now.keeps_channels_of(before) {
             return;
         }
-        let mut denied: BTreeMap<u64, Arc<Entry>> = BTreeMap::new();
-        self.pubsub.for_each(|topic, name, entry| {
-            if *entry.state().user == **now.name() && !now.permits_channel(topic, name) {
-                denied.insert(entry.id, Arc::clone(entry));
-            }
+        let clients = self.clients.of_user(now.name());
+        let denied = clients.iter().filter(|entry| {
+            (entry.subscriptions()).any_of(|topic, name| !now.permits_channel(topic, name))
         });
-        denied.values().for_each(close);
+        denied.for_each(close);
     }
 
     /// Ends a client's connection; that of the calling client, `this`, once it has its reply.

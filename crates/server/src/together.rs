@@ -85,7 +85,7 @@ impl<'c> Together<'c> {
             // Its user may have changed since the command was queued, even by an earlier command of
             // the transaction.
             if call.client.has_old_rules(&call.server.users) {
-                call.client.renew_rules(&call.server.users);
+                (call.client).renew_rules(&call.server.users, &call.server.clients);
             }
             let denied = denial::check(call.server, &call.client.user, command, args);
             let denied = denied

@@ -12,29 +12,29 @@ pub(crate) struct Loader {
 
 #[derive(Debug, Default)]
 struct State {
-    requests: Vec<Request>,
+    requests: Vec<LoadRequest>,
     has_ended: bool,
 }
 
 /// A client's request to load the file.
 #[derive(Debug, Clone)]
-pub(crate) struct Request {
+pub(crate) struct LoadRequest {
     /// The client's number.
     pub client: u64,
-    outcome: Arc<OnceLock<Result<Loaded, String>>>,
+    outcome: Arc<OnceLock<Result<UsersLoaded, String>>>,
 }
 
 /// The users of the file are in force.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Loaded {
+pub(crate) struct UsersLoaded {
     /// Whether the client that has asked for it is to be closed after its reply.
     pub closes: bool,
 }
 
 impl Loader {
     /// Requests a load. Requests made before the file is read share that load.
-    pub fn request(&self, client: u64) -> Request {
-        let request = Request {
+    pub fn request(&self, client: u64) -> LoadRequest {
+        let request = LoadRequest {
             client,
             outcome: Arc::default(),
         };
@@ -50,7 +50,7 @@ impl Loader {
     }
 
     /// Calls `load` for all requests so far, again and again, until the end.
-    pub fn serve(&self, mut load: impl FnMut(&[Request])) {
+    pub fn serve(&self, mut load: impl FnMut(&[LoadRequest])) {
         let mut state = self.state();
         while !state.has_ended {
             if state.requests.is_empty() {
@@ -70,15 +70,15 @@ impl Loader {
     }
 }
 
-impl Request {
+impl LoadRequest {
     /// Answers it.
-    pub fn answer(&self, outcome: Result<Loaded, String>) {
+    pub fn answer(&self, outcome: Result<UsersLoaded, String>) {
         // It is answered once.
         let _ = self.outcome.set(outcome);
     }
 
     /// Its answer, once there is one. The error is the text for the client.
-    pub fn answered(&self) -> Option<&Result<Loaded, String>> {
+    pub fn answered(&self) -> Option<&Result<UsersLoaded, String>> {
         self.outcome.get()
     }
 }

@@ -16,7 +16,7 @@ mod users;
 mod vocabulary;
 
 pub(crate) use file::{AclFileError, Table};
-pub(crate) use loader::{Loaded, Loader, Request};
+pub(crate) use loader::{LoadRequest, Loader, UsersLoaded};
 pub(crate) use log::{Context, DenialReason, Event};
 pub(crate) use rules::password_hash;
 pub(crate) use user::{Denied, Judged, KeyAccess, Selector, User};

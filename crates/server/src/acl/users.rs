@@ -177,8 +177,8 @@ impl Users {
         is_removed
     }
 
-    /// The users of a file, as long as `goes_on` returns true. If the file does not name the default
-    /// user, that user may do everything with `password`.
+    /// The users of a file, as long as `goes_on` returns true. If the file does not name the
+    /// default user, that user may do everything with `password`.
     pub fn read(
         &self,
         path: &Path,
@@ -211,8 +211,8 @@ impl Users {
         self.table().clone()
     }
 
-    /// Replaces all users by those of a file, or of an earlier server of this process. Returns those
-    /// that there were.
+    /// Replaces all users by those of a file, or of an earlier server of this process. Returns the
+    /// previous ones.
     pub fn take(&self, users: Table) -> Table {
         let before = std::mem::replace(&mut *self.table(), users);
         self.changed();

@@ -1,7 +1,7 @@
 //! All clients of a server, and the number of clients that were disconnected because of their
 //! memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -11,7 +11,25 @@ use super::{Arrival, Entry};
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     next: AtomicU64,
-    entries: Mutex<BTreeMap<u64, Arc<Entry>>>,
+    entries: Mutex<Entries>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_id: BTreeMap<u64, Arc<Entry>>,
+    /// The clients of each user, by the user's name.
+    by_user: HashMap<Arc<[u8]>, BTreeSet<u64>>,
+}
+
+impl Entries {
+    fn leave_user(&mut self, id: u64, user: &[u8]) {
+        if let Some(ids) = self.by_user.get_mut(user)
+            && ids.remove(&id)
+            && ids.is_empty()
+        {
+            self.by_user.remove(user);
+        }
+    }
 }
 
 impl Clients {
@@ -20,13 +38,37 @@ impl Clients {
         // SYNC: pairs with nothing; numbers only have to be distinct.
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         let entry = Arc::new(Entry::new(id, arrival));
-        self.entries().insert(id, Arc::clone(&entry));
+        self.entries().by_id.insert(id, Arc::clone(&entry));
         entry
     }
 
     /// Removes a client.
     pub fn leave(&self, id: u64) {
-        self.entries().remove(&id);
+        let mut entries = self.entries();
+        if let Some(entry) = entries.by_id.remove(&id) {
+            let user = Arc::clone(&entry.state().user);
+            entries.leave_user(id, &user);
+        }
+    }
+
+    /// Makes it a client of this user.
+    pub fn set_user(&self, entry: &Entry, name: &Arc<[u8]>) {
+        let mut entries = self.entries();
+        let before = std::mem::replace(&mut entry.state().user, Arc::clone(name));
+        entries.leave_user(entry.id, &before);
+        // One that was killed is no longer there.
+        if entries.by_id.contains_key(&entry.id) {
+            let ids = entries.by_user.entry(Arc::clone(name));
+            ids.or_default().insert(entry.id);
+        }
+    }
+
+    /// The clients of a user.
+    pub fn of_user(&self, name: &[u8]) -> Vec<Arc<Entry>> {
+        let entries = self.entries();
+        let ids = entries.by_user.get(name).into_iter().flatten();
+        ids.filter_map(|id| entries.by_id.get(id).map(Arc::clone))
+            .collect()
     }
 
     /// Removes a client from the list for good. None of its commands is executed in a section whose
@@ -39,18 +81,18 @@ impl Clients {
 
     /// All clients, in the order of their arrival.
     pub fn list(&self) -> Vec<Arc<Entry>> {
-        self.entries().values().map(Arc::clone).collect()
+        self.entries().by_id.values().map(Arc::clone).collect()
     }
 
     /// The clients with these numbers, in this order, and as often as they are named.
     pub fn named(&self, ids: &[u64]) -> Vec<Arc<Entry>> {
         let entries = self.entries();
         ids.iter()
-            .filter_map(|id| entries.get(id).map(Arc::clone))
+            .filter_map(|id| entries.by_id.get(id).map(Arc::clone))
             .collect()
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Entry>>> {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::pushes::Pushes;
-use super::subscriptions::ByTopic;
+use super::subscriptions::{ByTopic, Subscriptions};
 use crate::resp::Protocol;
 use crate::tracking::TrackingMode;
 use mneme_log::Watch;
@@ -41,6 +41,7 @@ pub(crate) struct Entry {
     is_killed: AtomicBool,
     state: Mutex<State>,
     watch: Mutex<Option<Watch>>,
+    subscriptions: Mutex<Subscriptions>,
 }
 
 /// The connection of a new client.
@@ -183,6 +184,7 @@ impl Entry {
             is_killed: AtomicBool::new(false),
             state: Mutex::new(State::new(arrival.now_ms)),
             watch: Mutex::default(),
+            subscriptions: Mutex::default(),
         }
     }
 
@@ -194,6 +196,13 @@ impl Entry {
     /// The keys that must not change before its `EXEC`.
     pub fn watch(&self) -> MutexGuard<'_, Option<Watch>> {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its subscriptions. Others look at them in an exclusive section.
+    pub fn subscriptions(&self) -> MutexGuard<'_, Subscriptions> {
+        self.subscriptions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Marks it as killed: none of its further commands begins once its thread has entered its next

@@ -10,13 +10,13 @@ pub(crate) use clients::{Clients, Evictions};
 pub(crate) use entry::{Arrival, Entry, Gauge};
 use pushes::Recipient;
 pub(crate) use pushes::{Push, PushHead};
-pub(crate) use subscriptions::{ByTopic, Subscriptions, Topic};
+pub(crate) use subscriptions::{ByTopic, Topic};
 
 use std::sync::Arc;
 
 use mneme_log::{Cursor, Draw, Watch};
 
-use crate::acl::{Request, User, Users};
+use crate::acl::{LoadRequest, User, Users};
 use crate::blocking::KeyWait;
 use crate::exclusive::Earlier;
 use crate::pause::Pause;
@@ -79,8 +79,6 @@ pub(crate) struct Client {
     pub queue: Option<Queue>,
     /// The number of bytes that its watched keys take.
     pub watched_bytes: usize,
-    /// Its subscriptions.
-    pub subscriptions: Subscriptions,
     /// Whether it may receive messages other than replies: it has subscribed to something since it
     /// connected.
     pub is_pushed_to: bool,
@@ -137,7 +135,7 @@ pub(crate) enum Purpose {
     /// change: the reply, and whether the client must be closed.
     Reply(Vec<u8>, bool),
     /// It does not wait for them, but until the file of users is loaded.
-    Load(Request),
+    Load(LoadRequest),
 }
 
 impl Default for Unfinished {
@@ -186,15 +184,12 @@ impl Replies {
 
 impl Client {
     /// A client that has just connected.
-    pub fn new(entry: Arc<Entry>, thread: usize, users: &Users) -> Self {
+    pub fn new(entry: Arc<Entry>, thread: usize, users: &Users, clients: &Clients) -> Self {
         // Read before the user, so the user is at most newer.
         let epoch = users.epoch();
         let (user, is_open) = (users.default(), users.is_open());
-        {
-            let mut state = entry.state();
-            state.authenticated = is_open;
-            state.user = Arc::clone(user.name());
-        }
+        entry.state().authenticated = is_open;
+        clients.set_user(&entry, user.name());
         Self {
             database: 0,
             protocol: Protocol::Resp2,
@@ -221,7 +216,6 @@ impl Client {
             thread,
             queue: None,
             watched_bytes: 0,
-            subscriptions: Subscriptions::default(),
             is_pushed_to: false,
             is_monitor: false,
             tracking: None,
@@ -249,7 +243,6 @@ impl Client {
         state.no_evict_on = self.no_evict_on;
         state.is_closing = self.closing;
         state.is_held = self.held.is_some() || self.wait.is_some();
-        state.subscriptions = self.subscriptions.counts();
         state.is_monitor = self.is_monitor;
         let buffers = &self.entry.buffers;
         buffers
@@ -259,7 +252,14 @@ impl Client {
         buffers
             .waited
             .set(self.wait.as_ref().map_or(0, |wait| wait.bytes));
-        buffers.subscriptions.set(self.subscriptions.bytes());
+        if self.is_pushed_to {
+            let subscriptions = self.entry.subscriptions();
+            state.subscriptions = subscriptions.counts();
+            buffers.subscriptions.set(subscriptions.bytes());
+        } else {
+            state.subscriptions = ByTopic::default();
+            buffers.subscriptions.set(0);
+        }
         let unfinished = self.unfinished.as_ref();
         buffers
             .unfinished
@@ -285,12 +285,12 @@ impl Client {
 
     /// Looks its user up again. If the user no longer exists, the client is closed.
     #[cold]
-    pub fn renew_rules(&mut self, users: &Users) {
+    pub fn renew_rules(&mut self, users: &Users, clients: &Clients) {
         self.epoch = users.epoch();
         match users.find(self.user.name()) {
             Some(user) => self.user = user,
             None => {
-                self.become_default(users);
+                self.become_default(users, clients);
                 self.is_known = false;
                 self.closing = true;
             }
@@ -299,16 +299,16 @@ impl Client {
     }
 
     /// Makes it a client of `user`, as which it has authenticated.
-    pub fn become_user(&mut self, user: Arc<User>) {
-        self.entry.state().user = Arc::clone(user.name());
+    pub fn become_user(&mut self, user: Arc<User>, clients: &Clients) {
+        clients.set_user(&self.entry, user.name());
         self.user = user;
         self.is_known = true;
         self.authenticated = true;
     }
 
     /// Makes it a client that has not authenticated.
-    pub fn become_default(&mut self, users: &Users) {
-        self.become_user(users.default());
+    pub fn become_default(&mut self, users: &Users, clients: &Clients) {
+        self.become_user(users.default(), clients);
         self.is_known = users.is_open();
         self.authenticated = self.is_known;
     }
@@ -321,16 +321,17 @@ impl Client {
 
     /// Subscribes it, unless it is already subscribed.
     pub fn subscribe(&mut self, pubsub: &PubSub, topic: Topic, name: &[u8]) {
-        if !self.subscriptions.has(topic, name) {
+        if !self.entry.subscriptions().has(topic, name) {
             let name = pubsub.add(topic, name, &self.entry);
-            self.subscriptions.add(topic, name);
+            self.entry.subscriptions().add(topic, name);
             self.is_pushed_to = true;
         }
     }
 
     /// Ends a subscription, if it exists.
     pub fn unsubscribe(&mut self, pubsub: &PubSub, topic: Topic, name: &[u8]) {
-        if self.subscriptions.remove(topic, name) {
+        let is_removed = self.entry.subscriptions().remove(topic, name);
+        if is_removed {
             pubsub.remove(topic, name, &self.entry);
         }
     }
@@ -354,7 +355,8 @@ impl Client {
     /// Ends all its subscriptions, and stops monitoring.
     pub fn unsubscribe_all(&mut self, pubsub: &PubSub) {
         for topic in [Topic::Channel, Topic::Pattern, Topic::Shard] {
-            for name in self.subscriptions.names(topic) {
+            let names = self.entry.subscriptions().names(topic);
+            for name in names {
                 self.unsubscribe(pubsub, topic, &name);
             }
         }
@@ -367,7 +369,7 @@ impl Client {
     pub fn take_pushes(&self, out: &mut Vec<u8>, most: usize) {
         let recipient = Recipient {
             protocol: self.protocol,
-            is_subscriber: self.subscriptions.counts().any(),
+            is_subscriber: self.entry.subscriptions().any(),
         };
         self.entry.pushes.take(out, recipient, most);
     }
@@ -382,14 +384,14 @@ impl Client {
     /// Whether it has any subscription.
     #[inline]
     pub fn is_subscriber(&self) -> bool {
-        self.is_pushed_to && self.subscriptions.counts().any()
+        self.is_pushed_to && self.entry.subscriptions().any()
     }
 
     /// Updates whether it may still receive messages. Those that were published for it must have
     /// been taken.
     pub fn settle_pushes(&mut self) {
         self.is_pushed_to =
-            self.is_monitor || self.tracking.is_some() || self.subscriptions.counts().any();
+            self.is_monitor || self.tracking.is_some() || self.entry.subscriptions().any();
     }
 
     /// The class of its output limit.

@@ -109,6 +109,23 @@ impl Subscriptions {
         self.names.map(BTreeMap::len)
     }
 
+    /// Whether there is any.
+    pub fn any(&self) -> bool {
+        self.counts().any()
+    }
+
+    /// Whether `is_meant` returns true for any.
+    pub fn any_of(&self, is_meant: impl Fn(Topic, &[u8]) -> bool) -> bool {
+        [Topic::Channel, Topic::Pattern, Topic::Shard]
+            .into_iter()
+            .any(|topic| {
+                self.names
+                    .of(topic)
+                    .keys()
+                    .any(|name| is_meant(topic, name))
+            })
+    }
+
     /// The number that a reply about a subscription of this kind reports.
     pub fn count_with(&self, topic: Topic) -> usize {
         let counts = self.counts();

@@ -195,8 +195,9 @@ impl KeySpec {
         }
     }
 
-    /// The positions of the keys in `args`. `None`: the arguments contradict the rule. A word counts
-    /// wherever it is: a command that takes the last `STORE` must not be checked by the first one.
+    /// The positions of the keys in `args`. `None`: the arguments contradict the rule. A word
+    /// counts wherever it is: a command that takes the last `STORE` must not be checked by the
+    /// first one.
     pub fn positions<'a>(
         &self,
         args: &Arguments<'a>,

@@ -359,7 +359,7 @@ impl EventLoop {
             key: self.connections.vacant_key(),
             connection_bytes: size_of::<Connection>() + stream.bytes(),
         });
-        let client = Client::new(entry, self.index, &self.shared.users);
+        let client = Client::new(entry, self.index, &self.shared.users, &self.shared.clients);
         let mut connection = Connection::new(stream, client, &self.shared);
         let vacant = self.connections.vacant_entry();
         let key = vacant.key();

@@ -19,8 +19,8 @@ const LOOK_AGAIN: Duration = Duration::from_micros(20);
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl Sections {
-    /// Enters an exclusive section, as [`exclusive`](Self::exclusive), for a caller that has `tried`
-    /// so often before.
+    /// Enters an exclusive section, as [`exclusive`](Self::exclusive), for a caller that has
+    /// `tried` so often before.
     ///
     /// # Errors
     /// The section that was in the way for too long.

@@ -152,7 +152,7 @@ impl<'a> Executor<'a> {
         self.client.is_monitored = server.pubsub.is_monitored();
         self.client.event_flags = server.event_flags();
         if self.client.has_old_rules(&server.users) && !self.client.awaits_load() {
-            self.client.renew_rules(&server.users);
+            self.client.renew_rules(&server.users, &server.clients);
         }
         self.client.closing |= self.client.entry.is_killed();
     }
@@ -487,8 +487,9 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Replies to a finished command if other threads have noticed its effect, or to `ACL LOAD` once
-    /// the file's users are in force. Returns the number of commands done: none if it has to wait.
+    /// Replies to a finished command if other threads have noticed its effect, or to `ACL LOAD`
+    /// once the file's users are in force. Returns the number of commands done: none if it has to
+    /// wait.
     fn acknowledge(&mut self, command: &'static Command, args: Arguments<'_>) -> usize {
         let Some(mut awaits) = self.client.awaits.take() else {
             return 0;
@@ -522,7 +523,7 @@ impl<'a> Executor<'a> {
                 }
                 // Its user may be gone, which must not cost it the reply.
                 if self.client.has_old_rules(&self.server.users) {
-                    self.client.renew_rules(&self.server.users);
+                    (self.client).renew_rules(&self.server.users, &self.server.clients);
                 }
             }
             Purpose::Alone(_) => {}

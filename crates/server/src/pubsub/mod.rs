@@ -219,19 +219,6 @@ impl PubSub {
     pub fn counts(&self) -> ByTopic<usize> {
         self.tables().topics.map(BTreeMap::len)
     }
-
-    /// Calls `visit` with every subscription of every client.
-    pub fn for_each(&self, mut visit: impl FnMut(Topic, &[u8], &Arc<Entry>)) {
-        let tables = self.tables();
-        for topic in [Topic::Channel, Topic::Pattern, Topic::Shard] {
-            for (name, subscribers) in tables.topics.of(topic) {
-                let lists = subscribers.by_thread().iter();
-                for entry in lists.flat_map(|(_, list)| list.iter()) {
-                    visit(topic, name, entry);
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

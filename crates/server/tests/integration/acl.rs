@@ -149,9 +149,9 @@ fn a_rule_takes_effect_with_its_reply() {
     });
 }
 
-/// Each user has a client, and each rule is changed again and again: the client's next command after
-/// the reply is judged by the new rules. `MNEME_LADDER_CONNECTIONS=10000` makes a million commands
-/// of it.
+/// Each user has a client, and each rule is changed again and again: the client's next command
+/// after the reply is judged by the new rules. `MNEME_LADDER_CONNECTIONS=9000` makes a million
+/// commands of it.
 #[test]
 fn none_of_many_clients_is_judged_by_old_rules() {
     let count = setting("MNEME_LADDER_CONNECTIONS").map_or(300, |count| count.min(9_000) as usize);
@@ -232,7 +232,8 @@ fn a_rule_takes_effect_for_commands_that_wait_for_the_change() {
     });
 }
 
-/// A client that waits for a key is checked again when it is woken, and then the next one is served.
+/// A client that waits for a key is checked again when it is woken, and then the next one is
+/// served.
 #[test]
 fn a_waiting_client_that_has_lost_its_key_is_refused() {
     let (_running, address) = start(server().threads(2));

@@ -70,10 +70,11 @@ fn deluser(call: &mut Call<'_>) -> Outcome {
     let removed: HashSet<&[u8]> = names.iter().filter(|name| users.remove(name)).collect();
     if !removed.is_empty() {
         let (server, client) = (call.server, &mut *call.client);
-        server.close_users(
-            |name| removed.contains(name),
-            |entry| server.close_after_reply(entry, client),
-        );
+        for name in &removed {
+            for entry in server.clients.of_user(name) {
+                server.close_after_reply(&entry, client);
+            }
+        }
     }
     call.reply.integer(removed.len() as i64);
     Ok(())

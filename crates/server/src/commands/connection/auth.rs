@@ -49,7 +49,7 @@ pub(super) fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) ->
     let found = call.server.users.find(user);
     match found.filter(|user| user.accepts(&hash)) {
         Some(user) => {
-            call.client.become_user(user);
+            call.client.become_user(user, &call.server.clients);
             call.client.failed_attempts = 0;
             Ok(())
         }

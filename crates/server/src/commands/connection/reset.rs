@@ -22,7 +22,7 @@ fn run(call: &mut Call<'_>) -> Outcome {
     call.drain_pushes();
     call.client.settle_pushes();
     call.client.reset();
-    call.client.become_default(&call.server.users);
+    (call.client).become_default(&call.server.users, &call.server.clients);
     call.reply.set_protocol(call.client.protocol);
     call.reply.simple("RESET");
     Ok(())

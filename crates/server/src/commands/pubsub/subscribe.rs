@@ -55,7 +55,7 @@ fn subscribe(call: &mut Call<'_>, topic: Topic, word: &[u8]) -> Outcome {
     call.drain_pushes();
     for name in call.args.from(1).iter() {
         call.client.subscribe(&call.server.pubsub, topic, name);
-        let count = call.client.subscriptions.count_with(topic);
+        let count = call.client.entry.subscriptions().count_with(topic);
         call.push(|reply| {
             reply.push(3);
             reply.bulk(word);

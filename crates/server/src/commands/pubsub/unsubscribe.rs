@@ -51,7 +51,7 @@ fn unsubscribe(call: &mut Call<'_>, topic: Topic, word: &[u8]) -> Outcome {
         }
         return Ok(());
     }
-    let names = call.client.subscriptions.names(topic);
+    let names = call.client.entry.subscriptions().names(topic);
     for name in &names {
         end(call, topic, word, Some(name));
     }
@@ -68,7 +68,7 @@ fn end(call: &mut Call<'_>, topic: Topic, word: &[u8], name: Option<&[u8]>) {
     }
     call.drain_pushes();
     call.client.settle_pushes();
-    let count = call.client.subscriptions.count_with(topic);
+    let count = call.client.entry.subscriptions().count_with(topic);
     call.push(|reply| {
         reply.push(3);
         reply.bulk(word);
