@@ -187,3 +187,31 @@ fn a_hash_that_is_evicted_while_it_is_read_is_whole_or_gone() {
     assert!(store.stats().evicted > 0);
     is_sound(&store);
 }
+
+/// Others that its thread serves wait meanwhile.
+#[test]
+fn a_writer_that_finds_no_space_frees_no_more_of_a_removed_value_than_it_needs() {
+    for policy in POLICIES {
+        let store = store(policy);
+        let hash = Hash::of(&store, b"hash").unwrap();
+        for first in (0..100_000).step_by(1000) {
+            let elements: Vec<_> = (first..first + 1000).map(element).collect();
+            let pairs: Vec<_> = elements.iter().map(|of| (&of[..], &of[..])).collect();
+            hash.set_many(&pairs).unwrap();
+        }
+        fill_up(&store);
+        let before = store.check().unwrap().inner_records;
+        assert!(store.remove(b"hash").unwrap());
+        store.put(b"after", b"value").unwrap();
+        let left = store.check().unwrap().inner_records;
+        assert!(left > before / 4 && left < before, "{left} of {before}");
+        // The rest goes as more is needed, or is freed by the maintainer.
+        for i in 0..100u32 {
+            store.put(&i.to_be_bytes(), &[7; 50_000]).unwrap();
+        }
+        store.sweep_collections().unwrap();
+        let report = store.check().unwrap();
+        assert_eq!((report.collections, report.inner_records), (0, 0));
+        is_sound(&store);
+    }
+}

@@ -152,6 +152,8 @@ impl Anchor {
         let is_sound = !kind.is_large()
             && kind != ValueKind::STRING
             && (1..=MAX_LEAVES.min(capacity / LEAF_BYTES + 1)).contains(&leaves)
+            && count <= capacity
+            && numbers < TREE_NUMBERS
             && (tree == 0 || tree.checked_sub(TREE_NUMBERS)? < numbers);
         is_sound.then_some(Anchor {
             kind,

@@ -336,6 +336,48 @@ fn a_block_beyond_its_frame_is_found_by_the_check() {
     try_everything(&store);
 }
 
+/// Blocks that have left limbo are in use again.
+#[test]
+fn counters_of_limbo_that_went_back_free_no_block_in_use() {
+    let (memory, store, places) = scene();
+    let keys = |range: std::ops::Range<u32>| range.map(|i| i.to_be_bytes());
+    for key in keys(0..60_000) {
+        store.put(&key, b"v").unwrap();
+    }
+    let freed = places.retired() - 2;
+    memory.set(freed, memory.word(freed).checked_sub(100).unwrap());
+    assert!(!store.check().unwrap().is_sound());
+    for key in keys(60_000..100_000) {
+        store.put(&key, b"v").unwrap();
+    }
+    for key in keys(0..100_000) {
+        assert!(store.get(&key).unwrap().is_some(), "{key:?}");
+    }
+}
+
+/// Its block is lost, and no other waits for it.
+#[test]
+fn a_damaged_pair_of_limbo_holds_nothing_up() {
+    let (memory, store, places) = scene();
+    let [freed, begun] = [2, 1].map(|before| places.retired() - before);
+    let mut keys = (0..1_000_000u32).map(u32::to_be_bytes);
+    let kept = store.get(&key(1)).unwrap();
+    while memory.word(begun) == memory.word(freed) {
+        store.put(&keys.next().unwrap(), b"v").unwrap();
+    }
+    let first = memory.word(freed);
+    // An epoch that is to come, and a word that is no block.
+    memory.set(places.limbo(first) + 1, 1 << 60);
+    memory.set(places.limbo(first + 1), 0);
+    drop(kept);
+    for key in keys.take(60_000) {
+        store.put(&key, b"v").unwrap();
+    }
+    assert!(memory.word(freed) > first + 2);
+    let problems = store.check().unwrap().problems;
+    assert!(!problems.is_empty());
+}
+
 #[test]
 fn a_header_with_another_geometry_or_seed_is_refused() {
     let (memory, store, places) = scene();

@@ -160,6 +160,7 @@ impl FeedArea {
         let bytes = HEADER_BYTES + end.encoded_len();
         let reserved = self.ring().reserve_end(self.author(slot), bytes);
         let entry = reserved.map_err(|refused| self.refused(refused))?;
+        self.note_last(entry);
         self.fill(entry, [end]);
         self.complete(entry);
         Ok(())

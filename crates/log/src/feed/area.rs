@@ -381,7 +381,7 @@ impl FeedArea {
     }
 
     /// Notes for followers where this opening's last entry ends. The entry is not complete.
-    fn note_last(&self, entry: Reserved) {
+    pub(super) fn note_last(&self, entry: Reserved) {
         let own = self.participants.process_number();
         if self.has_other_followers() {
             // SYNC: followers load it once it was overwritten, which orders it.

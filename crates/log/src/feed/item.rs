@@ -440,7 +440,7 @@ impl<'e> Item<'e> {
     /// value.
     pub(crate) fn stored_at(first: &'e [u8]) -> Option<(u64, &'e [u8], u64)> {
         let (parts, behind) = Item::decode_head(first).ok()?;
-        let length = first.len() - behind.len() + parts.lengths[1];
+        let length = (first.len() - behind.len()).checked_add(parts.lengths[1])?;
         matches!(parts.kind, 1 | 2 | 11).then_some((parts.root, parts.key, length as u64))
     }
 

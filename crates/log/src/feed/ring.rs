@@ -548,6 +548,10 @@ impl<'r, W: Word> FeedRing<'r, W> {
     /// Step *freed*, from `freed` on. If it is interrupted by a death, the next call completes it.
     fn free(&self, end: u64) {
         let (begin, size) = (self.freed.load(Relaxed), self.size());
+        if end.wrapping_sub(begin) > size {
+            // One of them is damaged. What was not drained stays as it is; the ring fills up.
+            return;
+        }
         // SYNC: the store pairs with the Acquire load in `read`, the fence with the Acquire fences
         // there and in `walk`.
         self.oldest.store(end, Release);

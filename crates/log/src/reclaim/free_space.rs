@@ -35,6 +35,8 @@ pub(crate) struct SpaceSearch {
     rounds: u32,
     /// Consecutive rounds with nothing to wait for and yet no free space.
     vain: u32,
+    /// Whether the last round freed a part of collections whose keys are gone.
+    swept: bool,
     /// Windows of frames emptied for this search.
     vacated: u32,
     /// Only free frames count: the space is for more than one record.
@@ -158,6 +160,7 @@ impl SpaceSearch {
             spent: Duration::ZERO,
             rounds: 0,
             vain: 0,
+            swept: false,
             vacated: 0,
             frames_only: false,
             held_up: false,
@@ -243,9 +246,22 @@ impl Reclaim {
         Ok(Gain::of(self.maintain(slot)? > 0))
     }
 
-    /// Frees collections whose keys this process has removed.
-    fn sweep_collections(&self, slot: &Slot<'_>, _: &mut SpaceSearch) -> Result<Gain, WriteError> {
-        Ok(self.ask_for_sweep(slot, false))
+    /// Frees a part of the collections whose keys this process has removed, in every other round:
+    /// what it has freed before is gained by compaction first.
+    fn sweep_collections(
+        &self,
+        slot: &Slot<'_>,
+        search: &mut SpaceSearch,
+    ) -> Result<Gain, WriteError> {
+        if std::mem::take(&mut search.swept) {
+            let gain = self.compact_victim_of_any_node(slot, search)?;
+            if gain != Gain::None {
+                return Ok(gain);
+            }
+        }
+        let gain = self.ask_for_sweep(slot, false);
+        search.swept = gain == Gain::Some;
+        Ok(gain)
     }
 
     /// Frees all collections whose keys are gone.
@@ -527,6 +543,9 @@ impl Reclaim {
         if !cleared {
             self.session().revoke_stalled_pins();
             self.may_wait(search)?;
+            if search.spent > DEADLINE {
+                return Err(self.out_of_memory(search.wanted));
+            }
             pause();
         }
         Ok(true)

@@ -25,13 +25,13 @@ use crate::log::Log;
 use crate::reclaim::Reclaim;
 use crate::records::Records;
 use crate::session::{Callbacks, Session};
+use crate::store::sweep_state::{SLICES_OF_A_SEARCH, SweepLimit, SweepState};
 
 /// An open store, without its maintainer thread.
 pub(crate) struct Store {
     reclaim: Reclaim,
-    /// Held by the thread of this process that frees collections. Unless space is short, the next
-    /// look at all anchors is not before this time, in nanoseconds.
-    pub sweeping: Mutex<u64>,
+    /// Held by the thread of this process that frees collections.
+    pub sweeping: Mutex<SweepState>,
 }
 
 impl Store {
@@ -85,7 +85,11 @@ impl Callbacks for Store {
     }
 
     fn sweep_collections(&self, slot: &Slot<'_>, is_thorough: bool) -> Result<bool, WriteError> {
-        Store::sweep_collections(self, slot, is_thorough, &|| false)
+        let limit = SweepLimit {
+            slices: SLICES_OF_A_SEARCH,
+            stopped: &|| false,
+        };
+        Store::sweep_collections(self, slot, is_thorough, limit)
     }
 
     fn opens_segment(&self, slot: &Slot<'_>) {

@@ -210,6 +210,10 @@ impl ChangeFeed {
         // The holder may end before it is identified.
         for _ in 0..8 {
             if let Some(lease) = participants.try_lease(FEED_LEASE)? {
+                // The last drainer may have died before it had freed what it had made durable.
+                if feed.ring().freed.load(Relaxed) != feed.durable() {
+                    feed.ring().set_durable(feed.durable(), feed.retained());
+                }
                 return Ok(ChangeFeed {
                     lease,
                     at: feed.durable(),

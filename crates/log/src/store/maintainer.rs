@@ -27,6 +27,7 @@ use crate::reclaim::fill::FillKeeper;
 use crate::reclaim::sparse::Sparse;
 use crate::session::MAINTAINER_LEASE;
 use crate::store::components::Store;
+use crate::store::sweep_state::SweepLimit;
 
 /// The time between two rounds. It is short enough that the stock of free frames (a 32nd of the
 /// store) does not run out in between, and long enough to cost nothing when idle.
@@ -184,7 +185,11 @@ fn run(store: &Store, node: NodeId, office: &Office) {
             // the writer that needs it. No part depends on another's success.
             if node == NodeId(0) {
                 look_round(store, &slot, &mut sweep, looks % REAP_EVERY == 0);
-                let _ = store.sweep_collections(&slot, store.sweep_is_due(), &stopped);
+                let limit = SweepLimit {
+                    slices: u64::MAX,
+                    stopped: &stopped,
+                };
+                let _ = store.sweep_collections(&slot, store.sweep_is_due(), limit);
             }
             let _ = keep_space(store, &slot, node, &stopped);
             let _ = reclaim.compact_sparse(&slot, &mut sparse, &stopped);

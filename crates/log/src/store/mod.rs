@@ -20,6 +20,7 @@ mod restore;
 pub(crate) mod role;
 pub(crate) mod stats;
 pub(crate) mod sweep;
+mod sweep_state;
 pub(crate) mod transaction;
 pub(crate) mod watch;
 

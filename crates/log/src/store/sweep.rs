@@ -12,7 +12,6 @@
 //!
 //! [`Index::note_main_gone`]: crate::index::Index::note_main_gone
 
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use mneme_sync::Slot;
@@ -29,6 +28,7 @@ use crate::region::record::Record;
 use crate::region::space::KeyspaceId;
 use crate::store::LogStore;
 use crate::store::components::Store;
+use crate::store::sweep_state::{DeadCollection, SweepLimit, SweepState};
 use crate::store::transaction::{LANE, Transaction};
 
 /// The number of inner records that are freed at once: their notes fit a thread's undo area.
@@ -42,29 +42,29 @@ impl Store {
     /// Whether all anchors are to be checked although space is not short.
     pub(crate) fn sweep_is_due(&self) -> bool {
         let state = self.sweeping.try_lock();
-        state.is_ok_and(|rests_until| self.session().clock.now_ns() >= *rests_until)
+        state.is_ok_and(|state| self.session().clock.now_ns() >= state.rests_until)
     }
 
     /// Frees collections whose mains are gone: those that this process has removed, and, if it is
-    /// to be thorough, all others. Returns whether it has freed any. If another thread of this
+    /// to be thorough, all others. Returns whether it has freed anything. If another thread of this
     /// process is doing this, it leaves the work to that one. The caller is not pinned.
     pub(crate) fn sweep_collections(
         &self,
         slot: &Slot<'_>,
         is_thorough: bool,
-        stopped: &dyn Fn() -> bool,
+        mut limit: SweepLimit<'_>,
     ) -> Result<bool, WriteError> {
         if !self.may_sweep(slot) {
             return Ok(false);
         }
-        let Ok(rests_until) = self.sweeping.try_lock() else {
+        let Ok(mut state) = self.sweeping.try_lock() else {
             return Ok(false);
         };
-        let freed = self.free_lost();
+        let freed = self.free_lost(&mut state, &mut limit);
         if freed || !is_thorough {
             return Ok(freed);
         }
-        self.free_dead(slot, rests_until, stopped)
+        self.free_dead(slot, &mut state, &mut limit)
     }
 
     /// Frees all collections whose mains are gone, after any other thread that does so. The caller
@@ -73,11 +73,15 @@ impl Store {
         if !self.may_sweep(slot) {
             return Ok(false);
         }
-        let Ok(rests_until) = self.sweeping.lock() else {
+        let Ok(mut state) = self.sweeping.lock() else {
             return Ok(false);
         };
-        let freed = self.free_lost();
-        Ok(self.free_dead(slot, rests_until, &|| false)? | freed)
+        let mut limit = SweepLimit {
+            slices: u64::MAX,
+            stopped: &|| false,
+        };
+        let freed = self.free_lost(&mut state, &mut limit);
+        Ok(self.free_dead(slot, &mut state, &mut limit)? | freed)
     }
 
     /// Whether mains are gone whose collections this thread may free: a thread in the body of a
@@ -88,28 +92,36 @@ impl Store {
         is_due && !spares && slot.intent(LANE).read().is_none()
     }
 
-    /// Frees what this process has removed. Returns whether it has freed any. One thread at a time:
-    /// two would free the same collections.
-    fn free_lost(&self) -> bool {
-        let lost = self.index().lost_mains.lock();
-        let lost = lost.map_or(Vec::new(), |mut lost| std::mem::take(&mut *lost));
+    /// Frees what this process has removed. Returns whether it has freed anything.
+    fn free_lost(&self, state: &mut SweepState, limit: &mut SweepLimit<'_>) -> bool {
         let mut freed = false;
-        for id in lost {
-            let found = self.transaction(None, &[], |t| t.anchor(id));
+        while !limit.is_reached() {
+            let dead = state.unfinished.pop().or_else(|| self.next_lost());
+            let Some(dead) = dead else {
+                break;
+            };
             // If anything fails here, the note stays, and a thorough sweep tries again.
-            if let Ok(Some(Some(anchor))) = found {
-                freed |= matches!(self.free_collection(id, &anchor), Ok(true));
-            }
+            freed |= matches!(self.free_collection(state, dead, limit), Ok(true));
         }
         freed
+    }
+
+    /// A collection whose main this process has removed, if there is one.
+    fn next_lost(&self) -> Option<DeadCollection> {
+        loop {
+            let id = self.index().lost_mains.lock().ok()?.pop()?;
+            if let Ok(Some(Some(anchor))) = self.transaction(None, &[], |t| t.anchor(id)) {
+                return Some(DeadCollection::new(id, anchor));
+            }
+        }
     }
 
     /// Checks all anchors, and frees the collections whose mains are gone.
     fn free_dead(
         &self,
         slot: &Slot<'_>,
-        mut rests_until: MutexGuard<'_, u64>,
-        stopped: &dyn Fn() -> bool,
+        state: &mut SweepState,
+        limit: &mut SweepLimit<'_>,
     ) -> Result<bool, WriteError> {
         let header = self.session().tables.header();
         // SYNC: pairs with the Release store in `Index::lose_main`. It is changed before the first
@@ -120,9 +132,9 @@ impl Store {
         }
         mneme_sys::fault!("sweep.collections.begun");
         let began = self.session().clock.now_ns();
-        let swept = self.sweep_dead(slot, stopped);
+        let swept = self.sweep_dead(slot, state, limit);
         let now = self.session().clock.now_ns();
-        *rests_until = now.saturating_add(now.saturating_sub(began).saturating_mul(REST));
+        state.rests_until = now.saturating_add(now.saturating_sub(began).saturating_mul(REST));
         match swept {
             // Relaxed: nothing is read by it. It fails where a main has been lost since.
             Ok((_, true)) => {
@@ -133,11 +145,12 @@ impl Store {
         Ok(swept?.0)
     }
 
-    /// Returns whether it has freed any, and whether it has checked all anchors.
+    /// Returns whether it has freed anything, and whether it has checked all anchors.
     fn sweep_dead(
         &self,
         slot: &Slot<'_>,
-        stopped: &dyn Fn() -> bool,
+        state: &mut SweepState,
+        limit: &mut SweepLimit<'_>,
     ) -> Result<(bool, bool), WriteError> {
         let (mut at, mut freed) = (HashOrder::default(), false);
         let mut failed = None;
@@ -149,22 +162,28 @@ impl Store {
                 if let Ok((id, anchor)) = found
                     && !self.has_main(id, anchor.owner)?
                 {
-                    dead.push((id, anchor));
+                    dead.push(DeadCollection::new(id, anchor));
                 }
                 Ok(())
             })?;
-            for (id, anchor) in dead {
+            for dead in dead {
+                if limit.is_reached() {
+                    break;
+                }
                 // A collection that cannot be freed now does not prevent others from being freed.
-                match self.free_collection(id, &anchor) {
+                match self.free_collection(state, dead, limit) {
                     Ok(is_freed) => freed |= is_freed,
+                    // Nor is it tried for ever if one of its records is damaged.
+                    Err(WriteError::Corrupt(_)) => {}
                     Err(error) => failed = Some(error),
                 }
             }
-            if is_over || stopped() {
+            let is_cut = limit.is_reached();
+            if is_over || is_cut {
                 return match failed {
                     Some(error) if !freed => Err(error),
                     Some(_) => Ok((freed, false)),
-                    None => Ok((freed, is_over)),
+                    None => Ok((freed, !is_cut)),
                 };
             }
         }
@@ -258,26 +277,35 @@ impl Store {
         Ok(None)
     }
 
-    /// Frees a collection that was found dead, unless that is no longer true. Returns whether it
-    /// has.
-    fn free_collection(&self, id: u64, dead: &Anchor) -> Result<bool, WriteError> {
-        let mut numbers = InnerNumbers::of(dead);
-        let mut is_first = true;
+    /// Frees a collection that was found dead, unless that is no longer true, as far as it may.
+    /// Returns whether it has freed anything.
+    fn free_collection(
+        &self,
+        state: &mut SweepState,
+        mut dead: DeadCollection,
+        limit: &mut SweepLimit<'_>,
+    ) -> Result<bool, WriteError> {
+        let mut freed = false;
         loop {
-            let freed = self.transaction(None, &[], |t| {
-                if !t.is_dead(id, dead)? {
+            if limit.is_reached() {
+                state.unfinished.push(dead);
+                return Ok(freed);
+            }
+            limit.slices -= 1;
+            let slice = self.transaction(None, &[], |t| {
+                if !t.is_dead(dead.id, &dead.anchor)? {
                     return Ok::<_, WriteError>(None);
                 }
-                if is_first {
-                    t.say_swept(id);
+                if !dead.is_begun {
+                    t.say_swept(dead.id);
                 }
-                Ok(Some(t.free_slice(id, numbers.clone())?))
+                Ok(Some(t.free_slice(dead.id, dead.numbers.clone())?))
             })?;
-            let Some((is_over, next)) = freed.flatten() else {
-                return Ok(!is_first);
+            let Some((is_over, next)) = slice.flatten() else {
+                return Ok(freed);
             };
             mneme_sys::fault!("sweep.collections.slice");
-            (is_first, numbers) = (false, next);
+            (freed, dead.is_begun, dead.numbers) = (true, true, next);
             if is_over {
                 return Ok(true);
             }

@@ -7,6 +7,7 @@ use mneme_log::{Expiry, LogStore, UpdatePolicy, WriteError};
 use mneme_sys::fault::{self, Action, Outcome};
 
 use super::feed::two;
+use super::memory::Memory;
 use super::replayed::Reader;
 use super::{NOW, POLICIES, fill, key, passed_by, patch};
 
@@ -199,6 +200,31 @@ fn a_drainer_that_dies_is_followed_by_another() {
             next.keep();
         }
         assert_eq!(next.feed.tail(), next.feed.durable(), "{name}");
+    }
+}
+
+/// Otherwise nothing could be changed until the next drainer has drained, and nothing comes.
+#[test]
+fn what_was_durable_is_freed_after_its_drainers_death_even_if_the_ring_is_full() {
+    for name in ["log.feed.durable", "log.feed.blanked"] {
+        let builder = LogStore::builder().change_feed(true);
+        let (memory, ours) = Memory::built(32 << 20, 32 << 20, builder);
+        let theirs = memory.open(2);
+        let refused = loop {
+            match ours.put(b"key", &[7; 3000]) {
+                Ok(()) => {}
+                Err(refused) => break refused,
+            }
+        };
+        assert!(matches!(refused, WriteError::FeedFull), "{refused}");
+        memory.abandon(2, name, move || {
+            let mut feed = theirs.change_feed().unwrap();
+            let drained = feed.drain(usize::MAX, &mut Vec::new()).unwrap();
+            feed.set_durable(drained.end).unwrap();
+        });
+        ours.reap().unwrap();
+        let _feed = ours.change_feed().unwrap();
+        ours.put(b"key", b"value").unwrap();
     }
 }
 

@@ -90,15 +90,23 @@ impl HeldShard<'_> {
             }
             shard.begun.store(end, Release);
         }
+        let last = participants.epoch();
         for n in start..shard.begun.load(Relaxed) {
-            let epoch = place(shard, n)[1].load(Relaxed);
-            if !participants.quiescent(Epoch::from_u64(epoch)) {
+            let epoch = Epoch::from_u64(place(shard, n)[1].load(Relaxed));
+            let block = match self.retired(n) {
+                Ok(block) if epoch <= last => block,
+                // The pair is damaged: its block is lost, which a check reports. Others are not.
+                _ => {
+                    self.leave(n);
+                    continue;
+                }
+            };
+            if !participants.quiescent(epoch) {
                 break;
             }
-            let block = self.retired(n)?;
             self.journal().note_free(Some(block));
             mneme_sys::fault!("index.limbo.noted");
-            shard.freed.store(n + 1, Release);
+            self.leave(n);
             mneme_sys::fault!("index.limbo.struck");
             self.free(block)?;
             self.journal().note_free(None);
@@ -113,14 +121,21 @@ impl HeldShard<'_> {
         };
         // The block is also removed from limbo; otherwise it would be freed again after its next
         // use began.
-        if self.limbo()?.next().transpose()? == Some(block) {
-            let freed = &self.shard.freed;
-            freed.store(freed.load(Relaxed) + 1, Release);
+        let Range { start, end } = self.waiting()?;
+        if start < end && self.retired(start).ok() == Some(block) {
+            self.leave(start);
         }
         mneme_sys::fault!("index.repair.struck");
         self.free(block)?;
         self.journal().note_free(None);
         Ok(())
+    }
+
+    /// The `n`th block, the first that waits, leaves limbo. A counter that is damaged later leads
+    /// to no block that is in use again: its word is gone.
+    fn leave(&self, n: u64) {
+        self.shard.freed.store(n + 1, Release);
+        place(self.shard, n)[0].store(0, Relaxed);
     }
 
     /// The block that was retired as the `n`th.
@@ -154,7 +169,7 @@ fn waiting(shard: &Shard) -> Range<u64> {
 
 fn is_full(shard: &Shard) -> bool {
     let Range { start, end } = waiting(shard);
-    end.saturating_sub(start) + RETIRED > LIMBO as u64
+    end.saturating_sub(start).saturating_add(RETIRED) > LIMBO as u64
 }
 
 fn place(shard: &Shard, n: u64) -> &[AtomicU64; 2] {
