@@ -1,9 +1,8 @@
-//! How many instructions a change takes that is made where the bytes lie: `set` (a value of 100
-//! bytes is overwritten in a store that overwrites), `append` (8 bytes behind a value of 64 KiB),
-//! `setbit` (a byte within one of 64 KiB), `expire`. Run `change_cost set 20000` and `change_cost
-//! set 60000` under `valgrind --tool=callgrind`, and divide what they differ by. Valgrind knows no
-//! `clone` as the search for a barrier between processes uses it: preload a `syscall` that refuses
-//! it.
+//! The number of instructions of a change in place: `set` (a value of 100 bytes is overwritten in a
+//! store that overwrites), `append` (8 bytes after a value of 64 KiB), `setbit` (a byte within one
+//! of 64 KiB), `expire`. Run `change_cost set 20000` and `change_cost set 60000` under `valgrind
+//! --tool=callgrind`, and divide the difference. Valgrind does not support the `clone` that the
+//! search for a barrier between processes uses: preload a `syscall` that refuses it.
 
 #![allow(clippy::unwrap_used, reason = "an example ends where it fails")]
 

@@ -1,12 +1,12 @@
-//! What a read that copies costs beside one that lends and a copy of that, and what a write costs
-//! that such readers may be copying meanwhile.
+//! The cost of a read that copies, beside one that lends and a copy of that; and the additional
+//! cost of a write that such readers may be copying meanwhile.
 //!
 //! `cargo run --release -p mneme-log --example copy_cost -- [value bytes] [rounds] [operation]
 //! [lent]`
 //!
-//! Prints nanoseconds an operation: the median of the rounds, in one thread, of 10,000 records.
-//! With an operation's name it does that alone, after one round of stores, and without a
-//! maintainer: for counting its instructions. With `lent` the store lends its idle frames, and they
+//! Prints nanoseconds for each operation: the median of the rounds, in one thread, of 10,000
+//! records. With an operation's name it runs only that, after one round of stores, and without a
+//! maintainer: for counting its instructions. With `lent` the store lends its idle frames, which
 //! are full of a tenant's copies when it begins.
 
 #![allow(clippy::unwrap_used, reason = "an example ends where it fails")]
@@ -20,7 +20,7 @@ use mneme_sys::NodeId;
 
 const KEYS: u64 = 10_000;
 
-/// Nanoseconds that `operation` takes, called for each key, in an order that no cache would guess.
+/// Nanoseconds of `operation`, called for each key in an order that no cache can predict.
 fn round(operation: &mut dyn FnMut(&[u8])) -> f64 {
     let began = Instant::now();
     for i in 0..KEYS {
@@ -29,12 +29,13 @@ fn round(operation: &mut dyn FnMut(&[u8])) -> f64 {
     began.elapsed().as_nanos() as f64 / KEYS as f64
 }
 
-/// What is timed, for one key.
+/// The operation that is timed, for one key.
 type Operation<'a> = &'a mut dyn FnMut(&[u8]);
 
-/// Fills all that is idle with copies, if the store lends.
+/// Fills all idle frames with copies, if the store lends.
 fn lend_all(store: &LogStore) {
-    // In each case, so that the rest is the same. Only what the store had once is lent.
+    // In each case, so that everything else is equal. Only memory that the store has used before is
+    // lent.
     store.put(b"large", &vec![7; 200 << 20]).unwrap();
     store.remove(b"large").unwrap();
     store.compact().unwrap();

@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// Which keys are asked for: all alike, or by YCSB's zipfian generator, scrambled.
+/// The distribution of keys: uniform, or by YCSB's zipfian generator, scrambled.
 #[derive(Clone, Copy)]
 struct Choice {
     records: u64,
@@ -136,8 +136,8 @@ fn filled(o: &Options, fill: u64) -> Filled {
             store,
             choice: Choice::new(records, o.zipf),
         };
-        // Until every byte of the capacity has been written twice, or as good as that, the log is
-        // younger than it will be.
+        // Until every byte of the capacity has been written about twice, the log is younger than in
+        // the steady state.
         let mut written = 0.0;
         while written < 2.0 * o.capacity as f64 {
             let [rate, _] = round(&on, o, 1);

@@ -1,10 +1,10 @@
-//! What the index costs and how far entries lie from home, while it grows.
+//! The cost of the index, and how far entries lie from home, while it grows.
 //!
 //! `cargo run --release -p mneme-log --example index_fill -- [millions of records] [MiB]`. Prints,
-//! at each size, the bytes of index a record, those of whole frames, the share of entries behind
-//! their home and the buckets read by a hit; then the means over the logarithm of the size from 1 M
-//! on, and the worst sizes from 100,000 on. The capacity decides how many partitions there are; it
-//! follows from the records unless it is given.
+//! at each size, the bytes of index for each record, those of whole frames, the share of entries
+//! behind their home and the buckets read by a hit; then the means over the logarithm of the size
+//! from 1 M on, and the worst sizes from 100,000 on. The capacity decides the number of partitions;
+//! it follows from the records unless it is given.
 
 #![allow(clippy::unwrap_used, reason = "a probe stops at the first error")]
 

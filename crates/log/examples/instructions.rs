@@ -1,14 +1,14 @@
-//! One operation again and again, for counting its instructions.
+//! One operation, repeated to count its instructions.
 //!
 //! `valgrind --tool=callgrind target/release/examples/instructions <operation> [value bytes]
 //! [rounds]`
 //!
-//! With `_fed` behind a writing operation, or behind `nothing`, the store has a change feed, which
-//! is drained after each 1,024 puts.
+//! With `_fed` after a writing operation, or after `nothing`, the store has a change feed, which is
+//! drained after each 1,024 puts.
 //!
 //! Operations: `get`, `get_into`, `get_many`, `put`, `put_many`, `miss`, and `nothing`, which makes
-//! the keys alone. A round is a call for each of 32,768 records (in batches of 32, `_many`); there
-//! is one round more, of `put`, to fill the store. An operation's instructions are the difference
+//! only the keys. A round is a call for each of 32,768 records (in batches of 32, `_many`); there
+//! is one more round, of `put`, to fill the store. An operation's instructions are the difference
 //! between two numbers of rounds, without that of `nothing`.
 
 #![allow(clippy::unwrap_used, reason = "an example ends where it fails")]

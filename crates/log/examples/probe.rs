@@ -1,4 +1,4 @@
-//! A quick look at the speed of the hot paths beside a bare copy of the same memory.
+//! A quick look at the speed of the hot paths beside a plain copy of the same memory.
 //!
 //! `cargo run --release -p mneme-log --example probe -- [value bytes] [records] [threads]`. The
 //! figures that count come from `mneme-bench`; this is for trying a change.
@@ -29,7 +29,8 @@ fn key(i: u64) -> [u8; 24] {
     key
 }
 
-/// Million operations a second of `work(seed)`, which does `n`, in each of `threads` threads.
+/// Million operations a second of `work(seed)`, which does `n` of them, in each of `threads`
+/// threads.
 fn rate(threads: u64, n: u64, work: impl Fn(u64) + Sync) -> f64 {
     let start = Instant::now();
     std::thread::scope(|s| {

@@ -1,9 +1,9 @@
-//! How many instructions a put takes, with and without a listener of the changes, and how many
-//! changes a listener that looks each ten milliseconds loses. For the former run `put_cost 20000
-//! alone` and `put_cost 60000 alone` (or `listened`) under `valgrind --tool=callgrind`, and divide
-//! what they differ by; `put_cost 3000000 drained` says how many changes were lost beside a writer
-//! at full speed. Valgrind knows no `clone` as the search for a barrier between processes uses it:
-//! preload a `syscall` that refuses it.
+//! The number of instructions of a put, with and without a listener of the changes, and the number
+//! of changes that a listener that drains every ten milliseconds loses. For the former run
+//! `put_cost 20000 alone` and `put_cost 60000 alone` (or `listened`) under `valgrind
+//! --tool=callgrind`, and divide the difference; `put_cost 3000000 drained` prints how many changes
+//! were lost beside a writer at full speed. Valgrind does not support the `clone` that the search
+//! for a barrier between processes uses: preload a `syscall` that refuses it.
 
 #![allow(clippy::unwrap_used, reason = "an example ends where it fails")]
 
@@ -25,7 +25,7 @@ fn measured(store: &LogStore, from: u64, puts: u64) {
     }
 }
 
-/// A store, and another opening of it, as another process has it.
+/// A store, and another opening of it, as by another process.
 fn two() -> (LogStore, LogStore) {
     let control = control_bytes().next_multiple_of(2 << 20);
     let [data, control] = [("data", CAPACITY), ("control", control)]

@@ -1,7 +1,7 @@
-//! What it costs that keys can be watched: writes while nobody watches and while somebody does, and
-//! watching itself. `cargo run --release -p mneme-log --example watch_cost`
+//! The cost of watching keys: writes while no thread watches and while one does, and watching
+//! itself. `cargo run --release -p mneme-log --example watch_cost`
 //!
-//! Prints nanoseconds an operation: the least of several rounds, in one thread.
+//! Prints nanoseconds for each operation: the minimum of several rounds, in one thread.
 
 #![allow(clippy::unwrap_used, reason = "an example ends where it fails")]
 
@@ -16,7 +16,7 @@ fn key(i: u64) -> [u8; 8] {
     (i % KEYS).to_be_bytes()
 }
 
-/// The least of several rounds of as many calls as there are keys.
+/// The minimum of several rounds of as many calls as there are keys.
 fn least(mut call: impl FnMut(u64)) -> f64 {
     let round = |_| {
         let began = Instant::now();

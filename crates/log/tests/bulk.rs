@@ -1,5 +1,5 @@
-//! A store is full of values from 64 KiB to 8 MiB only when nearly all of it holds them, also after
-//! changes in any order.
+//! A store can be nearly filled with values from 64 KiB to 8 MiB before it counts as full, also
+//! after changes in any order.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,15 +14,15 @@ use mneme_testkit::Random;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// How long values are.
+/// The lengths of values.
 #[derive(Clone, Copy, Debug)]
 enum Mix {
-    /// Any of these lengths as often as any other.
+    /// All lengths in this range with equal probability.
     Even(u64, u64),
-    /// Each power of two as often as any other.
+    /// Each power of two with equal probability.
     Log(u64, u64),
     All(u64),
-    /// Short ones, and now and then a long one.
+    /// Short ones, and occasionally a long one.
     WithShort(u64, u64),
 }
 
@@ -46,7 +46,7 @@ impl Mix {
     }
 }
 
-/// What a store should hold: under each key a length.
+/// The expected content of a store: a length for each key.
 struct Expected {
     mix: Mix,
     random: Random,
@@ -73,7 +73,7 @@ impl Expected {
     }
 
     /// Stores a value, in one opening of the store or another, marked at both ends and in the
-    /// middle. False: the store is full.
+    /// middle. Returns false if the store is full.
     fn put(&mut self, stores: &[LogStore], key: u64) -> bool {
         let store = &stores[key as usize % stores.len()];
         let length = self.mix.length(&mut self.random);
@@ -91,7 +91,7 @@ impl Expected {
         }
     }
 
-    /// Fills the store. Returns which share of it the values take.
+    /// Fills the store. Returns the share of it that the values take.
     fn fill(&mut self, stores: &[LogStore]) -> f64 {
         loop {
             let key = self.next;
@@ -134,7 +134,7 @@ impl Expected {
 
 const CAPACITY: u64 = 256 << 20;
 
-/// Fills the store, then changes what is there and fills it again, three times.
+/// Fills the store, then changes its content and fills it again, three times.
 #[track_caller]
 fn is_full_at(least: f64, stores: &[LogStore], mix: Mix) {
     let mut expected = Expected::new(mix);
@@ -150,7 +150,8 @@ fn is_full_at(least: f64, stores: &[LogStore], mix: Mix) {
     );
 }
 
-/// The longest value is at most a 64th of the store, or all are as long and fit their segments.
+/// The longest value is at most a 64th of the store, or all have the same length and fit their
+/// segments.
 fn capacity_for(mix: Mix) -> u64 {
     match mix {
         Mix::Even(_, to) | Mix::Log(_, to) | Mix::WithShort(_, to) => CAPACITY.max(64 * to),
@@ -204,7 +205,7 @@ fn short_and_bulk_values_share_a_store() {
     is_full_at(0.80, &[private(capacity_for(mix), false)], mix);
 }
 
-/// Old values make way for new ones of any length, wherever there are gaps.
+/// Old values are evicted for new ones of any length, wherever there are gaps.
 #[test]
 fn a_store_that_evicts_refuses_no_bulk_value() {
     for evict in [Evict::Lru, Evict::Random, Evict::ExpiringLru] {
@@ -228,7 +229,7 @@ fn a_store_that_evicts_refuses_no_bulk_value() {
     }
 }
 
-/// What a reader keeps is no gap, though it was removed.
+/// A value that a reader keeps is not a gap, though it was removed.
 #[test]
 fn a_value_that_is_kept_keeps_its_place() {
     let (memory, store) = Memory::with(CAPACITY as usize);
@@ -241,7 +242,7 @@ fn a_value_that_is_kept_keeps_its_place() {
     let kept = reader.get(&key).unwrap().unwrap();
     assert!(store.remove(&key).unwrap());
     let value = vec![0xee; 3 << 20];
-    // There is nothing else to reuse, and no way to find out for how long the reader stays.
+    // There is nothing else to reuse, and it is not known how long the reader will stay.
     assert!(matches!(
         store.put(b"other", &value),
         Err(WriteError::Stalled(_))
@@ -254,7 +255,7 @@ fn a_value_that_is_kept_keeps_its_place() {
     expected.holds(store);
 }
 
-/// Values in reused places are changed in part, and get an expiry, where they lie.
+/// Values in reused places are changed in part, and get an expiry, in place.
 #[test]
 fn values_in_gaps_are_changed_where_they_lie() {
     let store = private(CAPACITY, false);
@@ -276,7 +277,7 @@ fn values_in_gaps_are_changed_where_they_lie() {
     );
     expected.holds(store);
     let keys: Vec<u64> = expected.all.keys().copied().collect();
-    // Space for what a value that is changed in part for the first time is stored as.
+    // Space for the patchable record that replaces a value at its first change of a part.
     for key in &keys[..keys.len() / 4] {
         store.remove(&key.to_le_bytes()).unwrap();
     }

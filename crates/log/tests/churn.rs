@@ -1,6 +1,6 @@
-//! Hours of changes in a nearly full store leave its accounts exact and its memory whole.
+//! After hours of changes in a nearly full store its counts are exact and its memory is whole.
 //!
-//! The short form runs for a second; `cargo xtask ladder` for as long as it is asked to.
+//! The short form runs for a second; `cargo xtask ladder` for the requested time.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use mneme_log::{LogStore, PagePolicy, Stats, WriteError};
 use mneme_testkit::{Random, setting};
 
 const THREADS: u64 = 3;
-/// Keys of one thread for every 64 MiB: more than fit.
+/// The number of keys of one thread for every 64 MiB: more than fit.
 const KEYS: usize = 20_000;
 
 /// Most values are short, some long, a few have extents of their own.
@@ -37,7 +37,7 @@ fn record_bytes(length: usize) -> u64 {
     (8 + expiry + 8 + length as u64).next_multiple_of(8)
 }
 
-/// What one thread has stored: the length under each of its keys.
+/// What one thread has stored: the length of the value under each of its keys.
 struct Owner {
     first: u64,
     lengths: Vec<Option<usize>>,
@@ -54,7 +54,7 @@ impl Owner {
         self.bytes += length.map_or(0, record_bytes);
     }
 
-    /// One change of a key of its own that keeps it at about `share` bytes, or a look at one.
+    /// A change of one of its keys that keeps the total at about `share` bytes, or a read of one.
     fn step(&mut self, store: &LogStore, share: u64) {
         let i = self.random.below(self.lengths.len() as u64) as usize;
         let key = self.first + i as u64;
@@ -77,7 +77,7 @@ impl Owner {
                 let length = length(&mut self.random);
                 match store.put(&name, &value(key, length)) {
                     Ok(()) => self.note(i, Some(length)),
-                    // For an extent of its own there may be no free run that is long enough.
+                    // There may be no free run that is long enough for an extent of its own.
                     Err(WriteError::OutOfMemory { .. }) if length > 512 << 10 => self.refused += 1,
                     Err(other) => panic!("{length} bytes: {other}; {:?}", store.stats()),
                 }
@@ -87,8 +87,8 @@ impl Owner {
     }
 }
 
-/// The store's accounts once the maintainer, which counts its copies before it strikes the
-/// originals off, has come to an end; or as they stay.
+/// The store's counts after the maintainer, which counts its copies before it discounts the
+/// originals, has finished; or the last ones seen.
 fn settled(store: &LogStore, live: u64) -> Stats {
     let mut stats = store.stats();
     for _ in 0..12_000 {
@@ -106,8 +106,8 @@ fn kept(stats: &Stats) -> u64 {
     stats.index_bytes + stats.head_bytes + stats.stale_bytes
 }
 
-/// The numbers of a store without records, once it is compacted as far as it can be: a thread that
-/// holds a segment, or reads, may keep others from it for a while. Or as they stay.
+/// The numbers of a store without records, after it was compacted as far as possible: a thread that
+/// holds a segment, or reads, may delay this for a while. Or the last ones seen.
 fn drained(store: &LogStore) -> Stats {
     let mut stats = store.stats();
     for _ in 0..12_000 {
@@ -147,7 +147,7 @@ fn hours_of_churn() {
     let mut rounds = 0;
     while Instant::now() < end || rounds < 2 {
         rounds += 1;
-        // Nine tenths of what records can have; in every third round they drain away instead.
+        // Nine tenths of the space for records; in every third round they are all removed instead.
         let stats = store.stats();
         let can = stats.capacity - stats.overhead_bytes - stats.index_bytes - empty.reserve_bytes;
         let share = if rounds % 3 == 0 {
@@ -188,7 +188,7 @@ fn hours_of_churn() {
         empty.free_bytes,
         "{drained:?}"
     );
-    // What the index and the heads keep does not depend on how long it went on.
+    // What the index and the heads keep does not depend on the duration.
     assert!(kept(&drained) * 4 <= drained.capacity, "{drained:?}");
     let writes: u64 = owners.iter().map(|o| o.writes).sum();
     let refused: u64 = owners.iter().map(|o| o.refused).sum();

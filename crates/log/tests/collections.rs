@@ -24,7 +24,7 @@ const LARGE: ValueKind = PACKED.large();
 /// Leaves of the tests' collections.
 const LEAVES: u64 = 5;
 
-/// Stores `round` in every leaf of the collection under `key`, which is made if need be.
+/// Stores `round` in every leaf of the collection under `key`, which is created if necessary.
 fn set(
     t: &mut Transaction<'_>,
     database: usize,
@@ -54,7 +54,7 @@ fn set(
     }
 }
 
-/// The round that all leaves of the collection under `key` hold. `None`: there is none.
+/// The round in all leaves of the collection under `key`. `None`: there is none.
 fn get(store: &LogStore, database: usize, key: &[u8]) -> Option<u8> {
     let read = |t: &mut Transaction<'_>| -> Result<Option<u8>, WriteError> {
         let main = t
@@ -79,7 +79,7 @@ fn put(store: &LogStore, database: usize, key: &[u8], round: u8) {
         .unwrap();
 }
 
-/// Collections and inner records of a sound store.
+/// The numbers of collections and inner records of a sound store.
 fn counts(store: &LogStore) -> (u64, u64) {
     let report = store.check().unwrap();
     assert_eq!(report.problems, Vec::<String>::new());
@@ -158,7 +158,7 @@ fn the_removal_of_a_main_frees_its_collection_and_no_other() {
     }
 }
 
-/// The sweep of a database that was cleared frees some of what a look has not come to yet.
+/// The sweep of a cleared database frees parts of a collection before a look reaches them.
 #[test]
 fn a_look_at_a_collection_of_a_cleared_database_shows_no_part_of_it() {
     for finds_all in [false, true] {
@@ -344,7 +344,7 @@ fn a_listener_receives_the_key_of_a_collection_that_changes() {
         received("a change and a removal at once", &["0 removed m"]);
         assert!(store.sweep_collections().unwrap());
         received("a sweep", &[]);
-        // Longer than an entry, where values are kept.
+        // Longer than an entry, if values are kept.
         let set_long = |t: &mut Transaction<'_>| {
             set(t, 7, b"n", (8, Expiry::Never))?;
             let main = t
@@ -405,7 +405,7 @@ fn a_full_store_evicts_mains_and_takes_back_what_they_led_to() {
     for evict in [Evict::Lru, Evict::Random, Evict::ExpiringLru] {
         let builder = LogStore::builder().capacity(CAPACITY as u64).evict(evict);
         let store = builder.maintainer(false).open_private().unwrap();
-        // Twice what it holds.
+        // Twice the capacity.
         let many = 2 * CAPACITY as u32 / (LEAVES as u32 * 330);
         for i in 0..many {
             let stored = store
@@ -421,7 +421,7 @@ fn a_full_store_evicts_mains_and_takes_back_what_they_led_to() {
     }
 }
 
-/// Mains that lie side by side, apart from what they lead to.
+/// Mains that are stored side by side, apart from their collections.
 #[test]
 fn no_more_mains_are_evicted_than_needed() {
     const MANY: u32 = 12_000;
@@ -439,7 +439,7 @@ fn no_more_mains_are_evicted_than_needed() {
         }
         (0..MANY).for_each(|i| put(&store, 0, &i.to_le_bytes(), 1));
         let mut others = 0u32;
-        // Asked now and then: statistics take a while.
+        // Checked occasionally, because statistics take a while.
         while !others.is_multiple_of(500) || store.stats().evicted == 0 {
             let key = [&b"other"[..], &others.to_le_bytes()].concat();
             store.put(&key, &[7; 1000]).unwrap();
@@ -496,7 +496,7 @@ fn a_store_that_is_being_swept_refuses_no_write() {
     {
         stored += 1;
     }
-    // Another process removes all: this one knows none of the ids.
+    // Another process removes all: this one does not know the ids.
     (0..stored).for_each(|i| assert!(other.remove(&i.to_le_bytes()).unwrap()));
     let one = Arc::new(one);
     let (begun, begins) = mpsc::channel();
@@ -522,7 +522,7 @@ fn a_check_names_inner_records_that_no_anchor_leads_to() {
     let change = |t: &mut Transaction<'_>| {
         set(t, 0, b"k", (1, Expiry::Never))?;
         id = t.read(b"k", |stored| collection_of(stored.unwrap().value).unwrap())?;
-        // A leaf that there would be if there were more, and one of a collection that is none.
+        // A leaf beyond the number of leaves, and one of a collection that does not exist.
         t.put_inner(id, LEAVES << 1, b"leaf")?;
         t.put_inner(id, mneme_log::TREE_NUMBERS + 7, b"of a tree")?;
         t.put_inner(id + 100, 1, b"leaf")

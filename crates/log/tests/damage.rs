@@ -1,9 +1,9 @@
-//! Whatever words are in a store's data region, no call panics, leaves the region or goes on for
-//! ever: it answers, or says with a typed error what is wrong. What no reader needs costs no
-//! record, and `check()` names the damage.
+//! Whatever words are in a store's data region, no call panics, leaves the region or runs for ever:
+//! it returns a result, or a typed error that says what is wrong. Damage of words that no reader
+//! needs costs no record, and `check()` reports the damage.
 //!
-//! A copy of a store is opened, a few of its words are changed behind its back through a second
-//! mapping, and then it is used, checked, and opened anew.
+//! A copy of a store is opened, a few of its words are changed through a second mapping, and then
+//! it is used, checked, and opened again.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use image::{
 use mneme_log::{Decision, Expiry, LogStore, OpenError, ReadError, WriteError};
 use mneme_testkit::{Random, setting};
 
-/// A copy of the store, open.
+/// An open copy of the store.
 fn scene() -> (Memory, LogStore, &'static Places) {
     let image = Image::the();
     let memory = image.copy();
@@ -74,7 +74,7 @@ fn op(draw: &mut Random) -> (usize, Op) {
     (draw.below(DATABASES as u64) as usize, op)
 }
 
-/// Ends the test, with the case on its lips, if one goes on for ever: a loop cannot be unwound.
+/// Ends the test and prints the case if one runs for ever: a loop cannot be unwound.
 struct Watch {
     case: Mutex<Option<(Instant, String)>>,
 }
@@ -82,7 +82,7 @@ struct Watch {
 static WATCH: Watch = Watch {
     case: Mutex::new(None),
 };
-/// Far more than any case takes, also under AddressSanitizer on a busy machine.
+/// Far more than any case takes, even with AddressSanitizer on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Watch {
@@ -118,7 +118,7 @@ fn no_words_make_a_call_panic_or_leave_the_region_or_go_on_for_ever() {
         let mut draw = Random::new(seed);
         let damages: Vec<Damage> = (0..=draw.below(6))
             .map(|_| {
-                // Every area has its turn, with another one beside it now and then.
+                // Every area in turn, occasionally with another one.
                 let turn = (seed + draw.below(4) / 3 * draw.below(15)) as usize;
                 damage(&mut draw, Area::ALL[turn % Area::ALL.len()])
             })
@@ -145,7 +145,7 @@ fn damage_that_no_reader_needs_costs_no_record() {
     }
 }
 
-/// Damage of one word at a time, of words that say where something is, is not overlooked.
+/// The check finds damage of one word at a time, for words that say where something is.
 #[test]
 fn the_check_names_overwritten_data() {
     const ANY: fn(u64, u64) -> u64 = |_, drawn| drawn | 1;
@@ -154,9 +154,9 @@ fn the_check_names_overwritten_data() {
     const FLIP: fn(u64, u64) -> u64 = |old, drawn| old ^ 1 << (drawn % 42);
     /// A length beyond the record.
     const LONG: fn(u64, u64) -> u64 = |old, drawn| old | (drawn % 64 + 1) << 16;
-    /// A patch that nobody makes.
+    /// A patch that no thread is making.
     const ODD: fn(u64, u64) -> u64 = |old, _| old | 1 << 32;
-    /// A lock in nobody's hands, with the bit of a transaction.
+    /// A lock held by no thread, with the bit of a transaction.
     const MIXED: fn(u64, u64) -> u64 = |old, _| old | 2;
     let places = &Image::the().places;
     let mut draw = Random::new(7);
@@ -171,7 +171,7 @@ fn the_check_names_overwritten_data() {
         (Area::Directories, [ANY, ONES, FLIP]),
         (Area::Locks, [ANY, ONES, MIXED]),
         (Area::Entries, [ANY, ONES, FLIP]),
-        // A length that leads to another record's header is one that could be.
+        // A length that leads to another record's header is a possible one.
         (Area::RecordHeaders, [ANY, ONES, ANY]),
         (Area::Patches, [LONG, ODD, ONES]),
     ] {
@@ -195,8 +195,8 @@ fn the_check_names_overwritten_data() {
     }
 }
 
-/// A bucket says that it was replaced, and no page took its place: no operation waits for it
-/// without end.
+/// A bucket is marked as replaced, but no page has replaced it: no operation waits for it without
+/// end.
 #[test]
 fn transactions_report_a_damaged_home_that_looks_retired() {
     type Work = fn(&LogStore) -> Result<(), WriteError>;
@@ -240,7 +240,7 @@ fn infos(memory: &Memory, places: &Places, state: Option<u8>) -> Vec<usize> {
         .collect()
 }
 
-/// Everything is tried once; what comes of it is the caller's business.
+/// Tries every operation once; the caller decides what the results mean.
 fn try_everything(store: &LogStore) {
     let ops = [
         Op::Get(1),
@@ -305,7 +305,7 @@ fn a_head_that_names_no_segment_of_its_own_refuses_writes() {
     let head = places.head_segment(0);
     let closed = *infos(&memory, places, Some(CLOSED)).first().unwrap();
     let closed = (closed - places.info(0)) / 8 + 1;
-    // Beyond all frames, a frame number cut off, the arena's own, the index', another's.
+    // Beyond all frames, a truncated frame number, the arena's own frame, the index', another's.
     for word in [u64::MAX, 1 << 32, 1, 2, closed as u64] {
         memory.set(head, word);
         let refused = store.put(b"key", b"value");
@@ -397,7 +397,7 @@ fn a_header_with_another_geometry_or_seed_is_refused() {
     memory.open(2).unwrap();
 }
 
-/// Nothing is as bad as a damaged store that is taken for an empty one.
+/// The worst outcome would be that a damaged store passes for an empty one.
 #[test]
 fn a_store_whose_index_is_not_there_is_refused_and_reads_as_damaged_not_as_empty() {
     let (memory, store, places) = scene();
@@ -406,11 +406,11 @@ fn a_store_whose_index_is_not_there_is_refused_and_reads_as_damaged_not_as_empty
     let nowhere = whole + FRAME / 8 * 20;
     let spaces = places.spaces();
     for (at, wrong) in [
-        // Memory that nobody wrote, a place outside of the region, another database's index.
+        // Memory that was never written, a place outside the region, another database's index.
         (roots, nowhere),
         (roots, 1 << 40),
         (roots, memory.word(roots + 1)),
-        // Two databases with one space: database 1 has that of database 0.
+        // Two databases with the same space: database 1 has that of database 0.
         (spaces, memory.word(spaces) ^ 0x100),
     ] {
         let right = memory.word(at);
@@ -430,7 +430,8 @@ fn a_store_whose_index_is_not_there_is_refused_and_reads_as_damaged_not_as_empty
         memory.set(at, right);
         drop(memory.open(2).unwrap());
     }
-    // A store may be without an index: it has none before the first record. Its memory tells.
+    // A store may lack an index: it has none before the first record. Its memory shows which is the
+    // case.
     memory.set(roots, 0);
     let found = memory.open(2).unwrap().check_index().unwrap();
     assert!(!found.is_sound());
@@ -441,7 +442,7 @@ fn a_store_whose_index_is_not_there_is_refused_and_reads_as_damaged_not_as_empty
 #[test]
 fn a_record_that_goes_beyond_its_segment_is_not_moved() {
     let (memory, store, places) = scene();
-    // Every record says that it has a MiB more of value.
+    // Every record claims a value that is longer by a MiB.
     for at in places.used(Area::RecordHeaders) {
         memory.set(*at, memory.word(*at) + (1 << 36));
     }
@@ -456,7 +457,7 @@ fn a_record_that_goes_beyond_its_segment_is_not_moved() {
     assert!(!store.check().unwrap().is_sound());
 }
 
-/// One damaged record costs its log segment, not the store.
+/// A damaged record costs its log segment, not the store.
 #[test]
 fn a_damaged_log_segment_keeps_no_other_from_being_compacted() {
     let (memory, store, places) = scene();
@@ -475,7 +476,7 @@ fn a_journal_of_nonsense_is_refused() {
     for (kind, address, count) in [
         (PUBLISH, 1 << 20, u64::MAX),
         (STRIKE, 1 << 20, u64::MAX),
-        // Words that are none of the index.
+        // Words that do not belong to the index.
         (PUBLISH, 0, 4),
         (STRIKE, 5, 1),
     ] {
@@ -494,7 +495,7 @@ fn a_journal_of_nonsense_is_refused() {
         drop(store);
         memory.open(2).expect("headers are as they were");
     }
-    // A frame that no arena has, on its way into the pool.
+    // A frame number that no arena has, being moved into the pool.
     let (memory, store, places) = scene();
     memory.set(places.journal() + 13, 1 << 40);
     memory.set(places.shard(), NOBODYS_LOCK);
@@ -512,7 +513,7 @@ fn a_pool_that_names_a_foreign_frame_allocates_nothing_there() {
         matches!(refused, Some(WriteError::Corrupt(_))),
         "{refused:?}"
     );
-    // The region's and the arena's headers; not the count of free frames.
+    // The headers of the region and the arena, without the count of free frames.
     for at in (0..32).chain(80..512) {
         assert_eq!(memory.words()[at].load(Relaxed), before[at], "word {at}");
     }
@@ -528,7 +529,7 @@ fn counters_at_their_end_go_round() {
     try_everything(&store);
 }
 
-/// What a refused write has appended is dead, and counted so once: compaction wins it back.
+/// What a refused write has appended is dead, and is counted once: compaction wins it back.
 #[test]
 fn a_refused_write_leaves_nothing_behind_that_counts_as_live() {
     let (memory, store, places) = scene();
@@ -554,10 +555,10 @@ fn a_refused_write_leaves_nothing_behind_that_counts_as_live() {
     assert_eq!(live(), before);
 }
 
-/// A sweep says what is damaged, and goes on behind it.
+/// A sweep reports damage, and continues after it.
 #[test]
 fn a_damaged_record_keeps_no_other_from_expiring() {
-    // Entries that lead nowhere, and buckets that no index segment has.
+    // Entries that lead nowhere, and buckets that no index page has.
     for (area, word) in [(Area::Entries, (1 << 42) - 8), (Area::Partitions, u64::MAX)] {
         let (memory, store, places) = scene();
         let behind = store.database(9).unwrap();

@@ -1,4 +1,4 @@
-//! Deaths that need more than one operation to show.
+//! Deaths that show only after more than one operation.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,8 +23,8 @@ fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
 }
 
-/// A head that a dead thread held is given back by the reap: what it appends to is free again once
-/// nothing in it lives.
+/// The reap releases a head that a dead thread held: its segment is free again once nothing in it
+/// is live.
 #[test]
 fn the_head_of_the_dead_is_given_back() {
     let free_bytes = |dies: bool| {
@@ -33,7 +33,7 @@ fn the_head_of_the_dead_is_given_back() {
         // Large enough for two heads.
         let capacity = 4 * memory::CAPACITY;
         let (memory, store) = Memory::built(capacity, capacity, builder);
-        // The head goes on behind it.
+        // The head continues after it.
         store.put(b"large", &vec![7; 17 << 20]).unwrap();
         let work = move || store.put(&key(0), b"v").unwrap();
         match dies {
@@ -54,7 +54,7 @@ fn the_head_of_the_dead_is_given_back() {
     assert_eq!(free_bytes(true), free_bytes(false));
 }
 
-/// A root that a dead thread listed for its sweep is not swept twice.
+/// If a dead thread had listed a root for its sweep, it is not swept twice.
 #[test]
 fn a_database_that_is_cleared_again_after_a_death_is_swept_once() {
     let (memory, store) = Memory::new();
@@ -101,7 +101,7 @@ fn records_of_a_cleared_database_stay_until_it_is_swept() {
     sound(&store, "cleared");
 }
 
-/// Nor does the end of a sweep free what an index names that was dropped meanwhile.
+/// The end of a sweep does not free records of an index that was dropped meanwhile, either.
 #[test]
 fn records_of_a_database_cleared_during_a_sweep_stay() {
     let (memory, store) = Memory::new();
@@ -137,7 +137,7 @@ fn records_of_a_database_cleared_during_a_sweep_stay() {
     sound(&store, "cleared");
 }
 
-/// A writer that needs a change of shape finds a dead one's bucket in the way and repairs it.
+/// A writer that needs a change of shape finds a dead thread's bucket in the way and repairs it.
 #[test]
 fn a_bucket_of_the_dead_does_not_stop_the_growth_of_its_segment() {
     let (memory, store) = Memory::new();
@@ -156,7 +156,7 @@ fn a_bucket_of_the_dead_does_not_stop_the_growth_of_its_segment() {
     sound(&store, "grown");
 }
 
-/// Large records that nobody can find any more do not stay for ever, wherever their writer died.
+/// Large records that can no longer be found do not stay for ever, wherever their writer died.
 #[test]
 fn large_records_of_the_dead_are_given_back() {
     for name in [
@@ -190,7 +190,7 @@ fn large_records_of_the_dead_are_given_back() {
     }
 }
 
-/// A head may have gone on behind one of them.
+/// A head may have continued after one of them.
 #[test]
 fn large_records_of_the_dead_are_given_back_though_a_head_goes_on_behind_them() {
     for name in [
@@ -200,9 +200,9 @@ fn large_records_of_the_dead_are_given_back_though_a_head_goes_on_behind_them() 
         "log.bucket.locked",
     ] {
         let (memory, store) = Memory::new();
-        // Of its last frame more is left than a head has that has none yet.
+        // More is left of its last frame than is free at a head without a segment.
         let value = vec![2; 7_200_000];
-        // Its index' first frame comes with it.
+        // The first frame of its index is included.
         let free = |store: &LogStore| store.stats().free_bytes + store.stats().index_bytes;
         let (live, before) = (store.stats().live_bytes, free(&store));
         memory.abandon(1, name, move || store.put(b"large", &value).unwrap());
@@ -216,7 +216,7 @@ fn large_records_of_the_dead_are_given_back_though_a_head_goes_on_behind_them() 
     }
 }
 
-/// A writer that needs their space waits for what is pinned before them.
+/// A writer that needs their space waits for pins that are older than they are.
 #[test]
 fn space_that_only_a_dead_threads_large_record_takes_is_not_refused() {
     let (memory, store) = Memory::new();
@@ -244,7 +244,7 @@ fn space_that_only_a_dead_threads_large_record_takes_is_not_refused() {
     sound(&store, "in its place");
 }
 
-/// A frame on its way out of the index' pool when somebody dies comes back, and once.
+/// A frame being moved out of the index' pool by a dead thread comes back, and only once.
 #[test]
 fn a_frame_that_leaves_the_pool_is_given_back_once() {
     const UNLINKED: &str = "index.pool.frame-unlinked";
@@ -271,7 +271,7 @@ fn a_frame_that_leaves_the_pool_is_given_back_once() {
         let (memory, store) = Memory::new();
         fill(&store);
         let free = store.stats().free_bytes;
-        // Those behind the first are passed on other occasions too.
+        // The names after the first are passed on other occasions too.
         let action = match name {
             UNLINKED => Action::Abandon,
             _ => Action::Call(Arc::new(|| fault::arm(name, Action::Abandon, 1))),
@@ -289,7 +289,7 @@ fn a_frame_that_leaves_the_pool_is_given_back_once() {
     }
 }
 
-/// The repairer of a dead thread's pool dies in the middle of it: the block is freed once.
+/// The repairer of a dead thread's pool dies in the middle: the block is freed once.
 #[test]
 fn a_block_that_two_dead_were_freeing_is_freed_once() {
     for name in ["index.limbo.noted", "index.limbo.struck"] {
@@ -304,7 +304,7 @@ fn a_block_that_two_dead_were_freeing_is_freed_once() {
         let store = memory.open(3);
         store.reap().unwrap();
         sound(&store, name);
-        // Were it given out twice, one's buckets would be the other's.
+        // If it had been given out twice, the buckets of two pages would be the same.
         (0..60_000).for_each(|i| store.put(&key(i), b"w").unwrap());
         for i in 0..60_000 {
             assert_eq!(store.get(&key(i)).unwrap().unwrap(), b"w", "{name}: {i}");
@@ -336,7 +336,7 @@ fn large_records_of_the_dead_are_looked_for_again() {
     sound(&store, "");
 }
 
-/// A record with an expiry whose writer died before it could say so is found by the sweep.
+/// A record with an expiry whose writer died before it noted that is found by the sweep.
 #[test]
 fn expired_records_of_the_dead_are_swept() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
@@ -376,7 +376,7 @@ fn a_value_that_is_overwritten_again_is_never_seen_torn() {
     }
 }
 
-/// A sweep that its thread did not live to end is made by others.
+/// If the thread of a sweep dies, others repeat the sweep.
 #[test]
 fn a_sweep_of_the_dead_is_begun_anew() {
     let (memory, store) = Memory::new();
@@ -389,7 +389,7 @@ fn a_sweep_of_the_dead_is_begun_anew() {
     assert_eq!(store.remove_expired().unwrap(), 1);
 }
 
-/// A transaction that only reads finds the holder of what it reads, and that the holder is dead.
+/// A transaction that only reads finds that the holder of what it reads is dead.
 #[test]
 fn a_reading_transaction_passes_the_dead() {
     let (memory, store) = Memory::new();
@@ -403,8 +403,8 @@ fn a_reading_transaction_passes_the_dead() {
     sound(&store, "read");
 }
 
-/// A reader that dies while it copies, or before it has left, is held for nothing: the others write
-/// over what it stood in as soon as it has been reaped.
+/// A reader that dies while it copies, or before it has left, blocks nothing: after the reap the
+/// others overwrite what it was reading.
 #[test]
 fn a_reader_that_dies_leaves_nothing_behind() {
     type Read = fn(&LogStore);
@@ -430,8 +430,8 @@ fn a_reader_that_dies_leaves_nothing_behind() {
     }
 }
 
-/// A thread that dies while it compacts leaves copies to which no entry leads. No space is lost by
-/// them.
+/// A thread that dies while it compacts leaves copies to which no entry leads. They cost no space
+/// for long.
 #[test]
 fn deaths_while_compacting_lose_no_space() {
     let short = (60 << 10, 400);
@@ -448,7 +448,7 @@ fn deaths_while_compacting_lose_no_space() {
         for i in 0..records {
             store.put(&key(i), &value).unwrap();
         }
-        // Of every four one stays: fewer than would make bulk records stay where they are.
+        // One of every four stays: fewer than would make bulk records stay in place.
         for i in (0..records).filter(|i| i % 4 > 0) {
             store.remove(&key(i)).unwrap();
         }
@@ -466,8 +466,8 @@ fn deaths_while_compacting_lose_no_space() {
             .filter_map(|i| store.record_bytes(&key(i)).unwrap())
             .sum();
         let counted = store.stats().live_bytes;
-        // What was led to and not counted back before the death counts as dead for as long as it
-        // lies there.
+        // Bytes that were led to and not discounted before the death count as dead as long as they
+        // are there.
         assert!(counted <= live, "{point}: {counted} of {live}");
         assert!(
             point.ends_with(".swapped") || counted == live,
@@ -481,7 +481,7 @@ fn deaths_while_compacting_lose_no_space() {
     }
 }
 
-/// What those have written that died before they published it is space again.
+/// The records of threads that died before publishing them become free space.
 #[test]
 fn unpublished_records_of_the_dead_are_freed() {
     let value = vec![7; 400 << 10];
@@ -510,7 +510,7 @@ fn unpublished_records_of_the_dead_are_freed() {
     }
 }
 
-/// Also what lies behind large records of others that live on.
+/// Also if they lie behind large records of living threads.
 #[test]
 fn unpublished_records_of_the_dead_behind_large_ones_are_freed() {
     let (memory, store) = Memory::new();
@@ -538,7 +538,7 @@ fn unpublished_records_of_the_dead_behind_large_ones_are_freed() {
     sound(&store, "behind large records");
 }
 
-/// A large record is removed while the repair of a dead compactor looks at its segment.
+/// A large record is removed while the repair of a dead compactor examines its segment.
 #[test]
 fn no_segment_stays_with_the_dead_whose_large_record_dies_during_the_repair() {
     let builder = LogStore::builder().evict(mneme_log::Evict::Lru);
@@ -563,7 +563,7 @@ fn no_segment_stays_with_the_dead_whose_large_record_dies_during_the_repair() {
     sound(&memory.open(4), "the repair has ended");
 }
 
-/// A clock by which waits end sooner than they would.
+/// A clock by which waits end earlier.
 struct Hasty;
 
 impl Clock for Hasty {
@@ -577,7 +577,7 @@ impl Clock for Hasty {
 }
 
 /// A thread that panics in the middle of a change is repaired as if it had died: at once if its
-/// process goes on, and by others.
+/// process continues, and by others.
 #[test]
 fn a_panicking_threads_changes_are_repaired() {
     let work = |store: &LogStore| {
@@ -603,7 +603,8 @@ fn a_panicking_threads_changes_are_repaired() {
         store.remove(b"new").unwrap();
         store.put(b"held", b"v").unwrap();
         let theirs = Arc::new(memory.open(process));
-        // Its slot ends with the thread, or the thread goes on, or keeps what it had before.
+        // Either its slot ends with the thread, or the thread continues, or it keeps what it had
+        // before.
         for (goes_on, holds) in [(false, false), (true, false), (true, true)] {
             let theirs = Arc::clone(&theirs);
             let thread = std::thread::spawn(move || {
@@ -614,7 +615,7 @@ fn a_panicking_threads_changes_are_repaired() {
                 let ended = catch_unwind(AssertUnwindSafe(work_here));
                 fault::disarm();
                 if let Some(value) = value {
-                    // What it does meanwhile leaves what the panic has left to the repair.
+                    // Its work meanwhile does not disturb what the panic has left to the repair.
                     for i in 0..4 {
                         let _ = theirs.put(&key(i), b"v");
                     }
@@ -635,7 +636,8 @@ fn a_panicking_threads_changes_are_repaired() {
     }
 }
 
-/// A head that names its new log segment before that is one is no damage for the next writer.
+/// A head that names a new log segment before the segment's state says so is not damage for the
+/// next writer.
 #[test]
 fn a_panic_in_the_middle_of_opening_a_log_segment_is_repaired_by_the_next_writer() {
     for place in ["log.open.linked", "log.open.head"] {
@@ -660,7 +662,7 @@ fn a_panic_in_the_middle_of_opening_a_log_segment_is_repaired_by_the_next_writer
 #[test]
 fn a_large_record_that_a_panicking_thread_had_committed_stays() {
     let (memory, store) = Memory::new();
-    // Of its last frame nothing is left for other records.
+    // Nothing of its last frame is left for other records.
     let (value, empty) = (vec![5; (4 << 20) - 100], store.stats().live_bytes);
     for (place, process) in ["txn.committed", "txn.unlocked", "txn.cleared"]
         .into_iter()
@@ -678,7 +680,7 @@ fn a_large_record_that_a_panicking_thread_had_committed_stays() {
         });
         thread.join().unwrap();
         store.reap().unwrap();
-        // What takes its frames, if they are free.
+        // A value that takes its frames, if they are free.
         let other = vec![6; value.len()];
         let more = (0..).take_while(|i| store.put(&key(*i), &other).is_ok());
         for i in 0..more.count() as u32 {
@@ -697,7 +699,7 @@ fn a_large_record_that_a_panicking_thread_had_committed_stays() {
     }
 }
 
-/// What a thread that panics in a change of the index' shape leaves is undone or finished.
+/// If a thread panics in a change of the index' shape, the change is undone or finished.
 #[test]
 fn a_change_of_shape_that_panics_is_repaired() {
     let grow = |store: &LogStore| (0..2000).try_for_each(|i| store.put(&key(i), b"v"));
@@ -726,7 +728,7 @@ fn a_change_of_shape_that_panics_is_repaired() {
     }
 }
 
-/// Calls `work`, which panics when it passes `place`. False: it does not pass there.
+/// Calls `work`, which panics when it passes `place`. Returns false if it does not pass it.
 fn panics_at(place: &'static str, work: impl FnOnce()) -> bool {
     fault::arm(place, Action::Call(Arc::new(|| panic!("a bug"))), 1);
     let ended = catch_unwind(AssertUnwindSafe(work));
@@ -735,7 +737,7 @@ fn panics_at(place: &'static str, work: impl FnOnce()) -> bool {
 }
 
 /// An operation fails if the closure that it calls has caught a panic of another operation. So the
-/// intent by which the other one is repaired stays as it is.
+/// intent for the repair of the other one is not overwritten.
 #[test]
 fn a_closure_that_has_caught_a_panic_ends_its_operation() {
     type Work = fn(&LogStore, &mut dyn FnMut());
@@ -801,7 +803,8 @@ fn compact(store: &LogStore) {
     }
 }
 
-/// The frames that a thread had claimed are freed, though no intent of it names them any more.
+/// The frames that a thread had claimed are freed, although none of its intents names them any
+/// more.
 #[test]
 fn a_large_put_that_panics_leaves_no_frames_claimed() {
     let large = vec![3; 9 << 20];
@@ -814,7 +817,7 @@ fn a_large_put_that_panics_leaves_no_frames_claimed() {
     ] {
         let (memory, store) = Memory::new();
         let theirs = memory.open(2);
-        // What the store itself takes stays taken.
+        // The store's own memory is not freed.
         store.put(b"large", &large).unwrap();
         store.remove(b"large").unwrap();
         compact(&store);
@@ -832,7 +835,7 @@ fn a_large_put_that_panics_leaves_no_frames_claimed() {
     }
 }
 
-/// What a destructor does while its thread unwinds takes no slot after another.
+/// The work of a destructor while its thread unwinds does not take one slot after another.
 #[test]
 fn a_destructor_works_while_its_thread_unwinds() {
     struct Late(LogStore);
@@ -856,7 +859,7 @@ fn a_destructor_works_while_its_thread_unwinds() {
     sound(&store, "");
 }
 
-/// A destructor that runs because of a panic catches another one, which has ended an operation.
+/// A destructor that runs because of a panic catches another panic, which has ended an operation.
 #[test]
 fn changes_left_by_a_second_panic_are_repaired_while_the_thread_lives() {
     struct Late<'a>(&'a LogStore);
@@ -879,7 +882,7 @@ fn changes_left_by_a_second_panic_are_repaired_while_the_thread_lives() {
         assert!(ended.is_err());
         drop(kept);
         theirs.put(b"more", b"v").unwrap();
-        // Unless the put has met the lock: its key may have the same home.
+        // Unless the put has found the lock: its key may have the same home.
         assert!(store.reap().unwrap() <= 1, "keeps a value: {keeps}");
         store.put(b"k", b"x").unwrap();
         assert_eq!(store.reap().unwrap(), 0, "keeps a value: {keeps}");
@@ -887,7 +890,7 @@ fn changes_left_by_a_second_panic_are_repaired_while_the_thread_lives() {
     }
 }
 
-/// A transaction that has locked ahead goes on after its body has caught a panic of a closure.
+/// A transaction that has locked ahead continues after its body has caught a panic of a closure.
 #[test]
 fn a_decision_that_panics_harms_no_transaction() {
     let (_memory, store) = Memory::new();
@@ -928,13 +931,14 @@ fn a_frame_that_another_shard_owns_by_now_is_left_to_it() {
 }
 
 const LARGE: ValueKind = ValueKind::new(1).unwrap().large();
-/// Leaves of the collections below, more than a sweep frees at once.
+/// The number of leaves of the collections below, more than a sweep frees at once.
 const LEAVES: u64 = 100;
 
-/// Records of their trees, of three levels: 7 branches of 10 leaves each below the root.
+/// The number of records of their trees, of three levels: 7 branches of 10 leaves each below the
+/// root.
 const TREE: u64 = 78;
 
-/// The records that record `number` of the tree leads to.
+/// The records to which record `number` of the tree leads.
 fn below_in_tree(number: u64) -> std::ops::Range<u64> {
     match number - TREE_NUMBERS {
         0 => number + 1..number + 8,
@@ -943,7 +947,7 @@ fn below_in_tree(number: u64) -> std::ops::Range<u64> {
     }
 }
 
-/// Makes the collection `c` if it is not there, and has all its leaves hold `round`.
+/// Creates the collection `c` if it does not exist, and stores `round` in all its leaves.
 fn set_collection(store: &LogStore, round: u8) {
     let set = |t: &mut Transaction<'_>| {
         let main = t.read(b"c", |s| s.map(|s| s.value.to_vec()))?;
@@ -977,7 +981,7 @@ fn set_collection(store: &LogStore, round: u8) {
     store.transaction(set).unwrap();
 }
 
-/// The round that a whole collection is in.
+/// The round of a whole collection.
 fn round_of_collection(store: &LogStore) -> Option<u8> {
     let read = |t: &mut Transaction<'_>| {
         let main = t.read(b"c", |s| s.map(|s| s.value.to_vec()))?;
@@ -995,7 +999,7 @@ fn round_of_collection(store: &LogStore) -> Option<u8> {
     store.transaction(read).unwrap()
 }
 
-/// Looks at all of the collection `c`, and is overtaken by a change the first time.
+/// Looks at all of the collection `c`. A change makes the first attempt fail.
 fn look_at_all_of_collection(store: &LogStore) {
     let mut looks = 0;
     let looked = store.look(b"c", LARGE, |look| {
@@ -1011,11 +1015,11 @@ fn look_at_all_of_collection(store: &LogStore) {
     assert_eq!((looks, first), (2, Some(vec![1])));
 }
 
-/// A writer of a collection, one that removes its key, a sweep, and a reader of all of it die
-/// wherever they come past: the collection is in one round, or gone and all of it free.
+/// A writer of a collection, a thread that removes its key, a sweep, and a reader of all of it die
+/// at every place that they pass: the collection is in one round, or gone and all of it free.
 #[test]
 fn a_collection_of_the_dead_is_whole_or_gone() {
-    // What each does, and the places at which it must be possible to die.
+    // The work of each, and the places at which a death must be possible.
     type Work = (&'static str, fn(&LogStore), &'static [&'static str]);
     const WORKS: [Work; 4] = [
         (
@@ -1035,7 +1039,7 @@ fn a_collection_of_the_dead_is_whole_or_gone() {
                 store.spare_collections(false);
                 assert!(!store.sweep_collections().unwrap());
                 store.remove(b"c").unwrap();
-                // As another process does, which does not know what this one has removed.
+                // Like another process, which does not know what this one has removed.
                 while store.sweep_collections().unwrap() {}
             },
             &[
@@ -1112,8 +1116,8 @@ fn a_collection_of_the_dead_is_whole_or_gone() {
     }
 }
 
-/// A change of two places of a value with elements, and of its length, where it lies: by an edit,
-/// and by an update, which finds what differs.
+/// A change in place of two parts of a value with elements, and of its length: by an edit, and by
+/// an update, which finds what differs.
 #[test]
 fn an_edit_of_the_dead_is_whole_or_has_not_begun() {
     let typed = ValueKind::new(1).unwrap();

@@ -1,5 +1,5 @@
-//! `docs/design/log.md` speaks of the store as it is: of the present format, and of tests, models
-//! and fault points that there are.
+//! `docs/design/log.md` describes the store as it is: its present format, and existing tests,
+//! models and fault points.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ fn page() -> String {
     fs::read_to_string(crates().join("../docs/design/log.md")).unwrap()
 }
 
-/// What stands between backquotes.
+/// The texts between backquotes.
 fn spans(page: &str) -> BTreeSet<&str> {
     page.lines()
         .flat_map(|line| line.split('`').skip(1).step_by(2))

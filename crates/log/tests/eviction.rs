@@ -1,4 +1,4 @@
-//! A full store that may forget does so, and keeps what is worth keeping.
+//! A full store that may evict does so, and keeps what is worth keeping.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -33,8 +33,8 @@ const VALUE: [u8; 1000] = [7; 1000];
 const MANY: u32 = 180_000;
 const HOT: u32 = 2_000;
 
-/// Fills the store three times over; between two writes `read` reads some. How many of the hot keys
-/// are left, and how many of the others.
+/// Fills the store three times over; between two writes `read` reads some keys. Returns the
+/// remaining numbers of hot keys and of the others.
 fn flood(store: &LogStore, read: impl Fn(u32)) -> (u32, u32) {
     for i in 0..HOT {
         store.put(&key(i), &VALUE).unwrap();
@@ -51,14 +51,14 @@ fn flood(store: &LogStore, read: impl Fn(u32)) -> (u32, u32) {
     let (hot, others) = loop {
         let before = store.stats().evicted;
         let counted = (left(0..HOT), left(HOT..MANY));
-        // A maintainer may still be at it.
+        // A maintainer may still be evicting.
         if store.stats().evicted == before {
             break counted;
         }
     };
     assert_eq!(u64::from(hot + others), store.len());
     assert_eq!(u64::from(MANY) - store.len(), store.stats().evicted);
-    // It uses what it has.
+    // It uses its whole capacity.
     assert!(others > 40_000, "only {others} of the others are left");
     (hot, others)
 }
@@ -107,7 +107,7 @@ fn records_read_in_transactions_are_kept_too() {
     }
 }
 
-/// The uses are an update that changes nothing, and setting an expiry.
+/// The reads are an update that changes nothing, and setting an expiry.
 #[test]
 fn records_read_to_be_changed_are_kept_too() {
     for update in [false, true] {
@@ -125,14 +125,14 @@ fn records_read_to_be_changed_are_kept_too() {
     }
 }
 
-/// A record that is overwritten where it lies is no younger for it.
+/// Overwriting a record in place does not make it younger.
 #[test]
 fn overwritten_records_are_kept_too() {
     for evict in [Evict::Lru, Evict::Lfu] {
         let store = open_with(evict, UpdatePolicy::InPlace, false);
         let (hot, _) = flood(&store, |i| {
             let key = key(i * 7 % HOT);
-            // Asking when it expires is no use of it.
+            // Reading its expiry does not count as a read.
             if store.expiry(&key).unwrap().is_some() {
                 store.put(&key, &[i as u8; 1000]).unwrap();
             }
@@ -144,7 +144,7 @@ fn overwritten_records_are_kept_too() {
     }
 }
 
-/// One large value is forgotten for another, though a head goes on behind it.
+/// A large value is evicted for another, though a head continues after it.
 #[test]
 fn a_large_value_makes_way_for_another() {
     let store = open(Evict::Lru);
@@ -154,7 +154,7 @@ fn a_large_value_makes_way_for_another() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// The twin: without reads the oldest go, and they are the first.
+/// The twin: without reads the oldest are evicted first.
 #[test]
 fn unread_records_are_evicted_oldest_first() {
     let store = open(Evict::Lru);
@@ -187,7 +187,7 @@ fn any_may_go_if_chosen_at_random() {
     flood(&store, |_| ());
 }
 
-/// However few records have an expiry, all of them go before a write is refused.
+/// However few records have an expiry, all of them are evicted before a write is refused.
 #[test]
 fn the_last_that_expires_makes_way() {
     for evict in [Evict::ExpiringLru, Evict::ExpiringSoonest] {
@@ -214,8 +214,8 @@ fn the_last_that_expires_makes_way() {
     }
 }
 
-/// A clock by which every step of a search for free space has taken a while, as it has for a thread
-/// that seldom gets a processor.
+/// A clock by which every step of a search for free space takes a while, as for a thread that
+/// seldom gets a processor.
 struct Starved(AtomicU64);
 
 impl Clock for Starved {
@@ -228,7 +228,7 @@ impl Clock for Starved {
     }
 }
 
-/// No write fails for lack of time while there are records that may go.
+/// No write fails for lack of time while there are records that may be evicted.
 #[test]
 fn a_thread_that_seldom_runs_evicts_before_it_gives_up() {
     let store = LogStore::builder()
@@ -246,7 +246,7 @@ fn a_thread_that_seldom_runs_evicts_before_it_gives_up() {
     assert!(store.stats().evicted > 0);
 }
 
-/// Only records with an expiry may go: the others stay to the last, and then the store is full.
+/// Only records with an expiry may be evicted: the others stay, and then the store is full.
 #[test]
 fn records_that_do_not_expire_are_kept() {
     for evict in [
@@ -278,7 +278,7 @@ fn records_that_do_not_expire_are_kept() {
                 "{soon} of the soonest, {late} of the latest"
             );
         }
-        // From here on only records that stay come in, until there is no free space.
+        // After this only records without an expiry are added, until there is no free space.
         let full = (100_000..MANY).find_map(|i| store.put(&key(i), &VALUE).err());
         assert!(
             matches!(full, Some(WriteError::OutOfMemory { .. })),
@@ -322,7 +322,7 @@ fn large_values_are_evicted() {
     assert!(store.len() > 30_000);
 }
 
-/// What could not be stored in an empty store makes a full one forget nothing.
+/// A value that even an empty store cannot hold makes a full one evict nothing.
 #[test]
 fn nothing_is_forgotten_for_a_value_that_cannot_fit() {
     let store = open(Evict::Lru);
@@ -338,7 +338,7 @@ fn nothing_is_forgotten_for_a_value_that_cannot_fit() {
     assert_eq!((store.len(), store.stats().evicted), (left, evicted));
 }
 
-/// A transaction makes a full store forget as any other write does.
+/// A transaction makes a full store evict as any other write does.
 #[test]
 fn transactions_find_space_as_other_writes_do() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {

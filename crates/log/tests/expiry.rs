@@ -1,4 +1,4 @@
-//! Records that expire are gone at their time, for every reader, whatever was done to them.
+//! Records that expire are absent from that time on, for every reader, whatever was done to them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -110,7 +110,7 @@ fn compaction_keeps_the_expiry_and_drops_what_has_expired() {
     assert!(store.check().unwrap().problems.is_empty());
 }
 
-/// A change of the expiry that meets compaction in the middle of a copy is not lost.
+/// A change of the expiry while compaction is copying the record is not lost.
 #[test]
 fn an_expiry_set_while_records_move_stays() {
     let (store, _clock) = open(false);
@@ -147,7 +147,7 @@ fn an_expiry_set_while_records_move_stays() {
     });
 }
 
-/// A closure that panics, or that uses the store, holds nobody up.
+/// A closure that panics, or that uses the store, blocks no other thread.
 #[test]
 fn a_closure_that_panics_leaves_nothing_locked() {
     let (store, _clock) = open(false);
@@ -165,8 +165,8 @@ fn a_closure_that_panics_leaves_nothing_locked() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// What expires is counted exactly, whatever becomes of it, and its mean time is found by the
-/// sweep.
+/// Records with an expiry are counted exactly, whatever becomes of them, and the sweep finds their
+/// mean time.
 #[test]
 fn records_with_an_expiry_are_counted_through_every_kind_of_change() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
@@ -258,7 +258,7 @@ fn the_mean_time_to_live_is_sampled_and_goes_by() {
     assert!((100_400..=100_600).contains(&seen), "{seen}");
     clock.set_wall_ms(51_000);
     assert_eq!(ttl(), Some(seen - 50_000));
-    // What has changed is seen within a few rounds.
+    // Changes are seen within a few rounds.
     for i in 0..1_000u32 {
         store
             .set_expiry(&i.to_le_bytes(), Expiry::At(351_000))

@@ -1,5 +1,4 @@
-//! Races between expiry and the threads that give a key another expiry, change it, evict it or read
-//! it.
+//! Races between expiry and threads that give a key another expiry, change it, evict it or read it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +14,7 @@ use mneme_sys::{Clock, SystemClock};
 
 const START: u64 = 1_000_000;
 
-/// A calendar that the test turns. A thread can be stopped before and after it looks at it.
+/// A calendar that the test advances. A thread can be stopped before and after it reads it.
 struct Calendar(AtomicU64);
 
 impl Clock for Calendar {
@@ -48,7 +47,7 @@ fn is_kept(policy: UpdatePolicy, loses_its_expiry: fn(&LogStore)) {
     store.set_eviction(Evict::ExpiringSoonest).unwrap();
     let others = memory.open(2);
     let stopped = Stopped::at("evict.chosen", 1, move || {
-        // Nothing else may be evicted: the writer is refused in the end.
+        // Nothing else may be evicted: in the end the writer is refused.
         (0u32..)
             .find(|i| store.put(&i.to_le_bytes(), &[7; 90_000]).is_err())
             .unwrap()
@@ -83,9 +82,9 @@ fn updates(store: &LogStore) {
     changed.unwrap();
 }
 
-/// A thread that changes a key only if it is there stands still at the `nth` passage of `place`.
-/// The key expires meanwhile. If others then find it absent, it stays so, whether the
-/// thread goes on or dies. False: the thread does not come to `place` so often.
+/// A thread that changes a key only if it is present is stopped at the `nth` passage of `place`.
+/// The key expires meanwhile. If others then find it absent, it stays absent, whether the thread
+/// continues or dies. Returns false if the thread does not pass `place` that often.
 fn stays_absent(
     policy: UpdatePolicy,
     (place, nth): (&'static str, u64),
@@ -145,11 +144,11 @@ fn a_record_found_expired_stays_absent_after_a_death() {
     }
 }
 
-/// A way to read a key: whether it finds it.
+/// A way to read a key: returns whether it finds it.
 type Finds = fn(&LogStore) -> bool;
 
-/// A reader stands still at its `nth` look at the calendar. Meanwhile the key loses its expiry, and
-/// then the time of that comes. False: the reader does not look so often.
+/// A reader is stopped at its `nth` look at the calendar. Meanwhile the key loses its expiry, and
+/// then the time of the old expiry comes. Returns false if the reader does not look that often.
 fn is_found(policy: UpdatePolicy, len: usize, nth: u64, (name, reads): (&str, Finds)) -> bool {
     let (memory, store, clock) = made(policy);
     let soon = Expiry::At(START + 10);
@@ -224,10 +223,11 @@ fn a_key_that_was_never_absent_is_not_said_to_be() {
         }),
     ];
     for policy in POLICIES {
-        // The second is long: a part of it is read and changed where it lies.
+        // The second is long: a part of it is read and changed in place.
         for len in [100, 20_000] {
             for reads in reads {
-                // It looks under the lock of the key's bucket next, so that no other can change it.
+                // Its next look is under the lock of the key's bucket, so that no other thread can
+                // change it.
                 let most = if reads.0 == "update that removes" {
                     1
                 } else {

@@ -1,4 +1,4 @@
-//! How much a full store forgets for one write: what the write needs and little more, and nothing
+//! How much a full store evicts for one write: what the write needs and little more, and nothing
 //! for one that is refused.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -47,7 +47,7 @@ fn one_write_forgets_a_small_part_of_what_expires() {
     }
 }
 
-/// Half of the store in one piece, where a head goes on in the middle of it.
+/// Half of the store in one piece, although a head continues in the middle of it.
 #[test]
 fn a_value_of_more_than_half_of_the_store_is_stored() {
     let store = open(Evict::Lru);
@@ -57,7 +57,7 @@ fn a_value_of_more_than_half_of_the_store_is_stored() {
     sound(&store);
 }
 
-/// Half of the store in one piece, where nothing may be evicted and all records were removed.
+/// Half of the store in one piece, if nothing may be evicted and all records were removed.
 #[test]
 fn an_emptied_store_takes_a_value_of_more_than_half_of_it() {
     let store = open(Evict::None);
@@ -76,7 +76,7 @@ fn nothing_is_evicted_for_a_value_that_the_index_leaves_no_space_for() {
     for i in 0..60 {
         store.put(&key(i), &vec![1; 2_000_000]).unwrap();
     }
-    // Longer indexes take frames behind these.
+    // Longer indexes take frames after these.
     (100..400_000).for_each(|i| store.put(&key(i), &[7; 100]).unwrap());
     let before = store.len();
     let stored = store.put(b"large", &vec![1; 200 << 20]).is_ok();
@@ -88,7 +88,7 @@ fn nothing_is_evicted_for_a_value_that_the_index_leaves_no_space_for() {
     sound(&store);
 }
 
-/// What was removed is not free yet, for somebody reads: the write waits for it, and does not say
+/// Removed space is not free yet because of a reader: the write waits for it, and does not report
 /// that the store is full.
 #[test]
 fn a_store_that_evicts_expiring_records_waits_for_readers() {

@@ -1,5 +1,5 @@
-//! A store on a file system that is full before the store is: writes are refused in words, nobody
-//! gets a signal, and what was stored stays.
+//! A store on a file system that is full before the store is: writes are refused with an error, no
+//! process gets a signal, and stored records stay.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
@@ -17,7 +17,7 @@ struct Place {
 }
 
 impl Place {
-    /// One of that size; `None` where none may be mounted, for the test to be skipped.
+    /// One of that size; `None` if mounting is not permitted, so that the test is skipped.
     fn new(size: &str) -> Option<Self> {
         let directory = TestDir::new("full-disk");
         Some(Self {
@@ -26,7 +26,7 @@ impl Place {
         })
     }
 
-    /// A store of so many bytes in files below it, where only what is used is taken.
+    /// A store of `bytes` bytes in files below it, which take only the space that is used.
     fn open(&self, bytes: usize) -> LogStore {
         let (access, lazy, small) = (Access::ReadWrite, Reserve::Lazy, PagePolicy::Small);
         let [data, control] = ["data", "control"].map(|name| self.mount.path().join(name));
@@ -69,7 +69,7 @@ fn a_full_file_system_refuses_writes_and_loses_nothing() {
     for i in 0..stored {
         assert_eq!(store.get(&i.to_le_bytes()).unwrap().unwrap(), value);
     }
-    // The space of removed records serves others.
+    // The space of removed records is used for others.
     for i in 0..stored / 2 {
         assert!(store.remove(&i.to_le_bytes()).unwrap());
     }
@@ -80,8 +80,8 @@ fn a_full_file_system_refuses_writes_and_loses_nothing() {
     assert!(report.is_sound(), "{report:?}");
 }
 
-/// What is removed here and there is won back by compaction, for which some of the space is kept
-/// from the beginning.
+/// Compaction wins back the space of scattered removed records; some space is reserved for it from
+/// the beginning.
 #[test]
 fn a_full_file_system_leaves_compaction_space() {
     let Some(place) = Place::new("64m") else {
@@ -114,7 +114,7 @@ fn a_full_file_system_leaves_compaction_space() {
     }
 }
 
-/// Another's file goes, and the store has what that took, though nobody maintains it.
+/// Another file is removed, and the store uses its space, although there is no maintainer.
 #[test]
 fn space_that_comes_back_is_used() {
     let Some(place) = Place::new("64m") else {
@@ -128,7 +128,7 @@ fn space_that_comes_back_is_used() {
     let mut put = || store.put(&keys.next().unwrap().to_le_bytes(), &value);
     while put().is_ok() {}
     std::fs::remove_file(&ballast).unwrap();
-    // It is asked for again in a while.
+    // The store asks for space again only after a while.
     while put().is_err() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
@@ -138,7 +138,7 @@ fn space_that_comes_back_is_used() {
     assert!(store.check().unwrap().is_sound());
 }
 
-/// What a store keeps for compaction is measured by what there is, not by what it was to have.
+/// The reserve for compaction is measured by the available space, not by the nominal capacity.
 #[test]
 fn a_store_much_larger_than_the_file_system_uses_what_there_is() {
     let Some(place) = Place::new("128m") else {
@@ -155,7 +155,7 @@ fn a_store_much_larger_than_the_file_system_uses_what_there_is() {
     assert!(store.check().unwrap().is_sound());
 }
 
-/// A value that the store would hold, and the file system does not.
+/// A value for which the store would have space, but not the file system.
 #[test]
 fn nothing_is_forgotten_for_what_the_file_system_cannot_hold() {
     let Some(place) = Place::new("128m") else {
@@ -173,8 +173,8 @@ fn nothing_is_forgotten_for_what_the_file_system_cannot_hold() {
     assert!(store.check().unwrap().is_sound());
 }
 
-/// A full store refuses nothing because memory was given back; and where another has taken the
-/// space meanwhile, it says so, and uses the rest.
+/// A full store refuses nothing because memory was given back. If another file has taken the space
+/// meanwhile, it reports that, and uses the rest.
 #[test]
 fn returned_frames_are_claimed_again_while_the_disk_has_space() {
     let Some(place) = Place::new("64m") else {
@@ -199,8 +199,8 @@ fn returned_frames_are_claimed_again_while_the_disk_has_space() {
     let stored = fill();
     empty(stored);
     let again = fill();
-    // Half of the store was given back. What heads leave unused of their last log segments differs
-    // from time to time, by less than an eighth.
+    // Half of the store was given back. What heads leave unused of their last log segments varies
+    // by less than an eighth.
     assert!(again >= stored - stored / 8, "{again} of {stored}");
     empty(again);
     let ballast = place.mount.path().join("ballast");
@@ -211,7 +211,7 @@ fn returned_frames_are_claimed_again_while_the_disk_has_space() {
         fewer >= taken - stored / 8 && fewer < stored,
         "{fewer} of {stored}"
     );
-    // What is free and has its space lies before and behind what has none.
+    // Free frames with space are before and after those without.
     for i in (0..fewer).filter(|i| i % 4 > 0) {
         assert!(store.remove(&i.to_le_bytes()).unwrap());
     }

@@ -1,8 +1,8 @@
-//! The gate: a thread is abandoned at every named point of every operation; what it acknowledged is
-//! there afterwards, what it did not is not half there, and the others go on.
+//! The gate: a thread is abandoned at every named point of every operation; afterwards its
+//! acknowledged changes are there, the others are not half there, and other threads continue.
 //!
 //! One region is opened twice at different addresses, as two processes would. Liveness is scripted:
-//! the abandoned thread belongs to process 1, which is declared dead; process 2 goes on.
+//! the abandoned thread belongs to process 1, which is declared dead; process 2 continues.
 
 #![allow(
     clippy::unwrap_used,
@@ -37,7 +37,7 @@ fn value(i: u32, round: u32, len: usize) -> Vec<u8> {
 /// Bytes that a store may grow by.
 const GROWN: usize = 8 << 20;
 
-/// A stretch of work that leads through as many places as one thread can.
+/// Work that passes as many places as one thread can.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Work {
     /// The first keys of a new store.
@@ -97,7 +97,7 @@ impl Work {
             Work::Batch => put_batches(s),
             Work::Update => {
                 (0..900).for_each(|i| s.update(&key(i), &value(i, 50, 300)));
-                // Shorter, longer and as long as before.
+                // Shorter, longer and of the same length.
                 (0..900).for_each(|i| s.update(&key(i), &value(i, 51, 250 + i as usize % 60)));
             }
             Work::Patch => patch(s),
@@ -115,7 +115,7 @@ impl Work {
 }
 
 fn replace(s: &Recorded) {
-    // Of many lengths: else what a frame held before looks like what should be there.
+    // Of many lengths: otherwise a frame's earlier content looks like the expected one.
     let length = |i, round| 600 + ((i * 37 + round * 61) % 600) as usize;
     for round in 2..12 {
         // Some stay, so that compaction has survivors.
@@ -154,7 +154,7 @@ fn patch(s: &Recorded) {
     }
     for round in 2..8 {
         for (i, len) in values {
-            // The first is what makes them patchable, and what they are after a reader.
+            // The first one makes them patchable, also again after a reader.
             s.patch(&key(i), 100, &value(i, round, 40));
             s.patch(&key(i), len / 2, &value(i, round, len.min(4000)));
             s.patch(&key(i), len + 50 * round as usize, &value(i, round, 30));
@@ -163,7 +163,7 @@ fn patch(s: &Recorded) {
                 get(&s.store, &key(i));
             }
         }
-        // So that they are among the survivors of something.
+        // So that they are among the survivors of some victim.
         (0..300).for_each(|i| s.put(&key(10_000 + i), &value(i, round, 3000)));
         s.store.compact().unwrap();
     }
@@ -173,12 +173,12 @@ fn change_large_values(s: &Recorded) {
     for round in 0..3 {
         s.put(b"large-1", &value(1, round, 5 << 20));
         s.put(b"large-2", &value(2, round, 1 << 20));
-        // Behind large records too, where their extents have free space.
+        // Also behind large records, if their extents have free space.
         (0..17).for_each(|i| s.put(&key(40_000 + i), &value(i, round, 60_000)));
         (0..5).for_each(|i| s.put(&key(41_000 + i), &value(i, round, 90_000)));
     }
     s.remove(b"large-1");
-    // The head goes on behind it when it is gone.
+    // The head continues behind it when it is gone.
     s.put(b"large-3", &value(3, 1, (4 << 20) + 50_000));
     s.remove(b"large-3");
     s.store.compact().unwrap();
@@ -196,12 +196,12 @@ fn transact(s: &Recorded) {
         changes.dedup_by(|a, b| a.0 == b.0);
         s.transact(changes);
     }
-    // Overtaken until it locks ahead: what changes is what was there.
+    // Its attempts fail until it locks ahead: it stores what was there.
     for round in 0..3 {
         let keys = (0..20).map(|i| key(round * 40 + i));
         s.overtaken(keys.collect(), key(round * 40 + round * 600));
     }
-    // More than the undo area holds.
+    // More than the undo area can hold.
     for round in 0..2 {
         let many = (0..900).map(|i| (key(i * 2), Some(value(i, 60 + round, 40))));
         s.transact(many.collect());
@@ -244,10 +244,10 @@ fn fill_gaps(s: &Recorded) {
     let put =
         |i: u32, round, kib: u32| s.put(&key(50_000 + i), &value(i, round, (kib << 10) as usize));
     (0..45).for_each(|i| put(i, 1, 1000));
-    // Places for others as long.
+    // Places for others of the same length.
     (0..45).step_by(3).for_each(|i| s.remove(&key(50_000 + i)));
     (0..45).step_by(3).for_each(|i| put(i, 2, 900));
-    // And for longer ones, once their neighbours have moved.
+    // And for longer ones, after their neighbours have moved.
     (0..45).step_by(2).for_each(|i| s.remove(&key(50_000 + i)));
     (0..6).for_each(|i| put(100 + i, 3, 2500));
     // And what the last values of segments leave, together with the unused ends.
@@ -312,7 +312,8 @@ fn scan(store: &LogStore) -> BTreeMap<Vec<u8>, Vec<u8>> {
     found
 }
 
-/// The store holds what was acknowledged, and of the operation under way each key before or after.
+/// The store holds what was acknowledged, and each key of the operation under way before or after
+/// it.
 fn verify(store: &LogStore, model: &Model, context: &str) {
     let report = store.check().unwrap();
     assert_eq!(report.problems, Vec::<String>::new(), "{context}");
@@ -352,7 +353,7 @@ fn verify(store: &LogStore, model: &Model, context: &str) {
     assert_eq!(count, found.len() as u64, "{context}: the count");
 }
 
-/// Life goes on: the same keys can be changed, read and removed by the survivor.
+/// The survivor can change, read and remove the same keys.
 fn go_on(store: &LogStore, context: &str) {
     for i in 0..700 {
         store
@@ -374,7 +375,7 @@ fn go_on(store: &LogStore, context: &str) {
     store.compact().unwrap();
 }
 
-/// The names that `work` leads through, each with how often.
+/// The names that `work` passes, each with the number of passages.
 fn names_of(policy: UpdatePolicy, work: Work) -> BTreeMap<&'static str, u64> {
     let run = move || {
         let (_memory, s) = prepared(policy, work);
@@ -414,17 +415,17 @@ fn abandon(
     Some((memory, model))
 }
 
-/// The names of `work` at which it is gated: those that begin like one of `only`.
+/// The names of `work` at which it is gated: those with a prefix in `only`.
 fn gated(policy: UpdatePolicy, work: Work, only: &[&str]) -> BTreeMap<&'static str, u64> {
     let mut names = names_of(policy, work);
     names.retain(|name, _| only.iter().any(|start| name.starts_with(start)));
     names
 }
 
-/// Dies at every name that it is gated at, at the first, a middle and the last passage.
+/// Dies at every name at which it is gated, at the first, a middle and the last passage.
 fn gate(policy: UpdatePolicy, work: Work, only: &[&str]) {
-    // What fills up differs from run to run, and with it what is reached: only what two runs have
-    // reached can be counted on.
+    // What fills up differs from run to run, and so do the places that are passed: only those
+    // passed in two runs are certain.
     let again = gated(policy, work, only);
     for (name, passages) in gated(policy, work, only) {
         let nths: BTreeSet<u64> = [1, passages / 3, passages * 2 / 3, passages].into();
@@ -439,8 +440,8 @@ fn gate(policy: UpdatePolicy, work: Work, only: &[&str]) {
     }
 }
 
-/// Dies at that passage of `name`, and holds the store that is left to what it promises. False: the
-/// work does not come there so often.
+/// Dies at that passage of `name`, and checks the remaining store. Returns false if the work does
+/// not pass it that often.
 fn is_survived(policy: UpdatePolicy, work: Work, name: &'static str, nth: u64) -> bool {
     let Some((memory, model)) = abandon(policy, work, name, nth) else {
         return false;
@@ -461,8 +462,8 @@ fn is_survived(policy: UpdatePolicy, work: Work, name: &'static str, nth: u64) -
 /// Any name.
 const ALL_NAMES: &[&str] = &[""];
 
-/// Makes a test of each line: works of a policy, and the beginnings of the names that they are
-/// gated at.
+/// Makes a test of each line: works of a policy, and the prefixes of the names at which they are
+/// gated.
 macro_rules! gates {
     ($(fn $test:ident(): $policy:ident $only:expr => $($work:ident)+;)+) => {
         $(
@@ -491,7 +492,7 @@ gates! {
     fn clearing_and_sweeping(): Append ALL_NAMES => Clear;
     fn transactions(): Append ALL_NAMES => Transact;
     fn expiries(): Append ALL_NAMES => Expire;
-    // What it has in common with writing and compaction is abandoned elsewhere.
+    // The parts shared with writing and compaction are abandoned elsewhere.
     fn evictions(): Append &["evict."] => Evict;
     fn swaps(): Append ALL_NAMES => Swap;
     fn overwriting(): InPlace ALL_NAMES => Update Batch Expire;
@@ -503,7 +504,7 @@ gates! {
     fn overwriting_beside_large_values(): InPlace &["compact.written", "compact.swapped"] => Large;
 }
 
-/// A repairer that makes a change set of the dead again dies in the middle of it; a third one
+/// A repairer that repeats a dead thread's change set dies in the middle of it; a third one
 /// finishes.
 #[test]
 fn redoers_die_too() {
@@ -643,11 +644,11 @@ fn reapers_die_too() {
     }
 }
 
-/// The names of this crate at which nobody dies in a test, each with the reason.
+/// The names of this crate at which no test dies, each with the reason.
 const SPARED: [(&str, &str); 0] = [];
 
-/// Every name in the source is one at which a test kills: by what a gate's work leads through, or
-/// because a test says so.
+/// At every name in the source some test dies: because a gate's work passes it, or because a test
+/// names it.
 #[test]
 fn the_tests_kill_at_every_fault_point_in_the_source() {
     let gates = GATES.iter();
@@ -658,7 +659,7 @@ fn the_tests_kill_at_every_fault_point_in_the_source() {
         .chain(["log.redo.stored"])
         .map(str::to_owned)
         .collect();
-    // Every death that those tests ask for is one that they insist on.
+    // Every death that those tests request is one that they check.
     let deaths = [
         include_str!("deaths.rs"),
         include_str!("reboot.rs"),

@@ -1,4 +1,4 @@
-//! Operations whose time grows with the store end soon after they are asked to.
+//! Operations whose time grows with the store end soon after they are cancelled.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 use mneme_log::LogStore;
 
-/// A store with many log segments, of which each fourth record is left.
+/// A store with many log segments, in which one of four records is left.
 fn sparse() -> LogStore {
     let store = LogStore::builder()
         .capacity(256 << 20)
@@ -23,7 +23,7 @@ fn sparse() -> LogStore {
     store
 }
 
-/// Says yes so often, and no from then on.
+/// Returns true this many times, and false from then on.
 fn so_often(times: u32, asked: &Cell<u32>) -> impl Fn() -> bool + '_ {
     move || {
         asked.set(asked.get() + 1);
@@ -46,7 +46,7 @@ fn a_compaction_ends_though_others_leave_work_behind_it_without_pause() {
     let (store, asked) = (sparse(), Cell::new(0));
     let segments = store.stats().segments as usize;
     let mut i = 0u32;
-    // A writer that dirties more segments between two moves than one.
+    // A writer that makes more than one segment stale between two moves.
     let moved = store.compact_while(|| {
         asked.set(asked.get() + 1);
         for _ in 0..500 {

@@ -1,10 +1,11 @@
-//! The format, byte for byte: the words of a small store that is always made in the same way are
+//! The format, byte for byte: the words of a small store that is always created in the same way are
 //! those in `golden/format-N.txt`, and a store with those words can be opened. (The control
 //! region's format belongs to `mneme-sync`, which has images of its own.)
 //!
-//! A change that fails here changes what lies in regions. If that is meant, it is a new version of
-//! the format: raise `FORMAT`, write its image (`MNEME_GOLDEN=write cargo test -p mneme-log --test
-//! golden the_words_of_a_store`), and decide what becomes of images of the old one.
+//! A change that fails here changes the content of regions. If that is intended, it is a new
+//! version of the format: raise `FORMAT`, write its image (`MNEME_GOLDEN=write cargo test -p
+//! mneme-log --test golden the_words_of_a_store`), and decide what happens to images of the old
+//! one.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +29,7 @@ const VARIES: [usize; 1] = [
     160, // arena: incarnation of the control region
 ];
 
-/// What begins where.
+/// Where each part begins.
 const PARTS: [(usize, &str); 17] = [
     (0, "region header"),
     (0x80, "arena: header"),
@@ -67,7 +68,7 @@ fn builder() -> Builder {
         .entropy(*b"identity of 16 b\x07\x06\x05\x04\x03\x02\x01\x00")
 }
 
-/// A store with a record, a patchable one, one of another kind, and two that are dead.
+/// A store with a record, a patchable one, one of another kind, and two dead ones.
 fn make([data, control]: &[Region; 2]) {
     let liveness = ScriptedLiveness::new().process(1);
     let store = builder()
@@ -135,7 +136,7 @@ fn a_store_with_the_words_of_the_format_can_be_opened() {
     let regions = regions();
     make(&regions);
     let [data, control] = &regions;
-    // Its control region stays as it was made; all else comes from the image.
+    // Its control region stays as it was created; everything else comes from the image.
     for (i, word) in words(data).iter().enumerate() {
         if !VARIES.contains(&(i * 8)) {
             word.store(0, Relaxed);

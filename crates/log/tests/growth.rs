@@ -1,4 +1,4 @@
-//! A store that grows while it is in use, in one process and under another's eyes.
+//! A store that grows while it is in use, in one process and seen from another.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -50,7 +50,7 @@ fn a_full_store_that_grows_has_space_again() {
     );
     let more = put_until_full(&store, few);
     assert!(more > few + 28_000, "{few} {more}");
-    // To grow to less is to be that large already.
+    // Growing to a smaller size does nothing.
     assert_eq!(store.grow(SMALL).unwrap(), SMALL + (32 << 20));
     assert!(matches!(
         store.grow(LARGE + 1),
@@ -86,7 +86,7 @@ fn another_process_follows_growth() {
     one.grow(LARGE / 2).unwrap();
     let more = put_until_full(&one, few);
     assert!(more > few + 20_000);
-    // It has never looked beyond the old end.
+    // It has never accessed anything beyond the old end.
     assert_holds(&other, more);
     assert_eq!(other.stats().capacity, LARGE / 2);
     other.grow(LARGE).unwrap();
@@ -109,7 +109,7 @@ fn a_maximum_below_the_capacity_is_refused() {
     ));
 }
 
-/// Its index takes frames for what it holds, not for what it might hold one day.
+/// Its index takes frames for its present records, not for those that it may have one day.
 #[test]
 fn a_small_store_that_may_become_large_is_a_small_one() {
     let builder = LogStore::builder().capacity(64 << 20).maintainer(false);

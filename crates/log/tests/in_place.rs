@@ -1,5 +1,5 @@
-//! A store that overwrites values where they lie answers as one that appends, and no reader ever
-//! gets a torn value.
+//! A store that overwrites values in place returns the same results as one that appends, and no
+//! reader ever gets a torn value.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ fn key(i: u32) -> [u8; 4] {
     (i % KEYS).to_be_bytes()
 }
 
-/// A value all of whose bytes say the same, with a length that goes with it.
+/// A value whose bytes are all equal, with a length that belongs to them.
 fn value(n: u32) -> Vec<u8> {
     vec![n as u8; 500 + (n as u8) as usize % 60 * 60]
 }
@@ -34,7 +34,7 @@ fn is_whole(value: &[u8]) -> bool {
         .is_some_and(|n| *value == self::value(u32::from(*n))[..])
 }
 
-/// Writers, updaters and compaction against every kind of reader.
+/// Writers, updaters and compaction beside every kind of reader.
 #[test]
 fn no_reader_sees_a_torn_value() {
     let store = open();
@@ -73,7 +73,7 @@ fn no_reader_sees_a_torn_value() {
                     Decision::Replace(value(n))
                 });
                 updated.unwrap();
-                // Rubbish, so that there is something to compact.
+                // Stale records, so that there is something to compact.
                 store
                     .put(
                         &(1u64 << 40 | u64::from(n % 9_000)).to_be_bytes(),
@@ -144,11 +144,11 @@ fn an_expiry_comes_and_goes_with_the_value() {
     assert_eq!(store.expiry(b"k").unwrap(), Some(Expiry::At(u64::MAX >> 2)));
     store.put(b"k", b"123").unwrap();
     assert_eq!(store.expiry(b"k").unwrap(), Some(Expiry::Never));
-    // A record without a word for it is written anew.
+    // A record without a word for it is stored again.
     store.put(b"plain", b"1").unwrap();
     store.put_until(b"plain", b"2", Expiry::At(5)).unwrap();
     assert!(store.get(b"plain").unwrap().is_none());
-    // One that had expired is inserted, where it lay.
+    // An expired one is inserted again, in place.
     let updated = store.update(b"plain", |old| {
         assert!(old.is_none());
         Decision::Replace(b"3".to_vec())
@@ -158,7 +158,7 @@ fn an_expiry_comes_and_goes_with_the_value() {
     assert_eq!(store.len(), 2);
 }
 
-/// A long value, which is never overwritten, is copied out whatever is overwritten beside it.
+/// A long value, which is never overwritten, is copied whatever is overwritten beside it.
 #[test]
 fn a_long_value_is_read_beside_busy_neighbours() {
     let store = open();
@@ -182,7 +182,7 @@ fn a_long_value_is_read_beside_busy_neighbours() {
     });
 }
 
-/// An update is decided anew only if its own key has changed, whatever goes on beside it.
+/// An update is decided again only if its own key has changed, whatever happens beside it.
 #[test]
 fn other_changes_in_the_bucket_do_not_restart_an_update() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
@@ -206,7 +206,7 @@ fn other_changes_in_the_bucket_do_not_restart_an_update() {
                 let updated = store.update_stored(key, |_| {
                     decisions += 1;
                     assert!(decisions < 5, "{policy:?} {len} {expiry:?}");
-                    // Something changes in every bucket there is.
+                    // Something changes in every bucket.
                     std::thread::scope(|s| {
                         s.spawn(|| {
                             for i in 0..5_000u32 {
@@ -224,7 +224,7 @@ fn other_changes_in_the_bucket_do_not_restart_an_update() {
     }
 }
 
-/// An update that sees a value which somebody overwrites meanwhile is decided anew.
+/// An update whose value another thread overwrites meanwhile is decided again.
 #[test]
 fn a_value_overwritten_meanwhile_is_decided_on_anew() {
     let store = open();
@@ -242,13 +242,13 @@ fn a_value_overwritten_meanwhile_is_decided_on_anew() {
     assert_eq!(store.get(b"k").unwrap().unwrap(), [8; 100]);
 }
 
-/// A value that an update has made longer has slack to grow into: it is copied each time that it
-/// doubles, not at each update.
+/// A value that an update has made longer has slack for growth: it is copied each time it doubles,
+/// not at each update.
 #[test]
 fn a_value_that_grows_bit_by_bit_is_seldom_appended() {
     let store = open();
     let mut expected = Vec::new();
-    // Of an open log segment, all that is written.
+    // Everything written to an open log segment.
     let written = || store.stats().live_bytes + store.stats().stale_bytes;
     let mut moved = 0;
     for i in 0..256u32 {
@@ -262,7 +262,7 @@ fn a_value_that_grows_bit_by_bit_is_seldom_appended() {
         moved += u32::from(written() != was);
     }
     assert!(moved <= 10, "appended {moved} times");
-    // What shrinks, or is put anew, keeps its place.
+    // A value that shrinks, or is put again, keeps its place.
     store.put(b"grows", b"short").unwrap();
     assert_eq!(store.get(b"grows").unwrap().unwrap(), b"short");
     store.compact().unwrap();

@@ -1,5 +1,5 @@
-//! Kinds of values: **an operation for one kind changes and returns no value of another**, and
-//! whatever moves, copies or retimes a value keeps its kind.
+//! Kinds of values: **an operation for one kind neither changes nor returns a value of another**,
+//! and whatever moves, copies or retimes a value keeps its kind.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,12 +16,12 @@ use mneme_log::{
     ValueKind, WriteError,
 };
 
-/// What the tests store beside strings.
+/// The other kind of value in these tests, beside strings.
 fn typed() -> ValueKind {
     ValueKind::new(1).unwrap()
 }
 
-/// Lengths of values that are kept in different ways: with slack, without, and alone.
+/// Lengths of values that are stored in different ways: with slack, without, and in an extent.
 const LENGTHS: [usize; 4] = [3, 3000, 9000, 700_000];
 
 /// Stores that lend values and that copy them, of both policies.
@@ -89,7 +89,7 @@ fn operations_on_strings_refuse_a_value_of_another_kind_and_change_nothing() {
                 is(store, b"k", typed(), &value, Expiry::Never),
                 "{context}, {len}"
             );
-            // And the other way round.
+            // And vice versa.
             store.put(b"s", &value).unwrap();
             let refused = store.get_kind(b"s", typed()).map(drop);
             assert!(matches!(refused, Err(ReadError::WrongKind(_))), "{context}");
@@ -161,7 +161,7 @@ fn a_put_and_an_update_of_any_kind_store_a_string_over_a_value_of_another_kind()
     stores(|store, context| {
         for len in LENGTHS {
             let (long, short) = (vec![7; len], &b"s"[..]);
-            // One that fits where the old one lies must not leave the old kind there.
+            // A value that fits in place of the old one must not leave the old kind there.
             for value in [&long[..], short] {
                 for stored in 0..3 {
                     store.put_kind(b"k", &long, typed(), Expiry::Never).unwrap();
@@ -251,7 +251,7 @@ fn a_transaction_keeps_kinds_however_often_it_writes_a_key() {
                 assert_eq!(old.kind, typed());
                 Some(soon)
             })?;
-            // Outgrown again and again, it gets a record with space to grow.
+            // After it was outgrown repeatedly, it gets a record with space for growth.
             for len in [10, 100, 5000, 20_000, 30_000] {
                 zero.put_kind(b"new", &vec![2; len], typed(), Expiry::Never)?;
                 assert_eq!(zero.kind(b"new")?, Some(typed()));
@@ -338,7 +338,7 @@ fn a_patch_of_a_string_leaves_a_typed_value_that_came_meanwhile_alone() {
     }
 }
 
-/// What the feed says, each item in short.
+/// The items of the feed, each in short form.
 fn fed(store: &LogStore, feed: &mut ChangeFeed) -> Vec<String> {
     let (mut bytes, mut said) = (Vec::new(), Vec::new());
     let positions = feed.drain(usize::MAX, &mut bytes).unwrap();
@@ -399,7 +399,7 @@ fn the_feed_says_the_elements_that_an_update_changes_instead_of_the_whole_value(
         assert_eq!(fed(&store, &mut feed), ["put 1 of 20"], "it is shorter");
         update(None, set);
         assert_eq!(fed(&store, &mut feed), ["remove"]);
-        // What comes anew after its expiry is said whole.
+        // A value that is stored again after its expiry is entered whole.
         store
             .put_kind(b"k", &[5; 500], typed(), Expiry::At(1))
             .unwrap();
@@ -410,7 +410,7 @@ fn the_feed_says_the_elements_that_an_update_changes_instead_of_the_whole_value(
     }
 }
 
-/// Sets the byte at `at` of the value of `key`, and the first one, where they lie.
+/// Sets the byte at `at` of the value of `key`, and the first one, in place.
 fn edit(store: &LogStore, key: &[u8], at: usize, byte: u8) -> Option<Updated> {
     let edited = store.edit_in_place(key, typed(), |_, edit| {
         let written = edit.write(0, |to| to.push(byte)) && edit.write(at, |to| to.push(byte));
@@ -437,7 +437,7 @@ fn a_value_with_elements_is_edited_where_it_lies_under_both_policies() {
         let expiry = Expiry::At(NOW + 1000);
         assert!(is(&store, b"k", typed(), &expected, expiry));
         assert_eq!(store.stats().written_bytes, written, "nothing is appended");
-        // As long as the record has space: one that an update has made longer has some.
+        // As long as the record has space: after an update has made it longer it has some.
         let updated = store.update_kind(b"k", typed(), |stored| {
             Decision::Replace([stored.unwrap().value, &[1][..]].concat())
         });
@@ -457,7 +457,7 @@ fn a_value_with_elements_is_edited_where_it_lies_under_both_policies() {
         assert_eq!(grow(5000), None);
         let kept = store.edit_in_place(b"k", typed(), |value, _| Some(value.is_empty()));
         assert_eq!(kept.unwrap(), Some(Updated::Kept));
-        // What it is not for: behind the end, absent, of another kind, expired.
+        // Unsuitable uses: after the end, absent, of another kind, expired.
         assert_eq!(edit(&store, b"k", expected.len(), 1), None);
         assert_eq!(edit(&store, b"absent", 1, 1), None);
         assert!(is(&store, b"k", typed(), &expected, expiry));
@@ -472,7 +472,7 @@ fn a_value_with_elements_is_edited_where_it_lies_under_both_policies() {
             .put_kind(b"k", b"old", typed(), Expiry::At(1))
             .unwrap();
         assert_eq!(edit(&store, b"k", 1, 1), None);
-        // Within a transaction's body the thread has nowhere to write the change down.
+        // Within a transaction's body the thread has no place to write the change down.
         put(b"value", typed()).unwrap();
         let keys: [(usize, &[u8]); 1] = [(0, b"other")];
         let within = store.transaction_on(&keys, |t| {
@@ -496,7 +496,7 @@ fn the_feed_has_the_elements_of_an_edit() {
         put(500).unwrap();
         assert_eq!(edit(&store, b"k", 77, b'x'), Some(Updated::Replaced));
         assert_eq!(fed(&store, &mut feed), ["put 1 of 500", "edit 1 at=x"]);
-        // A short value is said whole, which an edit does not know.
+        // A short value is entered whole, for which an edit does not have the bytes.
         put(5).unwrap();
         assert_eq!(edit(&store, b"k", 1, b'x'), None);
         assert_eq!(fed(&store, &mut feed), ["put 1 of 5"]);
@@ -515,7 +515,7 @@ fn update(store: &LogStore, key: &[u8], at: usize, byte: u8) -> Updated {
 }
 
 /// A change between the look of an update and its lock, of the same value and of another one, which
-/// may lie in the same bucket.
+/// may be in the same bucket.
 #[test]
 fn an_update_of_what_was_changed_meanwhile_begins_again() {
     for policy in POLICIES {

@@ -1,4 +1,4 @@
-//! Large records and what lies behind them.
+//! Large records and the space behind them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ fn open() -> LogStore {
         .unwrap()
 }
 
-/// More than half a frame: two never lie in one.
+/// More than half a frame: a frame never has two.
 const LARGE: usize = 1_100_000;
 
 fn large(round: u64) -> Vec<u8> {
@@ -26,7 +26,7 @@ fn small(key: u64) -> [u8; 1000] {
     [key as u8; 1000]
 }
 
-/// Rounds of one large record and 800 kB of small ones; how many fitted.
+/// Rounds of one large record and 800 kB of small ones; returns how many fitted.
 fn fill(store: &LogStore) -> u64 {
     for round in 0..100u64 {
         let mut whole = store
@@ -47,7 +47,7 @@ fn fill(store: &LogStore) -> u64 {
 fn the_rest_of_a_large_records_extent_holds_small_records() {
     let store = open();
     let rounds = fill(&store);
-    // 60 MB may be had, in frames of 2 MiB; a frame a round, where it was two or nearly so.
+    // 60 MB are available, in frames of 2 MiB. A round takes a frame; once it took nearly two.
     assert!(rounds >= 25, "{rounds} rounds: {:?}", store.stats());
     let stats = store.stats();
     assert!(stats.live_bytes * 100 > stats.capacity * 75, "{stats:?}");
@@ -73,7 +73,7 @@ fn small_records_outlive_the_large_one_before_them() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// Enough is free, and nowhere in one piece.
+/// Enough is free, but nowhere in one piece.
 #[test]
 fn large_records_make_way_for_larger_ones() {
     let store = open();
@@ -107,7 +107,7 @@ fn a_large_record_outlives_the_small_ones_behind_it() {
         store.remove(&key.to_le_bytes()).unwrap();
     }
     store.compact().unwrap();
-    // Their space is lost while the large record lives, and no longer.
+    // Their space is lost only while the large record lives.
     for round in 0..rounds {
         let key = (round << 32).to_le_bytes();
         assert_eq!(store.get(&key).unwrap().unwrap(), *large(round));
@@ -121,7 +121,8 @@ fn a_large_record_outlives_the_small_ones_behind_it() {
     assert!(fill(&store) >= rounds - 1);
 }
 
-/// As long as a head goes on behind a large record, its segment is nobody's victim: it must leave.
+/// As long as a head continues after a large record, its segment cannot be a victim: the head must
+/// leave.
 #[test]
 fn a_removed_large_record_is_freed_although_a_head_continued_behind_it() {
     for maintainer in [false, true] {
@@ -145,7 +146,7 @@ fn a_removed_large_record_is_freed_although_a_head_continued_behind_it() {
     }
 }
 
-/// Small records too use the space of a large one that was removed.
+/// Small records also use the space of a large one that was removed.
 #[test]
 fn small_records_fill_what_a_large_one_has_left() {
     let store = open();
@@ -175,7 +176,7 @@ fn a_large_record_finds_its_run_beside_a_frame_that_a_tenant_fills() {
     let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
     let builder = builder.page_policy(PagePolicy::Small).lend_idle(lending);
     let store = builder.open_private().unwrap();
-    // A frame for each, one behind the other.
+    // A frame for each, one after the other.
     let one = vec![1; 1_900_000];
     let all = (0..100u64)
         .take_while(|i| store.put(&i.to_le_bytes(), &one).is_ok())

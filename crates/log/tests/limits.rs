@@ -1,4 +1,4 @@
-//! The edges of a store's capacity: what is full says so, what is not full goes on.
+//! The limits of a store's capacity: a full store reports that, and one that is not full continues.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -26,7 +26,7 @@ fn fill(store: &LogStore, len: usize) -> (u64, WriteError) {
     unreachable!()
 }
 
-/// A node's memory is used to its last frame, and compacted to its last frame.
+/// A node's memory is used and compacted to its last frame.
 #[test]
 fn the_last_frames_are_compacted_like_the_others() {
     let topology = Arc::new(SyntheticTopology::new(2, 1));
@@ -57,7 +57,7 @@ fn the_last_frames_are_compacted_like_the_others() {
     assert_eq!(after.free_bytes, before.free_bytes);
 }
 
-/// Free frames that large records have left one by one serve small records.
+/// Separate free frames that large records have left are used for small records.
 #[test]
 fn fragments_between_large_records_serve_small_ones() {
     let store = open(1 << 30);
@@ -74,7 +74,7 @@ fn fragments_between_large_records_serve_small_ones() {
     }
 }
 
-/// What the index has grown to is not lost to records when it shrinks.
+/// Frames that the index has used are available to records when it shrinks.
 #[test]
 fn frames_of_an_index_that_shrank_serve_records() {
     let store = open(64 << 20);
@@ -91,12 +91,12 @@ fn frames_of_an_index_that_shrank_serve_records() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// The error says that the writer's own pin is in the way, not that a nearly empty store is full.
+/// The error says that the writer's own pin blocks it, not that a nearly empty store is full.
 #[test]
 fn a_writer_that_keeps_a_value_gets_an_error_that_says_so() {
     let store = open(64 << 20);
     store.put(b"kept", b"value").unwrap();
-    // Plenty of dead bytes, some of them in segments that nobody can be reading.
+    // Many dead bytes, some of them in segments that no thread can be reading.
     for i in 0..100_000u64 {
         store.put(&(i % 10).to_le_bytes(), &[1; 1000]).unwrap();
     }
@@ -110,7 +110,7 @@ fn a_writer_that_keeps_a_value_gets_an_error_that_says_so() {
     assert_eq!(kept, b"value");
 }
 
-/// Not even compaction could help: nothing is moved for it, and nothing is damaged.
+/// Even compaction could not help: nothing is moved for it, and nothing is damaged.
 #[test]
 fn a_value_larger_than_the_store_is_out_of_memory() {
     let store = open(64 << 20);
@@ -124,7 +124,7 @@ fn a_value_larger_than_the_store_is_out_of_memory() {
     store.put(b"k", b"v").unwrap();
 }
 
-/// Records of a size that leaves the ends of log segments unused: moving them wins nothing.
+/// Records of a size that leaves the ends of log segments unused: moving them gains nothing.
 #[test]
 fn a_store_full_of_records_that_do_not_fill_segments_says_so() {
     for len in [
@@ -145,8 +145,8 @@ fn a_store_full_of_records_that_do_not_fill_segments_says_so() {
     }
 }
 
-/// Full is said at once, not after moving what cannot help; the full store goes on in all else, and
-/// takes as much again as is removed.
+/// A full store refuses at once, not after moving what cannot help; everything else works, and it
+/// accepts as much again as is removed.
 #[test]
 fn a_full_store_refuses_at_once_and_recovers() {
     let store = open(64 << 20);
@@ -176,7 +176,8 @@ fn a_full_store_refuses_at_once_and_recovers() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// What many removals at once note takes frames of its own, which a full store has for them alone.
+/// The notes of many removals at once take frames of their own, which a full store has reserved for
+/// them.
 #[test]
 fn a_full_store_removes_many_at_once() {
     let store = open(64 << 20);
@@ -199,7 +200,7 @@ fn a_full_store_removes_many_at_once() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// A scan by steps of zero records comes to the end all the same.
+/// A scan by steps of zero records still reaches the end.
 #[test]
 fn a_scan_of_no_records_goes_on() {
     let store = open(64 << 20);
@@ -214,7 +215,7 @@ fn a_scan_of_no_records_goes_on() {
     assert!(steps <= 51);
 }
 
-/// Sizes that no machine has are refused, not computed with.
+/// Sizes that no machine has are refused before they are used in computations.
 #[test]
 fn the_greatest_numbers_are_refused_as_capacities() {
     for bytes in [u64::MAX, u64::MAX - (2 << 20) + 2, 1 << 62] {
@@ -225,7 +226,7 @@ fn the_greatest_numbers_are_refused_as_capacities() {
     }
 }
 
-/// A look at a database that was never written to takes no space, and needs none.
+/// A read of a database that was never written to takes no space, and needs none.
 #[test]
 fn an_update_that_stores_nothing_makes_no_index() {
     let store = open(64 << 20);
@@ -238,20 +239,20 @@ fn an_update_that_stores_nothing_makes_no_index() {
     }
 }
 
-/// Space comes back in one database while another is cleared again and again, faster than what that
-/// leaves can be swept.
+/// Space comes back in one database while another is cleared again and again, faster than its
+/// remains can be swept.
 #[test]
 fn a_database_that_is_always_being_cleared_holds_up_no_other() {
     use mneme_sys::fault::{Action, arm, disarm};
 
-    /// Makes the other database's index, and drops it.
+    /// Creates the other database's index, and drops it.
     fn make_and_clear(store: &LogStore, id: u64) {
         // A record would need space itself.
         store.restore_root(1, id).unwrap();
         store.database(1).unwrap().clear().unwrap();
     }
 
-    /// Clears the other database once more at the end of every sweep.
+    /// Clears the other database again at the end of every sweep.
     fn clear_in_sweeps(store: &Arc<LogStore>, id: u64) {
         let again = Arc::clone(store);
         let clear = move || {
@@ -273,7 +274,7 @@ fn a_database_that_is_always_being_cleared_holds_up_no_other() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// Nor while at every sweep somebody is still reading since before the last clearing.
+/// This also holds if at every sweep a thread has been reading since before the last clearing.
 #[test]
 fn a_database_that_is_cleared_beside_readers_holds_up_no_other() {
     use std::sync::Mutex;
@@ -282,7 +283,7 @@ fn a_database_that_is_cleared_beside_readers_holds_up_no_other() {
 
     use mneme_sys::fault::{Action, arm, disarm};
 
-    /// A thread that has a value.
+    /// A thread that keeps a value.
     struct Reader(Sender<()>, JoinHandle<()>);
 
     impl Reader {
@@ -309,15 +310,15 @@ fn a_database_that_is_cleared_beside_readers_holds_up_no_other() {
         store.database(1).unwrap().clear().unwrap();
     }
 
-    /// Calls `work` when the calling thread comes to `place` for the `nth` time.
+    /// Calls `work` when the calling thread passes `place` for the `nth` time.
     fn at(place: &str, nth: u64, work: impl FnOnce() + Send + 'static) {
         let work = Mutex::new(Some(work));
         let call = move || work.lock().unwrap().take().unwrap()();
         arm(place, Action::Call(Arc::new(call)), nth);
     }
 
-    /// Clears the other database once more at the end of every sweep of one index, beside another
-    /// reader. The one before ends after this look at what can be swept.
+    /// Clears the other database again at the end of every sweep of one index, beside another
+    /// reader. The previous one ends after this check of what can be swept.
     fn clear_in_sweeps(store: &Arc<LogStore>, id: u64, last: Reader) {
         let again = Arc::clone(store);
         at("index.sweep.partition", 64, move || {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use mneme_log::{Evict, Expiry, LogStore, UpdatePolicy, WriteError};
 use mneme_sys::ManualClock;
 
-/// More blocks of the index are retired than may wait for readers, the transaction among them: it
-/// gives way for that once or twice, not once for each few of them, and does not leave as many
+/// More index blocks are retired than may wait for readers, one of which is the transaction. It is
+/// abandoned once or twice for that, not once for each few blocks, and does not leave as many
 /// copies of what it stores.
 #[test]
 fn a_long_transaction_runs_few_times() {
@@ -35,7 +35,7 @@ fn a_long_transaction_runs_few_times() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// Keys that are there need no new space in the index, however many they are.
+/// Present keys need no new space in the index, however many they are.
 #[test]
 fn a_long_transaction_over_present_keys_leaves_the_index_as_it_is() {
     const KEYS: u32 = 100_000;
@@ -51,7 +51,7 @@ fn a_long_transaction_over_present_keys_leaves_the_index_as_it_is() {
     assert_eq!(store.len(), u64::from(KEYS));
 }
 
-/// What another removes meanwhile does not make the index small again that has just grown for it.
+/// Removals by other threads do not shrink the index again that has just grown for it.
 #[test]
 fn a_long_transaction_commits_beside_removals() {
     const KEYS: u32 = 50_000;
@@ -75,13 +75,13 @@ fn a_long_transaction_commits_beside_removals() {
         });
         done.store(true, Ordering::Relaxed);
         result.unwrap();
-        // It was some hundreds, and refused then.
+        // It was some hundreds, and was refused then.
         assert!(runs <= 20, "it ran {runs} times");
     });
     assert_eq!(store.len(), u64::from(KEYS));
 }
 
-/// The space that it needs is freed before it begins anew. If it were freed bit by bit, each run
+/// The space that it needs is freed before it begins again. If it were freed bit by bit, each run
 /// would leave as much behind as it had found.
 #[test]
 fn a_long_transaction_finds_space_in_a_store_that_has_dead_records() {
@@ -106,8 +106,8 @@ fn a_long_transaction_finds_space_in_a_store_that_has_dead_records() {
     }
 }
 
-/// The time that its body takes does not count as time in which space was looked for in vain. In a
-/// store that may evict, all of the space is freed at once.
+/// The time of its body does not count as time of a vain search for space. In a store that may
+/// evict, all of the space is freed at once.
 #[test]
 fn a_long_transaction_with_a_slow_body_finds_space_in_a_store_that_evicts() {
     const KEYS: u32 = 100_000;
@@ -179,7 +179,7 @@ fn a_long_transaction_that_does_not_happen_waits_for_no_reader() {
             begins.recv().unwrap();
             let _value = store.get(b"read").unwrap().unwrap();
             begun.send(()).unwrap();
-            // A minute, where nobody says that it is over.
+            // At most a minute, if the end is not signalled.
             ends.recv_timeout(Duration::from_secs(60)).is_ok()
         });
         let mut runs = 0;
@@ -220,7 +220,7 @@ fn a_transaction_that_a_reader_keeps_from_space_names_the_reader() {
             scope.spawn(move || {
                 let _value = store.get(&69_999u32.to_le_bytes()).unwrap().unwrap();
                 begun.send(()).unwrap();
-                // Until the other has ended, well or not.
+                // Until the other has ended, successfully or not.
                 let _ = ends.recv();
             });
             has_begun.recv().unwrap();
@@ -242,7 +242,7 @@ fn a_transaction_that_a_reader_keeps_from_space_names_the_reader() {
     }
 }
 
-/// What others remove beside it is given back when it has happened.
+/// The space of other threads' removals beside it is freed after it has committed.
 #[test]
 fn removals_beside_a_long_transaction_leave_the_index_small() {
     const KEYS: u32 = 200_000;
@@ -273,7 +273,7 @@ fn removals_beside_a_long_transaction_leave_the_index_small() {
     assert!(beside <= alone * 5 / 4, "{beside} bytes, alone {alone}");
 }
 
-/// Where something that it reads expires in each attempt, others find it absent, and none of these
+/// A record that it reads expires in each attempt. Others find it absent, and none of these
 /// attempts commits. In the end readers wait for it.
 #[test]
 fn a_transaction_revives_nothing_that_others_have_found_expired() {
@@ -297,7 +297,8 @@ fn a_transaction_revives_nothing_that_others_have_found_expired() {
                         live.push(i);
                     }
                 }
-                // A read beside the transaction's own sees what it would without it.
+                // A read before the transaction's own sees what it would see without the
+                // transaction.
                 revived = live[0];
                 assert!(store.get(&revived.to_le_bytes()).unwrap().is_some());
                 assert!(store.contains(&revived.to_le_bytes()).unwrap());
@@ -332,8 +333,8 @@ fn a_transaction_revives_nothing_that_others_have_found_expired() {
     }
 }
 
-/// Nothing expires in the middle of an attempt: not what it has stored, and of what it has read not
-/// one look and not the other.
+/// Nothing expires in the middle of an attempt: neither what it has stored, nor what it has read,
+/// which would differ between two reads.
 #[test]
 fn time_stands_still_within_a_transaction() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
@@ -357,10 +358,10 @@ fn time_stands_still_within_a_transaction() {
                 Ok::<_, WriteError>(())
             })
             .unwrap();
-        // It had expired when the first attempt was to happen.
+        // It had expired when the first attempt was to commit.
         assert_eq!(looks, [[true; 2], [false; 2]], "{policy:?}");
         assert_eq!(store.get(b"new").unwrap(), None);
-        // One that only reads is no other.
+        // One that only reads behaves in the same way.
         store
             .put_until(b"old", b"v", Expiry::At(1_000_025))
             .unwrap();

@@ -1,4 +1,4 @@
-//! The store against a plain map: thousands of random operations, and the same answers.
+//! The store beside a plain map: thousands of random operations, with the same results.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -54,7 +54,7 @@ enum Op {
     ForgetLent(u16),
 }
 
-/// What a key should hold, and until when.
+/// The expected value of a key, and its expiry.
 #[derive(Clone, Debug, PartialEq)]
 struct Kept {
     value: Vec<u8>,
@@ -70,12 +70,12 @@ impl Kept {
     }
 }
 
-/// A map that forgets what has expired.
+/// A map that drops expired records.
 #[derive(Clone, Debug, Default)]
 struct Model(BTreeMap<Vec<u8>, Kept>);
 
 impl Model {
-    /// How many are to expire.
+    /// The number of records that will expire.
     fn expiring(&self) -> u64 {
         let expiring = self.0.values().filter(|kept| kept.expiry != Expiry::Never);
         expiring.count() as u64
@@ -128,7 +128,7 @@ fn value(n: u16, len: u16) -> Vec<u8> {
     (0..len).map(|i| (n ^ i) as u8).collect()
 }
 
-/// What there is of a range of a value, and its length.
+/// The part of a value in a range, and the value's length.
 fn part_of(kept: &Kept, start: usize, end: usize) -> (&[u8], usize) {
     let end = end.min(kept.value.len());
     (&kept.value[start.min(end)..end], kept.value.len())
@@ -158,7 +158,7 @@ fn scan_all(store: &LogStore, db: usize, step: usize) -> BTreeMap<Vec<u8>, Vec<u
     seen
 }
 
-/// A database and what it should hold.
+/// A database and its expected content.
 struct Compared<'a> {
     database: Database<'a>,
     map: &'a mut BTreeMap<Vec<u8>, Kept>,
@@ -370,13 +370,13 @@ fn transact(
 struct Tenant<'s> {
     cache: &'s Discardable,
     slot: Slot<'s>,
-    /// What was put last under each key, which is what may be found.
+    /// The value that was last put under each key, which is the only one that may be found.
     lent: BTreeMap<u16, Vec<u8>>,
 }
 
 impl<'s> Tenant<'s> {
     fn of(store: &'s LogStore) -> Self {
-        // Only what the store had once is lent.
+        // Only memory that the store has used before is lent.
         store.put(b"large", &vec![1; 16 << 20]).unwrap();
         store.remove(b"large").unwrap();
         store.compact().unwrap();
@@ -410,7 +410,7 @@ impl<'s> Tenant<'s> {
     }
 }
 
-/// Does it to the store and to the model, and compares what it returns.
+/// Runs the step on the store and on the model, and compares the results.
 fn run(
     (store, clock): (&LogStore, &ManualClock),
     model: &mut [Model; 3],
@@ -458,7 +458,7 @@ fn run(
         Op::FindLent(k) => tenant.find(k),
         Op::ForgetLent(k) => tenant.remove(k),
     }
-    // What has expired counts until it is removed.
+    // Expired records count until they are removed.
     let database = store.database(db).unwrap();
     assert!(database.len() >= model[db].0.len() as u64);
     assert!(database.keyspace().unwrap().expiring >= model[db].expiring());
@@ -627,7 +627,7 @@ fn limits_are_typed_errors() {
     assert!(matches!(store.put(&long, b""), Err(WriteError::KeyTooLong(n)) if n == long.len()));
     assert!(store.get(&long).unwrap().is_none());
     assert!(!store.remove(&long).unwrap());
-    // Absent, too, for a change that stores nothing.
+    // Also absent for a change that stores nothing.
     let absent = [
         store.update(&long, |old| match old {
             None => Decision::Keep,

@@ -1,7 +1,7 @@
-//! Several NUMA nodes: records stay where they were written, unless their node runs full.
+//! Several NUMA nodes: records stay where they were written, unless their node becomes full.
 //!
-//! On a machine with several nodes they are the machine's own, which `cargo xtask numa` supplies in
-//! a guest; elsewhere two nodes are made up.
+//! On a machine with several nodes these are the machine's own, which `cargo xtask numa` supplies
+//! in a guest; elsewhere two nodes are simulated.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use mneme_sys::{CpuId, NodeId, SyntheticTopology, SysfsTopology, Topology};
 const LEN: usize = 4000;
 const ON_EACH: u64 = 192 << 20;
 
-/// A store over several nodes, with as much memory on each.
+/// A store over several nodes, with the same amount of memory on each.
 fn open(maintainer: bool) -> (Arc<dyn Topology>, LogStore) {
     let machine = SysfsTopology::detect();
     let topology: Arc<dyn Topology> = match machine.nodes() {
@@ -55,7 +55,7 @@ fn assert_whole(store: &LogStore, keys: impl Iterator<Item = u64>) {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// Every byte is somewhere, on each node and altogether.
+/// Every byte is counted exactly once, on each node and in total.
 fn assert_adds_up(stats: &Stats) {
     for on in &stats.nodes {
         let parts = [
@@ -102,7 +102,7 @@ fn survivors_stay_on_their_node() {
     assert_whole(&store, keys.skip(1).step_by(2));
 }
 
-/// A store of this size has a head less than the machine has CPUs.
+/// A store of this size has one head fewer than the machine has CPUs.
 #[test]
 fn the_last_cpu_appends_on_its_own_node() {
     let topology = Arc::new(SyntheticTopology::new(4, 2));
@@ -123,7 +123,7 @@ fn the_last_cpu_appends_on_its_own_node() {
     }
 }
 
-/// What is live on all nodes but that one.
+/// Live bytes on all nodes except that one.
 fn live_beyond(node: usize, stats: &Stats) -> u64 {
     let all: u64 = stats.nodes.iter().map(|on| on.live_bytes).sum();
     all - stats.nodes[node].live_bytes
@@ -151,7 +151,7 @@ fn a_full_node_is_relieved_by_an_empty_one() {
         relieved.nodes[0].free_bytes > full.nodes[0].free_bytes,
         "{relieved:?}"
     );
-    // Not more than that: the nodes are not made equal for its own sake.
+    // No more than that: nodes are not balanced for its own sake.
     assert!(relieved.nodes[0].live_bytes > 2 * live_beyond(0, &relieved));
     assert_whole(&store, 0..keys);
     let before = store.stats().nodes[0].live_bytes;
@@ -160,7 +160,7 @@ fn a_full_node_is_relieved_by_an_empty_one() {
     assert!(now.nodes[0].live_bytes > before + (2 << 20), "{now:?}");
 }
 
-/// The maintainers, one a node, do that without a request.
+/// The maintainers, one for each node, do that without a request.
 #[test]
 fn maintainers_keep_free_space_on_their_nodes() {
     let (topology, store) = open(true);
@@ -171,14 +171,14 @@ fn maintainers_keep_free_space_on_their_nodes() {
         keys += 250;
     }
     assert_whole(&store, 0..keys);
-    // Rewriting all of it stays possible, for whatever dies on either node is won back.
+    // All of it can be rewritten repeatedly, because dead records on either node are won back.
     for _ in 0..3 {
         put(&store, 0..keys);
     }
     assert_whole(&store, 0..keys);
 }
 
-/// Pages of the mappings that prefer a node: those on it, and those on another.
+/// Pages of the mappings that prefer a node: the number on it, and the number on another.
 fn pages_preferred() -> (u64, u64) {
     let maps = std::fs::read_to_string("/proc/self/numa_maps").unwrap();
     let (mut local, mut remote) = (0, 0);
@@ -199,7 +199,7 @@ fn pages_preferred() -> (u64, u64) {
     (local, remote)
 }
 
-/// The statistics say on which node a record is; the kernel says on which its pages are.
+/// The statistics give the node of a record; the kernel gives that of its pages.
 #[test]
 #[ignore = "needs several NUMA nodes"]
 fn a_nodes_records_lie_in_its_memory() {

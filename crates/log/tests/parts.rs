@@ -1,5 +1,5 @@
-//! Parts of long values are changed where they lie: nothing is appended for it, and no reader, of a
-//! part or of the whole, however it reads, ever sees half a change.
+//! Parts of long values are changed in place: nothing is appended for that, and no reader, of a
+//! part or of the whole, in whatever way it reads, ever sees half a change.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ use mneme_log::{Cursor, Evict, Expiry, LogStore, Part, Patch, ReadError, Updated
 use mneme_sys::Access;
 use mneme_sys::fault::{self, Action};
 
-/// Bytes of a block, all of which are always the same.
+/// The size of a block, whose bytes are all equal.
 const BLOCK: usize = 512;
 const BLOCKS: usize = 48;
 
@@ -34,7 +34,7 @@ fn write(store: &LogStore, key: &[u8], at: usize, bytes: &[u8]) -> Updated {
         .unwrap()
 }
 
-/// Appends `bytes`; the length afterwards.
+/// Appends `bytes`; returns the length afterwards.
 fn append(store: &LogStore, key: &[u8], bytes: &[u8]) -> usize {
     let mut len = 0;
     let patch = |part: Option<Part<'_>>| {
@@ -54,7 +54,7 @@ fn len_of(store: &LogStore, key: &[u8]) -> Option<usize> {
     store.read_part(key, |_| 0..0, len).unwrap()
 }
 
-/// Bytes in use, all that was ever written to the log included that no compaction has freed.
+/// Bytes in use, including everything written to the log that no compaction has freed.
 fn used(store: &LogStore) -> u64 {
     let stats = store.stats();
     stats.live_bytes + stats.stale_bytes
@@ -104,7 +104,7 @@ fn a_value_that_grows_is_copied_as_often_as_it_doubles() {
                 .iter()
                 .all(|byte| *byte == 1)
         );
-        // All copies together: less than twice the last one, and that has slack for as much again.
+        // All copies together: less than twice the last one, which has slack of its own length.
         assert!(
             used(&store) - before < 5 << 20,
             "{policy:?}: {}",
@@ -113,8 +113,8 @@ fn a_value_that_grows_is_copied_as_often_as_it_doubles() {
     }
 }
 
-/// The reported size of a record is the amount by which the store's accounts grow. It includes the
-/// slack of a growing value. To ask for it does not seal the value.
+/// The reported size of a record is the amount by which the store's counts grow. It includes the
+/// slack of a growing value. Reading it does not seal the value.
 #[test]
 fn a_record_takes_the_bytes_that_the_store_counts_for_it() {
     for policy in POLICIES {
@@ -158,7 +158,7 @@ fn a_record_takes_the_bytes_that_the_store_counts_for_it() {
     }
 }
 
-/// A transaction that asks whether a key is there, when it expires or how large it is copies and
+/// A transaction that asks whether a key is present, when it expires or how large it is copies and
 /// seals nothing. One that reads the value seals it, so that the next change copies it.
 #[test]
 fn a_transaction_that_asks_for_an_expiry_looks_at_no_value() {
@@ -188,7 +188,8 @@ fn a_transaction_that_asks_for_an_expiry_looks_at_no_value() {
     }
 }
 
-/// What is read as a whole stays as it is while it is read, and the value goes on changing.
+/// A value that is read as a whole does not change while it is read, and changes further
+/// afterwards.
 #[test]
 fn a_lent_value_does_not_change() {
     let (_memory, store) = Memory::new();
@@ -209,7 +210,7 @@ fn a_lent_value_does_not_change() {
 fn a_gap_before_a_patch_is_zero_and_an_excessive_length_is_refused() {
     for policy in POLICIES {
         let (memory, store) = Memory::with_policy(CAPACITY, policy);
-        // No memory is as new: slack holds other bytes than zeros before it is used.
+        // Memory is not fresh: slack has other bytes than zeros before it is used.
         for round in 0..2 {
             for i in 0..24u64 {
                 store.put(&i.to_le_bytes(), &[0xff; 1 << 20]).unwrap();
@@ -223,7 +224,7 @@ fn a_gap_before_a_patch_is_zero_and_an_excessive_length_is_refused() {
         }
         for len in [0, 10, 6000] {
             store.put(b"k", &vec![9; len]).unwrap();
-            // Slack with other bytes in it, which no reader has asked for.
+            // Slack with other bytes in it, which no reader has requested.
             append(&store, b"k", &[8; 100]);
             write(&store, b"k", len + 90, &[7; 4]);
             write(&store, b"k", len + 5000, b"end");
@@ -265,8 +266,8 @@ fn a_value_grows_without_slack_to_spare() {
     assert_eq!(append(&store, b"k", b"x"), 1_200_001);
 }
 
-/// A question whether a key is there, when it expires, which keys there are, or how long a value
-/// is, seals nothing: the value is patched on.
+/// Asking whether a key is present, when it expires, which keys there are, or how long a value is,
+/// seals nothing: the value can still be patched.
 #[test]
 fn questions_about_a_value_do_not_seal_it() {
     for policy in POLICIES {
@@ -290,7 +291,7 @@ fn questions_about_a_value_do_not_seal_it() {
     }
 }
 
-/// What is patched whenever somebody looks at all of it can be changed by all of it.
+/// A value that is patched whenever all of it is read can still be changed depending on all of it.
 #[test]
 fn a_long_part_is_decided_on_beside_patches() {
     for policy in POLICIES {
@@ -299,7 +300,7 @@ fn a_long_part_is_decided_on_beside_patches() {
         store.put(b"k", &[0; 6000]).unwrap();
         write(&store, b"k", 0, b"x");
         let looks = AtomicU64::new(0);
-        // Called between the look at the record's word and the copying.
+        // Called between reading the record's word and the copying.
         let range = |len| {
             let look = looks.fetch_add(1, Relaxed);
             if look < 700 {
@@ -321,7 +322,7 @@ fn a_long_part_is_decided_on_beside_patches() {
     }
 }
 
-/// What is changed all the time is used all the time, although it stays where it is.
+/// A value that is changed all the time counts as used all the time, although it stays in place.
 #[test]
 fn a_value_that_is_patched_is_not_forgotten() {
     for policy in POLICIES {
@@ -339,7 +340,7 @@ fn a_value_that_is_patched_is_not_forgotten() {
     }
 }
 
-/// One that lends and may only read copies what may be patched.
+/// An opening that lends and may only read copies values that may be patched.
 #[test]
 fn one_that_may_only_read_sees_no_half_change_either() {
     for policy in POLICIES {
@@ -361,7 +362,7 @@ fn one_that_may_only_read_sees_no_half_change_either() {
     }
 }
 
-/// Outside of a store as within it.
+/// Both outside and within a store.
 #[test]
 fn a_patch_that_makes_a_value_too_long_is_refused() {
     for at in [mneme_log::MAX_VALUE, usize::MAX] {
@@ -374,14 +375,14 @@ fn a_patch_that_makes_a_value_too_long_is_refused() {
     }
 }
 
-/// Whether each of a value's blocks is of one byte.
+/// Whether each block of a value has equal bytes.
 fn whole(value: &[u8]) -> bool {
     value
         .chunks(BLOCK)
         .all(|block| block.iter().all(|byte| *byte == block[0]))
 }
 
-/// What was read; `None`: the value never stood still. Only openings that may not write may get
+/// What was read; `None`: the value changed all the time. Only openings that may not write may get
 /// that.
 fn unless_overtaken<T>(read: Result<T, ReadError>, may_write: bool) -> Option<T> {
     match read {
@@ -390,7 +391,7 @@ fn unless_overtaken<T>(read: Result<T, ReadError>, may_write: bool) -> Option<T>
     }
 }
 
-/// Reads `key` in every way there is; how many blocks and values it saw.
+/// Reads `key` in every way; returns the numbers of blocks and values that it saw.
 fn read_all(store: &LogStore, key: &[u8], round: usize, may_write: bool) -> u64 {
     let (keys, mut seen) = ([key], 0);
     let mut see = |value: &[u8]| {
@@ -405,7 +406,7 @@ fn read_all(store: &LogStore, key: &[u8], round: usize, may_write: bool) -> u64 
     match round % 6 {
         0 => {
             if let Some(value) = unless_overtaken(store.get(key), may_write) {
-                // What is lent stays as it is.
+                // A lent value does not change.
                 let value = value.unwrap();
                 let then = value.to_vec();
                 std::thread::yield_now();
@@ -441,7 +442,7 @@ fn read_all(store: &LogStore, key: &[u8], round: usize, may_write: bool) -> u64 
     seen
 }
 
-/// Changes blocks, adds some, and now and then puts the value anew.
+/// Changes blocks, adds some, and occasionally puts the value again.
 fn change(store: &LogStore, key: &[u8], until: &AtomicBool, seed: usize) {
     let mut i = seed;
     while !until.load(Relaxed) {
@@ -507,14 +508,14 @@ fn no_reader_sees_half_a_change() {
     }
 }
 
-/// A copy that compaction makes of a value while somebody patches it is not what is led to.
+/// If a value is patched while compaction copies it, the index does not lead to that copy.
 #[test]
 fn a_copy_that_was_overtaken_is_made_again() {
     for policy in POLICIES {
         let (memory, store) = Memory::with_policy(CAPACITY, policy);
         store.put(b"k", &[1; 8000]).unwrap();
         write(&store, b"k", 0, &[1; 8]);
-        // Enough beside it that is dead, for compaction to move it.
+        // Enough dead records beside it that compaction moves it.
         (0..300).for_each(|_| store.put(b"dead", &[9; 9000]).unwrap());
         // Begun once its segment is a victim, and ended once it is copied.
         let patching = Arc::new(Mutex::new(None));
@@ -540,8 +541,7 @@ fn a_copy_that_was_overtaken_is_made_again() {
     }
 }
 
-/// What a record that is damaged says of its length after it was copied is not believed of the
-/// copy.
+/// If a record is damaged after it was copied, its new length is not used for the copy.
 #[test]
 fn a_record_that_is_damaged_while_it_moves_is_written_nowhere_else() {
     for policy in POLICIES {
@@ -568,7 +568,7 @@ fn a_record_that_is_damaged_while_it_moves_is_written_nowhere_else() {
         let end = move || {
             ended.lock().unwrap().take().unwrap().finish();
             let words = data.slice_at::<AtomicU64>(header as u64, 4).unwrap();
-            // Capacity, and a value, of a MiB.
+            // Capacity and value length, each larger by a MiB.
             words[0].fetch_or(1 << 36, Relaxed);
             words[3].fetch_or(1 << 20, Relaxed);
         };
@@ -584,7 +584,7 @@ fn a_record_that_is_damaged_while_it_moves_is_written_nowhere_else() {
 }
 
 /// An opening that may only read gets an error for a value that never stops changing. The error
-/// advises to read it in parts.
+/// advises reading it in parts.
 #[test]
 fn an_overtaken_reader_gets_an_error_that_advises_parts() {
     let error = ReadError::Overtaken(std::time::Duration::from_secs(1)).to_string();

@@ -35,7 +35,7 @@ fn openings_are_listed_with_what_they_hold() {
     drop(role);
     assert!(!of(&other, 0).serves);
 
-    // A value is a pin, which grows older as others remove things.
+    // A value is a pin, which becomes older as others remove records.
     assert!(!of(&other, 0).may_hold_up());
     let value = one.get(b"k").unwrap().unwrap();
     let pin = of(&other, 0).oldest_pin.unwrap();
@@ -47,7 +47,7 @@ fn openings_are_listed_with_what_they_hold() {
     assert_eq!(of(&other, 0).oldest_pin, None);
     assert_eq!(of(&one, 0).threads, 1);
 
-    // The dead stay until somebody reaps them.
+    // The dead stay until they are reaped.
     memory.script.kill(1);
     assert_eq!(of(&other, 0).life, Life::Dead);
     assert_eq!(of(&other, 0).state, None);
@@ -99,7 +99,7 @@ fn operations_under_way_are_described_in_words() {
 
 const STOPPED: &str = "MNEME_TEST_STOPPED";
 
-/// The other process; a test that does nothing unless it was started as such.
+/// The other process; a test that does nothing unless it was started as one.
 #[test]
 fn other_process() {
     if std::env::var_os(STOPPED).is_some() {

@@ -1,4 +1,4 @@
-//! Keys drawn by lot.
+//! Randomly drawn keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,9 +16,9 @@ fn store() -> LogStore {
         .unwrap()
 }
 
-/// By the draw of n keys k times each, as chi squared measures it. A fair lot fails once in a
-/// million times (Laurent and Massart, "Adaptive estimation of a quadratic functional by model
-/// selection", lemma 1).
+/// By drawing n keys k times each, measured by chi squared. A fair draw fails once in a million
+/// times (Laurent and Massart, "Adaptive estimation of a quadratic functional by model selection",
+/// lemma 1).
 fn assert_fair(store: &LogStore, database: usize, keys: usize) {
     let database = store.database(database).unwrap();
     let each = 60;
@@ -46,7 +46,7 @@ fn assert_fair(store: &LogStore, database: usize, keys: usize) {
 fn every_key_is_as_likely_as_any_other() {
     let store = store();
     let mut stored = 0;
-    // Few, many, and shapes of the index in which some segments have split and others not.
+    // Few, many, and shapes of the index in which some pages have split and others not.
     for keys in [1, 2, 3, 15, 17, 100, 700, 2_500] {
         while stored < keys {
             store
@@ -90,8 +90,8 @@ fn the_few_keys_left_of_many_are_found() {
     assert_fair(&store, 0, 7);
 }
 
-/// A draw from an index that was made for many more keys takes many steps, none of which is long,
-/// and its result is as fair.
+/// A draw from an index that was made for many more keys takes many short steps, and its result is
+/// just as fair.
 #[test]
 fn a_draw_of_few_among_many_empty_buckets_takes_short_steps() {
     let builder = LogStore::builder().capacity(128 << 20).maintainer(false);
@@ -111,7 +111,7 @@ fn a_draw_of_few_among_many_empty_buckets_takes_short_steps() {
         }
     };
     assert!((0..3).any(|i| drawn == Drawn::Key(key(i))), "{drawn:?}");
-    // By what is left of the index, and not of what is in it.
+    // By the size that the index still has, not by its content.
     let buckets = store.stats().index_used_bytes / 128;
     assert!(
         steps > buckets / 4_096 && steps < 16 + buckets / 256,
@@ -124,7 +124,7 @@ fn a_draw_of_few_among_many_empty_buckets_takes_short_steps() {
     assert_eq!(store.random_key().unwrap(), None);
 }
 
-/// What is added while a draw is under way neither holds it up nor fills its memory.
+/// Keys that are added during a draw neither delay it nor fill its memory.
 #[test]
 fn a_draw_ends_although_keys_are_added_meanwhile() {
     let store = store();

@@ -1,4 +1,4 @@
-//! Openings that may only read: their data are mapped so, and any store to them would end the test.
+//! Openings that may only read: their data are mapped read-only, and any store would end the test.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,8 +16,8 @@ fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
 }
 
-/// Calls everything that reads; how many values there were. The keys from 0 to 99 are in database 0
-/// or in 9, as the two are swapped, each with a value of one byte repeated.
+/// Calls everything that reads; returns the number of values. The keys from 0 to 99 are in database
+/// 0 or in 9, which are swapped, each with a value of one byte repeated.
 fn read_all(store: &LogStore) -> u32 {
     let keys: Vec<[u8; 4]> = (0..100).map(key).collect();
     let whole = |value: &[u8]| value.iter().all(|byte| *byte == value[0]);
@@ -178,7 +178,7 @@ fn every_change_through_a_reader_is_refused() {
     }
 }
 
-/// Copies are what lies there, for keys and values of all lengths, in both policies.
+/// Copies equal the stored bytes, for keys and values of all lengths, in both policies.
 #[test]
 fn a_copied_value_equals_the_lent_one() {
     for policy in POLICIES {
@@ -232,8 +232,8 @@ fn a_copied_value_equals_the_lent_one() {
     }
 }
 
-/// An opening that does not lend answers as one that does, and what it returned is held by nobody:
-/// the thread that keeps it fills the store many times over.
+/// An opening that does not lend returns the same results as one that does, and its results hold
+/// nothing: the thread that keeps them fills the store many times over.
 #[test]
 fn an_opening_that_does_not_lend_holds_nothing() {
     for policy in POLICIES {
@@ -254,7 +254,7 @@ fn an_opening_that_does_not_lend_holds_nothing() {
         }
         assert_eq!(copying.len(), writer.len());
         let kept = copying.get(b"large").unwrap().unwrap();
-        // What visits is not pinned either.
+        // The visitor is not pinned either.
         copying
             .get_many(&[b"large"], |_, value| {
                 let value = value.unwrap();

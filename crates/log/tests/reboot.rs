@@ -1,4 +1,4 @@
-//! A store in regions that outlive the machine: what its next boot makes of it.
+//! A store in regions that survive the machine's restart: what the next boot does with it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,8 +12,8 @@ fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
 }
 
-/// Records of several lengths in two databases, of which some were removed, some replaced and some
-/// will expire.
+/// Records of several lengths in two databases, some of which were removed, replaced, or will
+/// expire.
 fn fill(store: &LogStore) {
     let other = store.database(1).unwrap();
     for i in 0..3_000 {
@@ -63,8 +63,8 @@ fn a_store_that_all_have_left_is_whole_after_a_reboot() {
     }
 }
 
-/// Nothing that it does may store to the data, so that it cannot recover the store. The error says
-/// which openings can.
+/// It must not store to the data, so it cannot recover the store. The error says which openings
+/// can.
 #[test]
 fn an_opening_that_may_only_read_asks_for_one_that_may_write() {
     let (memory, store) = Memory::new();
@@ -82,7 +82,7 @@ fn an_opening_that_may_only_read_asks_for_one_that_may_write() {
 mod deaths {
     use super::*;
 
-    /// What ends where its intent alone could tell how.
+    /// Places whose operation only the lost intent could finish.
     const REFUSED: [&str; 5] = [
         "log.bucket.locked",
         "log.published",
@@ -91,7 +91,8 @@ mod deaths {
         "log.open.adopted",
     ];
 
-    /// What says itself how it is to be ended, or has not begun, or is done.
+    /// Places at which the state itself shows how to finish, or at which the operation has not
+    /// begun, or is done.
     const ENDED: [&str; 7] = [
         "log.intent",
         "log.head.locked",
@@ -102,11 +103,11 @@ mod deaths {
         "log.bucket.unlocked",
     ];
 
-    /// A store in which process 1 died at `name`, storing.
+    /// A store in which process 1 died at `name`, while storing.
     fn died_storing(name: &'static str) -> Memory {
         let (memory, store) = Memory::new();
         fill(&store);
-        // One that fills what the head has left, so that it needs a log segment.
+        // A record that fills the rest of the head's segment, so that it needs a new log segment.
         let large = name.starts_with("log.open");
         let value = vec![1; if large { 400 << 10 } else { 8 }];
         memory.abandon(1, name, move || {
@@ -160,15 +161,15 @@ mod deaths {
         }
     }
 
-    /// The lock under which space in the feed is freed has an owner of the last boot, whose slot
-    /// another thread has now.
+    /// The lock for freeing space in the feed has an owner from the last boot, whose slot another
+    /// thread has now.
     #[test]
     fn a_feed_is_freed_after_a_reboot_whoever_died_freeing_it() {
         let (memory, store) = Memory::new();
         let others: Vec<_> = (2..6).map(|process| memory.open(process)).collect();
         let listener = store.listen().unwrap();
         let dying = memory.open(9);
-        // The first change makes an index, which is entered while no bucket is locked.
+        // The first change creates an index, which is entered while no bucket is locked.
         memory.abandon(9, "log.feed.blanked", move || dying.put(b"first", b"v"));
         drop((listener, store, others));
         memory.reboot();
@@ -186,8 +187,8 @@ mod deaths {
         );
     }
 
-    /// Also of segments whose grace period only the dead thread held up: nobody knows after the
-    /// reboot that it was pinned.
+    /// Also in segments whose grace period only the dead thread blocked: after the reboot it is not
+    /// known that it was pinned.
     #[test]
     fn records_not_published_before_a_reboot_are_freed() {
         let (memory, store) = Memory::new();
@@ -211,7 +212,7 @@ mod deaths {
         sound(&store, "after the reboots");
     }
 
-    /// Whom somebody repaired after in the same boot has left nothing.
+    /// A process that was repaired in the same boot has left nothing.
     #[test]
     fn a_process_reaped_before_the_last_one_left_leaves_nothing() {
         for name in REFUSED {
@@ -224,8 +225,7 @@ mod deaths {
         }
     }
 
-    /// Three processes died while they held a head, a swap and a shard. Nobody has repaired after
-    /// them.
+    /// Three processes died while they held a head, a swap and a shard. None was repaired.
     fn died_in_locks() -> Memory {
         let (memory, one) = Memory::new();
         fill(&one);
@@ -253,8 +253,8 @@ mod deaths {
         sound(&store, "locks");
     }
 
-    /// An opening that dies while it recovers the store is followed by one that begins again, in
-    /// this boot or in the next.
+    /// If an opening dies while it recovers the store, the next one starts again, in this boot or
+    /// in the next.
     #[test]
     fn an_interrupted_recovery_is_repeated() {
         let points = [
@@ -289,7 +289,7 @@ mod deaths {
         }
     }
 
-    /// A log segment that was about to be given back is.
+    /// A log segment that was about to be given back is given back.
     #[test]
     fn frames_that_were_being_freed_are_freed() {
         for name in ["log.free.marked", "log.free.released"] {
@@ -309,7 +309,7 @@ mod deaths {
             filled(&store, name);
             store.compact().unwrap();
             store.compact().unwrap();
-            // A compactor has a log segment of its own by now, if it had none.
+            // A compactor now has a log segment of its own, if it had none.
             assert!(store.stats().free_bytes + (4 << 20) >= free, "{name}");
             sound(&store, name);
         }

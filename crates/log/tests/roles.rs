@@ -31,7 +31,7 @@ fn one_opening_maintains_and_another_follows_it() {
     let second = memory.open_maintained(3);
     assert_eq!((first.maintains(), second.maintains()), (true, false));
     is_swept(&creator, b"one");
-    // It gives the lease back. The next opening has it at once, or the one that stands by.
+    // It releases the lease. The next opening, or the one on standby, gets it at once.
     drop(first);
     wait_until("the other takes over", || second.maintains());
     is_swept(&creator, b"two");
@@ -105,7 +105,7 @@ fn liveness(control: &str) -> Arc<OfdLiveness> {
     Arc::new(OfdLiveness::open(Path::new(control), 0).unwrap())
 }
 
-/// The other process; a test that does nothing unless it was started as such.
+/// The other process; a test that does nothing unless it was started as one.
 #[test]
 fn other_process() {
     let (Ok(data), Ok(control)) = (std::env::var(DATA), std::env::var(CONTROL)) else {

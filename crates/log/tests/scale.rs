@@ -1,8 +1,8 @@
-//! Many records for a long time: what is stored is found, and neither memory nor speed drifts.
+//! Many records for a long time: stored records are found, and neither memory nor speed drifts.
 //!
 //! The short form has some hundred thousand records for a second. With `MNEME_LADDER_SECS` and
-//! `MNEME_LADDER_MIB` it has as many as fill 83 of 100 of these mebibytes, index included: 64 M in
-//! 12,288, and says how fast each tenth of the time was.
+//! `MNEME_LADDER_MIB` it has as many as fill 83 % of this number of mebibytes, index included: 64 M
+//! in 12,288, and it prints the speed in each tenth of the time.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,9 +13,9 @@ use mneme_testkit::{Random, setting};
 
 const THREADS: usize = 2;
 const BATCH: usize = 32;
-/// Bytes of a record in the mean: header, key, and a value of 64 to 192 bytes.
+/// The mean size of a record: header, key, and a value of 64 to 192 bytes.
 const RECORD: u64 = 8 + 8 + 128 + 4;
-/// Bytes of the index for each, at most.
+/// The maximum bytes of index for each record.
 const INDEX: u64 = 18;
 const TENTHS: usize = 10;
 
@@ -34,7 +34,7 @@ fn value(key: u64, version: u8, buffer: &mut [u8; 192]) -> &[u8] {
     &buffer[..length]
 }
 
-/// The keys of one thread: the version of each, 0 where there is none.
+/// The keys of one thread: the version of each, 0 for an absent one.
 struct Owner {
     first: u64,
     versions: Vec<u8>,
@@ -71,7 +71,7 @@ impl Owner {
         }
     }
 
-    /// Compares what is stored under the keys in `chosen` with what should be.
+    /// Compares the values of the keys in `chosen` with the expected ones.
     fn compare(&self, store: &LogStore, chosen: &[usize]) {
         let keys: Vec<[u8; 8]> = chosen.iter().map(|&i| self.key(i).to_le_bytes()).collect();
         let mut buffer = [0; 192];
@@ -83,7 +83,7 @@ impl Owner {
         looked.unwrap();
     }
 
-    /// Changes, removes and reads keys at random until the time has come.
+    /// Changes, removes and reads keys at random until `until`.
     fn churn(&mut self, store: &LogStore, until: Instant) {
         while Instant::now() < until {
             for step in 0..64 {
@@ -174,7 +174,7 @@ fn changes(owners: &[Owner]) -> u64 {
     owners.iter().map(|owner| owner.changes).sum()
 }
 
-/// Bytes of this process in memory, other tests' included.
+/// Resident bytes of this process, including other tests.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();

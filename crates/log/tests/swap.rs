@@ -1,4 +1,4 @@
-//! Swapping two databases: at one instant, for everybody, whatever goes on in them meanwhile.
+//! Swapping two databases: at one instant, for all threads, whatever happens in them meanwhile.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -35,12 +35,12 @@ fn all_that_a_database_holds_moves() {
         assert_eq!(db(3).get(b"key").unwrap().unwrap(), b"sixty-three");
         assert_eq!(db(63).expiry(&7u32.to_le_bytes()).unwrap(), Some(end));
         assert!(db(63).remove(&7u32.to_le_bytes()).unwrap());
-        // With itself; with one that never held anything; round three.
+        // With itself; with one that was never used; three in a circle.
         store.swap_databases(63, 63).unwrap();
         store.swap_databases(3, 0).unwrap();
         store.swap_databases(0, 63).unwrap();
         assert_eq!((db(0).len(), db(3).len(), db(63).len()), (999, 0, 1));
-        // Clearing is the database's, wherever what it holds came from.
+        // Clearing applies to the database, wherever its content came from.
         db(0).clear().unwrap();
         store.compact().unwrap();
         assert_eq!(db(63).get(b"key").unwrap().unwrap(), b"sixty-three");
@@ -90,7 +90,7 @@ fn key(i: u64) -> [u8; 8] {
     (i % KEYS).to_le_bytes()
 }
 
-/// A value names the space it was stored in, and says how often it was raised.
+/// A value names the space in which it was stored, and how often it was incremented.
 fn value(space: u64, raised: u64) -> Vec<u8> {
     [space.to_le_bytes(), raised.to_le_bytes()].concat()
 }
@@ -105,7 +105,7 @@ fn raise(value: &[u8]) -> Vec<u8> {
     self::value(space, raised + 1)
 }
 
-/// The one space that all values of the database name.
+/// The single space that all values of the database name.
 fn space_of_all(db: Database<'_>) -> u64 {
     let mut spaces = Vec::new();
     let mut cursor = Cursor::START;
@@ -118,8 +118,8 @@ fn space_of_all(db: Database<'_>) -> u64 {
     spaces[0]
 }
 
-/// Raises values one by one, in both databases at once, and by setting an expiry on the way; reads
-/// them one by one, in batches and in steps of a scan.
+/// Increments values one by one, in both databases at once, and by setting an expiry; reads them
+/// one by one, in batches and in steps of a scan.
 fn work(store: &LogStore, seed: u64, done: &AtomicBool, raised: &AtomicU64) {
     let mut i = seed;
     while !done.load(Relaxed) {
@@ -210,7 +210,7 @@ fn no_operation_is_half_in_one_space_and_half_in_the_other() {
     }
 }
 
-/// What the database out of service holds, in all.
+/// The sum over the database that is out of service.
 fn sum(db: Database<'_>) -> u64 {
     let keys: Vec<_> = (0..KEYS).map(key).collect();
     let mut sum = 0;
@@ -219,7 +219,7 @@ fn sum(db: Database<'_>) -> u64 {
     sum
 }
 
-/// One database is worked on, the other is prepared to take its place: nothing that began on the
+/// One database is in use, the other is prepared to replace it: no operation that began on the
 /// first before a swap ends in it after the swap, when it is the other.
 #[test]
 fn a_database_taken_out_of_service_does_not_change() {
@@ -259,7 +259,7 @@ fn a_database_taken_out_of_service_does_not_change() {
     sound(store);
 }
 
-/// A prefetch is a hint: it neither waits nor keeps anything, whatever becomes of the database, its
+/// A prefetch is a hint: it neither waits nor keeps anything, whatever happens to the database, its
 /// index pages and its records meanwhile.
 #[test]
 fn prefetching_goes_on_beside_swaps_clearings_and_growth() {
@@ -293,8 +293,8 @@ fn prefetching_goes_on_beside_swaps_clearings_and_growth() {
     }
 }
 
-/// What is looked up after a prefetch is looked up anew: a page that was replaced, a record that
-/// was replaced or removed since, and another index altogether make no difference.
+/// A lookup after a prefetch looks everything up again: a page that was replaced, a record that was
+/// replaced or removed since, and another index make no difference.
 #[test]
 fn changes_after_a_prefetch_are_seen() {
     let store = &open(UpdatePolicy::Append);

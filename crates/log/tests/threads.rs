@@ -1,5 +1,5 @@
-//! Many threads at once on one store: every value read is one that was stored, and the end is
-//! right.
+//! Many threads at once on one store: every value read is one that was stored, and the final state
+//! is right.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ fn open(capacity: u64, maintainer: bool) -> LogStore {
         .unwrap()
 }
 
-/// Values say whose they are and check themselves, so that a torn or misplaced one is noticed.
+/// Values name their owner and have a checksum, so that a torn or misplaced one is noticed.
 fn value(key: u64, version: u64, len: usize) -> Vec<u8> {
     let mut v = Vec::with_capacity(len + 16);
     v.extend_from_slice(&key.to_le_bytes());
@@ -55,7 +55,7 @@ fn readers_see_whole_values_while_writers_churn_a_nearly_full_store() {
                     s.spawn(move || {
                         let mut random = Random::new(w + 1);
                         for n in 1..60_000u64 {
-                            // Each writer has keys of its own, so the newest version is known.
+                            // Each writer has its own keys, so the newest version is known.
                             let k = w * per_writer + random.next() % per_writer;
                             let len = 400 + (random.next() % 200) as usize;
                             if random.next().is_multiple_of(8) {
@@ -191,8 +191,7 @@ fn the_index_grows_and_shrinks_under_readers_and_scanners() {
     assert_eq!(report.records, fixed);
 }
 
-/// What is written between two answers of one batch is in the second, also if the index grew
-/// meanwhile.
+/// A write between two results of one batch is in the second, also if the index grew meanwhile.
 #[test]
 fn a_batch_answers_in_order_though_the_index_grows_in_between() {
     for lending in [true, false] {
@@ -219,7 +218,7 @@ fn a_batch_answers_in_order_though_the_index_grows_in_between() {
                 .iter()
                 .all(|a| a.as_deref() == Some(b"before"))
         );
-        // A reader that copies has read all of a batch before the first answer is looked at.
+        // A reader that copies has read all of a batch before the first result is visited.
         let last: &[u8] = if lending { b"after" } else { b"before" };
         assert_eq!(answers[31].as_deref(), Some(last), "lending: {lending}");
     }
@@ -273,8 +272,7 @@ fn a_value_that_is_kept_keeps_its_bytes() {
     let kept = store.get(b"kept").unwrap().unwrap();
     std::thread::scope(|s| {
         s.spawn(|| {
-            // The pin keeps all that is freed from being used again: writers come to a bounded,
-            // explained wait.
+            // The pin keeps freed memory from being reused: writers get a bounded, explained wait.
             let refused = (0..1_000_000u64).find_map(|i| {
                 let key = (i % 10).to_le_bytes();
                 store

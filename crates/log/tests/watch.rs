@@ -1,4 +1,4 @@
-//! A watch misses no change of any process, and a transaction that it guards loses no update.
+//! A watch misses no change by any process, and a transaction that it guards loses no update.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ fn watch(store: &LogStore, key: &[u8]) -> Watch {
     watch
 }
 
-/// A change, and whether it counts as one of the key "k", which is there.
+/// A change, and whether it counts as a change of the key "k", which is present.
 type Change = (&'static str, bool, fn(&LogStore));
 
 const CHANGES: [Change; 22] = [
@@ -115,7 +115,7 @@ fn a_watch_reports_every_change_by_any_process() {
     }
 }
 
-/// What is changed where it lies has changed, and so has what a reader seals.
+/// A value changed in place has changed, and so has one that a reader seals.
 #[test]
 fn a_watch_reports_every_patch() {
     for policy in POLICIES {
@@ -157,7 +157,7 @@ fn a_key_that_is_absent_is_watched_too() {
         assert!(watching.is_unchanged());
         other.put(b"k", b"v").unwrap();
         assert!(!watching.is_unchanged());
-        // Gone again, and a change nevertheless.
+        // Absent again, but nevertheless changed.
         other.remove(b"k").unwrap();
         assert!(!watching.is_unchanged());
         let again = watch(&one, b"k");
@@ -179,7 +179,7 @@ fn a_record_that_expires_while_watched_has_changed() {
         assert!(!watching.is_unchanged());
         let put = |watch: &Watch| watch.transaction(|t| t.put(b"mark", b"x")).unwrap();
         assert!(put(&watching).is_none());
-        // What had expired before was absent, and is.
+        // A record that had expired before was absent, and still is.
         let late = watch(&one, b"k");
         assert!(put(&late).is_some());
         drop(late);
@@ -202,7 +202,7 @@ fn an_evicted_key_has_changed() {
             watch(&store, &key(i))
         })
         .collect();
-    // What is forgotten is drawn by lot: more is stored until some of the watched have been.
+    // Evictions are random: more is stored until some of the watched records are gone.
     let is_gone = |i: u32| !store.contains(&key(i)).unwrap();
     for round in 1..200u32 {
         for i in 0..10_000 {
@@ -249,7 +249,8 @@ fn nothing_is_counted_when_nobody_watches_and_the_dead_watch_no_more() {
     drop(noted);
     memory.script.kill(2);
     one.reap().unwrap();
-    // What the dead noted is as it was, because nobody counts: a dead watcher learns nothing.
+    // The dead watcher's note is unchanged, because no thread counts: a dead watcher learns
+    // nothing.
     one.put(b"k", b"v").unwrap();
     assert_eq!(theirs.len(), 1);
     std::mem::forget((theirs, other));
@@ -271,7 +272,7 @@ fn no_update_is_lost_between_a_watch_and_its_transaction() {
             loop {
                 let mut watch = store.watch().unwrap();
                 watch.add(0, b"sum").unwrap();
-                // Read by itself, as a client does before MULTI.
+                // Read separately, as a client does before MULTI.
                 let sum = number(store.get(b"sum").unwrap().as_deref());
                 let stored = watch.transaction(|t| t.put(b"sum", &(sum + 1).to_le_bytes()));
                 if stored.unwrap().is_some() {
@@ -336,14 +337,14 @@ fn steps() -> impl Strategy<Value = Vec<(bool, Step)>> {
     prop::collection::vec((any::<bool>(), step), 1..60)
 }
 
-/// What a database holds: when each key expires, and which change of it was the last.
+/// The content of a database: when each key expires, and which of its changes was the last.
 type Records = HashMap<u8, (Option<u64>, u64)>;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// A watch never says "unchanged" of a key that was touched since, nor lets a transaction
-    /// happen then; and where nothing at all was touched it says so.
+    /// A watch never reports "unchanged" for a key that was touched since, nor lets a transaction
+    /// commit then; and if nothing at all was touched it reports "unchanged".
     #[test]
     fn watches_equal_a_model(in_place in any::<bool>(), steps in steps()) {
         let policy = if in_place { UpdatePolicy::InPlace } else { UpdatePolicy::Append };
@@ -374,7 +375,7 @@ proptest! {
                 Step::Expire(d, k, e) => {
                     let at = now + u64::from(e);
                     let had = model[usize::from(d)].get(&k).copied();
-                    // The time that it has already is no change.
+                    // Setting the present expiry is no change.
                     if db(d).set_expiry(&[k], Expiry::At(at)).unwrap()
                         && had.is_none_or(|(had, _)| had != Some(at))
                     {

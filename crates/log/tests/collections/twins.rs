@@ -1,4 +1,4 @@
-//! Broken twins: what keeps collections whole, with one step left out, does not pass these tests.
+//! Broken twins: with one step left out, collections do not pass these tests.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use mneme_sys::fault::{self, Action};
 use super::memory::{CAPACITY, Memory, NOW, POLICIES, two, two_of};
 use super::{LARGE, LEAVES, counts, get, put, rename, set};
 
-/// The tests that find each out.
+/// The tests that detect each twin.
 const CATCHES: [mneme_testkit::Step; STEPS.len()] = [
     (
         "main.noted",
@@ -66,7 +66,7 @@ fn what_a_dead_thread_has_removed_is_freed() {
             put(store, 0, b"k", 1);
             store.remove(b"k").unwrap();
         }),
-        // Nobody else has seen the main.
+        // No other thread has seen the main.
         ("txn.cleared", |store| {
             let make_and_remove = |t: &mut Transaction<'_>| {
                 set(t, 0, b"k", (1, Expiry::Never))?;
@@ -85,7 +85,8 @@ fn what_a_dead_thread_has_removed_is_freed() {
     }
 }
 
-/// A base file is older than some of what a journal says of a collection, and newer than the rest.
+/// A base file is older than a part of what the journal has about a collection, and newer than the
+/// rest.
 #[test]
 fn what_no_key_leads_to_stays_while_a_store_is_loaded() {
     let (_memory, store, _other, _clock) = two(POLICIES[0]);
@@ -106,7 +107,7 @@ fn what_no_key_leads_to_stays_while_a_store_is_loaded() {
     assert_eq!(counts(&store), (1, LEAVES));
 }
 
-/// Some leaves are read before the change, the others after it, wherever they lie by then.
+/// Some leaves are read before the change, the others after it, wherever they are then.
 #[test]
 fn a_look_that_a_change_and_compaction_overtake_begins_again() {
     let (_memory, store, other, _clock) = two(POLICIES[0]);
@@ -129,7 +130,7 @@ fn a_look_that_a_change_and_compaction_overtake_begins_again() {
     assert_eq!((looked.unwrap(), looks), (Some((2, 2)), 2));
 }
 
-/// Between the look at its anchor and that at the main, which is elsewhere by then.
+/// Between reading the anchor and checking the main, which has moved by then.
 #[test]
 fn a_collection_that_is_renamed_under_a_sweep_stays() {
     let (_memory, store, other, _clock) = two(POLICIES[0]);
@@ -192,7 +193,7 @@ fn a_collection_whose_main_has_expired_is_not_continued() {
     }
 }
 
-/// The writer has removed none of them, so that it knows of no collection in particular.
+/// The writer has removed none of them, so it knows of no particular collection.
 #[test]
 fn a_transaction_gets_the_space_of_what_another_has_removed() {
     let builder = LogStore::builder().capacity(CAPACITY as u64);

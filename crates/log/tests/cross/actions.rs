@@ -1,4 +1,4 @@
-//! The operations that are crossed: for each a few steps that lead through its fault points.
+//! The operations that are crossed: for each a few steps that pass through its fault points.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use mneme_sys::NodeId;
 use crate::calendar::{COPIES, Calendar};
 use crate::model::{FILLED, Kept, Key, Step};
 
-/// The database beside database 0.
+/// The second database, beside database 0.
 pub const OTHER: usize = 9;
-/// A database that nothing is in.
+/// An empty database.
 pub const NEW: usize = 12;
-/// A time that no test comes to.
+/// A time that no test reaches.
 pub const FAR: u64 = 1 << 40;
-/// When the store is prepared; what has expired by then did so before it.
+/// The time when the store is prepared; what has expired then expired before the test.
 pub const START: u64 = 1_000_000;
-/// When those expire that do so under a test: a [`Step::Pass`] goes beyond it.
+/// The expiry of records that expire during a test: a [`Step::Pass`] goes beyond it.
 pub const SOON: u64 = START + 1000;
-/// Bytes that a store may grow by.
+/// The number of bytes by which a store may grow.
 pub const GROWN: usize = 8 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,26 +48,26 @@ pub enum Action {
     ClearOther,
     Swap,
     Compact,
-    /// Log segments are emptied for the sake of memory, which is given back.
+    /// Log segments are emptied to save memory, which is given back.
     KeepFilled,
     Evict,
-    /// Records that expire are evicted, no others.
+    /// Only records that expire are evicted.
     EvictExpiring,
-    /// The store gets full, and stays so.
+    /// The store becomes full, and stays full.
     Fill,
     Sweep,
     Index,
     Grow,
     Check,
     Reap,
-    /// The reap of what X has left dies as well, at one of its places.
+    /// The reaper of X dies as well, at one of its places.
     ReapDying,
     /// An opening that may only read.
     ReadOnly,
-    /// Time passes, and what was to expire has.
+    /// Time passes, and records that were to expire have expired.
     Expire,
     Follow,
-    /// A tenant at work in the frames that the store does not use.
+    /// A tenant that uses the store's unused frames.
     Lend,
 }
 
@@ -127,7 +127,7 @@ pub fn kept(i: u32, round: u32, len: usize, expires: u64) -> Kept {
     Kept { value, expires }
 }
 
-/// When record `i` of the prepared store expires.
+/// The expiry of record `i` of the prepared store.
 pub fn expires(i: u32) -> u64 {
     match i % 8 {
         1 => SOON,
@@ -137,20 +137,20 @@ pub fn expires(i: u32) -> u64 {
     }
 }
 
-/// Values of 90,000 bytes in the database [`FILLED`] of a store that is to be filled, so that less
-/// is missing: their first key.
+/// The first key of the values of 90,000 bytes in database [`FILLED`], of a store that is to be
+/// filled: they leave less to be added.
 pub const FILLERS: u32 = 1 << 20;
-/// How many they are.
+/// The number of these values.
 pub const FILLING: u32 = 450;
 
 /// Records in database 0.
 pub const RECORDS: u32 = 240;
-/// A long value that is changed in parts.
+/// A long value whose parts are changed.
 pub const LONG: u32 = 9000;
 /// A value with an extent of its own.
 pub const LARGE: u32 = 9001;
 
-/// Places that a reap comes to.
+/// Places that a reap passes.
 pub const REAP_PLACES: [&str; 12] = [
     "log.reap.begin",
     "log.reap.swap",
@@ -167,7 +167,7 @@ pub const REAP_PLACES: [&str; 12] = [
 ];
 
 impl Action {
-    /// What it does.
+    /// The steps of the action.
     pub fn steps(self) -> Vec<Step> {
         match self {
             Action::Put => puts(),
@@ -248,8 +248,8 @@ impl Action {
     }
 }
 
-/// Puts of an old key, of one that has expired, of one that will, of a new one, and of the first of
-/// a database.
+/// Puts of an old key, an expired one, one that will expire, a new one, and the first of a
+/// database.
 fn puts() -> Vec<Step> {
     let expired = (2..RECORDS).step_by(8);
     let old = [0, 1, 300].into_iter().chain(expired);
@@ -278,7 +278,7 @@ fn many_keys() -> Vec<Step> {
     ]
 }
 
-/// What a transaction changes: old keys, expired ones, new ones, in two databases; some are
+/// The changes of a transaction: old keys, expired ones, new ones, in two databases; some are
 /// removed.
 fn changes(round: u32) -> Vec<(Key, Option<Kept>)> {
     let put = |key: fn(u32) -> Key, i, expires| (key(i), Some(kept(i, round, 110, expires)));
@@ -292,22 +292,22 @@ fn changes(round: u32) -> Vec<(Key, Option<Kept>)> {
     all
 }
 
-/// Bytes of a tenant's copies. Three fill a frame.
+/// The size of a tenant's copies. Three fill a frame.
 const COPY: usize = 650_000;
 
-/// Each byte of the value of a key of the tenant's in its `version`. It is not zero in an image.
+/// Each byte of the value that a tenant's key has in its `version`. It is not zero in an image.
 fn copied_byte(i: usize, version: u32) -> u8 {
     (i as u32 * 16 + version + 1) as u8
 }
 
-/// The value of a key of the tenant's in its `version`, in `buffer`.
+/// The value that a tenant's key has in its `version`, in `buffer`.
 fn copy(i: usize, version: u32, buffer: &mut Vec<u8>) -> &[u8] {
     buffer.clear();
     buffer.resize(COPY, copied_byte(i, version));
     buffer
 }
 
-/// Looks a copy up. If it is there it is no older than what was true when this began.
+/// Looks a copy up. If it is found, it must be no older than the valid version when this began.
 fn looked_up(
     cache: &Discardable,
     i: usize,
@@ -341,7 +341,7 @@ pub fn look_at_copies(store: &LogStore, clock: &Calendar) {
     }
 }
 
-/// What a tenant does.
+/// The work of a tenant.
 pub fn rent(store: &LogStore, clock: &Calendar) -> Result<(), WriteError> {
     let cache = store.discardable().expect("a scenario with a tenant lends");
     let slot = cache.arena().participants().slot()?;
@@ -355,16 +355,17 @@ pub fn rent(store: &LogStore, clock: &Calendar) -> Result<(), WriteError> {
                 .unwrap();
         }
     }
-    // Before a key changes again: what another tenant changed while this one filled is not found.
+    // Before a key changes again: another tenant's changes during this one's fill must not be
+    // found.
     for i in 0..8 {
         looked_up(cache, i, clock, buffer);
     }
-    // X stands still in the filling of one of these: in its first passage, or in the middle one.
+    // X stops while filling one of these: in its first passage, or in the middle one.
     for i in [0, 6] {
         clock.change(i, |_| cache.remove(&key(i as u32).1).unwrap());
         looked_up(cache, i, clock, buffer);
     }
-    // No other tenant puts this one: which of two puts is the later would be open.
+    // No other tenant puts this one, because it would not be known which of two puts is the later.
     let own = 8 + clock.tenants.fetch_add(1, SeqCst) as usize % (COPIES - 8);
     for _ in 0..2 {
         clock.change(own, |version| {
@@ -391,7 +392,7 @@ fn expiry(expires: u64) -> Expiry {
 }
 
 impl Step {
-    /// Does it to a store.
+    /// Runs the step on a store.
     pub fn run(&self, store: &LogStore, clock: &Calendar) -> Result<(), WriteError> {
         let of = |key: &Key| store.database(key.0).map_err(WriteError::from);
         match self {
@@ -451,7 +452,7 @@ impl Step {
                 let mut policy = store.fill_policy();
                 (policy.target_fill, policy.ignored_bytes) = (0.95, 1);
                 store.set_fill_policy(policy);
-                // Time stands still here: it ends when no victim is left.
+                // The clock does not advance here: this ends when no victim is left.
                 store.compact_for(Duration::from_secs(1))?;
             }
             Step::GiveBack => {
@@ -468,7 +469,7 @@ impl Step {
                 Err(other) => panic!("{other}"),
             },
             Step::Check => {
-                // Where it had to wait for X it says so, and is no wiser.
+                // If it had to wait for X, its error says so, and it finds out nothing.
                 let mut problems = store.check()?.problems;
                 problems.retain(|problem| !problem.starts_with("waited "));
                 assert_eq!(problems, Vec::<String>::new());
@@ -491,17 +492,17 @@ impl Step {
     }
 }
 
-/// A transaction that others overtake until it locks ahead.
+/// A transaction whose attempts fail because of other changes until it locks ahead.
 fn overtaken(store: &LogStore, changes: &[(Key, Option<Kept>)]) -> Result<(), WriteError> {
     let mut runs = 0u32;
     store.transaction(|t| {
         runs += 1;
         change(t, changes)?;
-        // It expires, so that readers wait in the end while the body runs.
+        // It expires, so in the end readers wait while the body runs.
         t.get(&key(11).1)?;
         match runs {
-            // What it is overtaken by is a key of the same bucket that it reads, and no
-            // other test's.
+            // The change that makes its attempts fail is of a key in the bucket of a key that it
+            // reads, and belongs to no other test.
             ..=16 => {
                 t.get(b"overtaken")?;
                 store.put(b"overtaken", &runs.to_le_bytes().repeat(8))
@@ -511,7 +512,7 @@ fn overtaken(store: &LogStore, changes: &[(Key, Option<Kept>)]) -> Result<(), Wr
     })
 }
 
-/// A transaction whose first key is watched, or without a watch if that is overtaken.
+/// A transaction whose first key is watched, or one without a watch after that has failed.
 fn guarded(store: &LogStore, changes: &[(Key, Option<Kept>)]) -> Result<(), WriteError> {
     for _ in 0..4 {
         let mut watch = store.watch()?;
@@ -540,7 +541,7 @@ fn read(store: &LogStore) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// Fills the store while these policies, one after the other, evict.
+/// Fills the store, with these eviction policies one after the other.
 fn evict(store: &LogStore, policies: &[Evict]) -> Result<(), WriteError> {
     let filled = store.database(FILLED)?;
     let first = 700 - FILLING;

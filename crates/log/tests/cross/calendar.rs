@@ -1,5 +1,5 @@
-//! What the participants of a scenario share beside the store: a clock, and what a tenant's copies
-//! are copies of.
+//! State that the participants of a scenario share beside the store: a clock, and the originals of
+//! a tenant's copies.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
@@ -10,15 +10,15 @@ use mneme_sys::{Clock, SystemClock};
 /// Keys of tenants.
 pub const COPIES: usize = 16;
 
-/// How much faster than time the clock of waits runs.
+/// How much faster the clock of waits runs.
 const FASTER: u64 = 32;
 
-/// Records expire when the test says so, and waits end sooner than they would.
+/// Records expire when the test says so, and waits end earlier.
 pub struct Calendar {
     now: AtomicU64,
-    /// The version of what each of the tenants' keys is a copy of, before its copies are removed.
+    /// The current version of each tenant's key, set before copies of the earlier one are removed.
     pub changing: [AtomicU32; COPIES],
-    /// As `changing`, once they are: from then on no earlier version may be found.
+    /// As `changing`, set after they are removed: from then on no earlier version may be found.
     pub settled: [AtomicU32; COPIES],
     /// How often a tenant was at work.
     pub tenants: AtomicU32,
@@ -34,7 +34,7 @@ impl Calendar {
         }
     }
 
-    /// Another calendar that shows what this one does.
+    /// Another calendar that shows this one's time.
     pub fn again(&self) -> Calendar {
         let copies = |of: &[AtomicU32; COPIES]| of.each_ref().map(|n| n.load(SeqCst).into());
         Calendar {
@@ -53,7 +53,7 @@ impl Calendar {
         self.now.fetch_add(ms, Relaxed);
     }
 
-    /// Changes what key `i` is a copy of. `tell` has to see to it that no earlier copy is found.
+    /// Changes the original of key `i`. `tell` has to ensure that no earlier copy is found.
     pub fn change(&self, i: usize, tell: impl FnOnce(u32)) {
         let version = self.changing[i].fetch_add(1, SeqCst) + 1;
         tell(version);

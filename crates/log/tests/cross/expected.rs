@@ -1,4 +1,4 @@
-//! What a store may hold once two operations have met, and what it is compared with.
+//! The allowed contents of a store after two operations have met, and the comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::replayed::Reader;
 use crate::scenario::OVERTAKEN;
 use crate::stores::{OF_THE_THIRD, drained};
 
-/// What is under `key`. It shares the value with one of `expected` that is equal.
+/// The record of `key`. It shares the value with an equal one of `expected`.
 pub fn find<'m>(
     store: &LogStore,
     key: &Key,
@@ -36,7 +36,7 @@ pub fn find<'m>(
     }))
 }
 
-/// What a store may have forgotten.
+/// Which records a store may have evicted.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Forgets {
     Nothing,
@@ -45,24 +45,24 @@ pub enum Forgets {
     All,
 }
 
-/// What a store is held to.
+/// The expectations of a store.
 pub struct Expected {
     /// All keys, in order.
     keys: Vec<(Key, Allowed)>,
     /// How many cases each [`Allowed`] has.
     cases: usize,
     forgets: Forgets,
-    /// Keys that change all at once.
+    /// Keys that change together.
     at_once: Vec<Key>,
 }
 
-/// What may be under a key.
+/// The allowed records of a key.
 #[derive(Clone)]
 struct Allowed {
-    /// In each case: what may have been seen while X stood still, and what is then to be there in
+    /// In each case: what may have been seen while X was stopped, and what must then be there in
     /// the end.
     cases: Vec<(Option<Kept>, Option<Kept>)>,
-    /// What was seen, if somebody looked.
+    /// What was seen, if anything was read.
     seen: Option<Option<Kept>>,
     /// Whether it is a key of a batch that was refused.
     loose: bool,
@@ -176,12 +176,12 @@ impl Expected {
 }
 
 impl Allowed {
-    /// What is under `key`, if that may be.
+    /// The record of `key`, if it is allowed.
     fn find(&self, store: &LogStore, key: &Key, when: &str) -> Result<Option<Kept>, String> {
         let ends = self.cases.iter().map(|(_, end)| end.as_ref());
         let now = find(store, key, ends).map_err(|e| format!("{when}: a read: {e}"))?;
         let is_right = self.cases.iter().any(|(then, end)| {
-            // What was forgotten before X took place does not come back, but X may bring it.
+            // What was evicted before X took place does not come back, unless X brings it.
             let was_seen = |seen: &Option<Kept>| {
                 seen == then || (self.may_go && seen.is_none() && then != end)
             };
@@ -207,7 +207,7 @@ impl Allowed {
     }
 }
 
-/// Repairs, reads and compares; then has all memory used again, and compares once more.
+/// Repairs, reads and compares; then makes the store reuse all memory, and compares again.
 pub fn finish(
     memory: &Memory,
     expected: &Expected,

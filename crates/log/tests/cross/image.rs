@@ -1,6 +1,6 @@
-//! Prepared stores: each kind is made once, and laid into memory that other scenarios have used. To
-//! make one, and to bring in the pages of new memory, takes longer than a scenario does. The memory
-//! is in huge pages where the system has them: scenarios would spend half of their time on faults.
+//! Prepared stores: each kind is created once, and copied into memory that other scenarios have
+//! used. Creating one, and faulting in new memory, takes longer than a scenario. The memory is in
+//! huge pages if the system has them: scenarios would spend half of their time on faults.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -17,10 +17,11 @@ use crate::model::Model;
 use crate::replayed::Replayed;
 use crate::stores::{GROWS_TO, Kind, filled};
 
-/// Words that are compared with zero at a time.
+/// The number of words that are compared with zero at a time.
 const CHUNK: usize = 64;
 
-/// Scenarios that use memory one after the other. Threads that have died in it keep it mapped.
+/// The number of scenarios that use the same memory in turn. Threads that have died in it keep it
+/// mapped.
 const USES: u32 = 1000;
 
 /// A prepared store that no process has open.
@@ -32,20 +33,20 @@ pub struct Image {
     pub replayed: Option<Replayed>,
 }
 
-/// Words, and the first one's index in its region.
+/// The index of the first word in its region, and the words.
 type Run = (usize, Vec<u64>);
 
 static IMAGES: Mutex<Vec<(Kind, Arc<Image>)>> = Mutex::new(Vec::new());
 static FREE: Mutex<Vec<Files>> = Mutex::new(Vec::new());
 
-/// Memory of two regions.
+/// The memory of two regions.
 struct Files {
     data: OwnedFd,
     control: OwnedFd,
     uses: u32,
 }
 
-/// Memory with a store of some kind in it. It is used again if it is [given back](Self::give_back).
+/// Memory with a store of some kind. It is reused if it is [given back](Self::give_back).
 pub struct Loan {
     files: Option<Files>,
 }
@@ -59,8 +60,8 @@ impl Image {
         }
         let (memory, calendar, model, replayed) = filled(kind);
         let image = Arc::new(Image {
-            // The arena's and the log's tables, the ring of the feed, and the first frame, which is
-            // the index'.
+            // The tables of the arena and the log, the ring of the feed, and the first frame, which
+            // belongs to the index.
             data: runs(&memory.data, if kind.fed { 8 << 20 } else { 4 << 20 }),
             control: runs(&memory.control, control_len()),
             model,
@@ -71,7 +72,7 @@ impl Image {
         image
     }
 
-    /// Memory that holds this store.
+    /// Memory with this store.
     pub fn lay(&self, builder: Builder) -> (Loan, Memory) {
         let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let files = free.unwrap_or_else(Files::new);
@@ -98,7 +99,7 @@ fn words(region: &Region) -> &[AtomicU64] {
     region.slice_at(0, region.len() / size_of::<u64>()).unwrap()
 }
 
-/// What `region` holds: all of its first `whole` bytes, and what is not zero.
+/// The content of `region`: all of its first `whole` bytes, and the words that are not zero.
 fn runs(region: &Region, whole: usize) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (i, chunk) in words(region).chunks(CHUNK).enumerate() {
@@ -136,7 +137,7 @@ impl Files {
 }
 
 impl Loan {
-    /// Nobody will touch the memory any more.
+    /// No thread will touch the memory any more.
     pub fn give_back(mut self) {
         let Some(mut files) = self.files.take() else {
             return;

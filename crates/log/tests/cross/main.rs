@@ -1,15 +1,15 @@
-//! Products of features: an operation stands still at one of its fault points, another runs to its
-//! end beside it, and the first goes on or is dead. Afterwards the store is sound and holds what it
-//! should.
+//! Pairs of operations: one is stopped at one of its fault points, another runs to its end beside
+//! it, and the first continues or is dead. Afterwards the store is sound and has the expected
+//! content.
 //!
 //! X is stopped at each fault point that it passes, at the first, a middle and the last passage; Y
-//! ranges over the same operations; both policies; X goes on, or dies and is repaired. Others read
-//! while X stands still: what they have seen has happened, and what they have seen to be absent
-//! cannot have happened before. A third of the stores have lent the frames that they do not use, to
-//! a tenant whose copies are compared as well.
+//! ranges over the same operations; both policies; X continues, or dies and is repaired. Others
+//! read while X is stopped: what they have seen has happened, and what they have seen to be absent
+//! cannot have happened before. A third of the stores have lent their unused frames to a tenant
+//! whose copies are compared as well.
 //!
-//! A sample runs here; `cargo xtask ladder` tries as many as it has time for, in an order that its
-//! seed draws: first each Y once at each fault point of each X ([`spread`]).
+//! A sample runs here; `cargo xtask ladder` tries as many as it has time for, in an order drawn
+//! from its seed: first each Y once at each fault point of each X ([`spread`]).
 
 #![allow(
     clippy::unwrap_used,
@@ -43,7 +43,7 @@ use mneme_log::UpdatePolicy::{self, Append, InPlace};
 use scenario::{Met, Scenario, Second, fills, places_of};
 use stores::Kind;
 
-/// Operations that cannot be stopped, with the reason: as X they meet nobody.
+/// Operations that cannot be stopped, with the reason: as X they never meet another.
 const PASSING: [(Action, &str); 4] = [
     (
         Action::Check,
@@ -54,7 +54,7 @@ const PASSING: [(Action, &str); 4] = [
     (Action::ReapDying, "it is what comes after X has died"),
 ];
 
-/// What can be stopped.
+/// The operations that can be stopped.
 fn xs() -> impl Iterator<Item = Action> {
     let passing = PASSING.map(|(action, _)| action);
     actions::ALL
@@ -62,11 +62,11 @@ fn xs() -> impl Iterator<Item = Action> {
         .filter(move |x| !passing.contains(x))
 }
 
-/// Fault points, each with how often an action leads through it, and whether it comes there only in
-/// a store that lends.
+/// Fault points, each with the number of times that an action passes it, and whether that happens
+/// only in a store that lends.
 type Places = BTreeMap<&'static str, (u64, bool)>;
 
-/// The fault points that X leads through. They are looked for once.
+/// The fault points that X passes, determined once.
 fn places(policy: UpdatePolicy, x: Action) -> Places {
     static KNOWN: Mutex<Vec<(UpdatePolicy, Action, Places)>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap();
@@ -93,7 +93,7 @@ fn look_for_places(policy: UpdatePolicy, x: Action) -> Places {
                 filled: fills(x),
             };
             for (place, passages) in places_of(kind, x) {
-                // Which kind of store it is depends on other things as well.
+                // The kind of store also depends on other things.
                 let known = places.entry(place).or_insert((passages, lends));
                 if fed && known.1 == lends {
                     known.0 = passages;
@@ -104,7 +104,7 @@ fn look_for_places(policy: UpdatePolicy, x: Action) -> Places {
     places
 }
 
-/// All scenarios. They are made up once.
+/// All scenarios, generated once.
 fn all() -> Vec<Scenario> {
     static ALL: OnceLock<Vec<Scenario>> = OnceLock::new();
     ALL.get_or_init(make_all).clone()
@@ -115,7 +115,8 @@ fn make_all() -> Vec<Scenario> {
     for policy in [Append, InPlace] {
         for x in xs() {
             for (place, (passages, only_lends)) in places(policy, x) {
-                // What lies below has such tests of its own: it is crossed at its first passage.
+                // Lower layers have such tests of their own: their points are crossed only at the
+                // first passage.
                 let is_below = place.starts_with("arena.") || place.starts_with("sync.");
                 let nths: BTreeSet<u64> = match is_below && !place.starts_with("arena.lend.") {
                     false => [1, passages.div_ceil(2), passages].into(),
@@ -129,7 +130,8 @@ fn make_all() -> Vec<Scenario> {
                         };
                         for &dies in ends {
                             let neither = ![x, y].into_iter().any(fills);
-                            // Half of those that may have one have a feed, and a third a tenant.
+                            // Half of the stores that can have a feed have one, and a third have a
+                            // tenant.
                             let odd = place.len() + nth as usize + y as usize;
                             let third = 7 * place.len()
                                 + 2 * nth as usize
@@ -157,9 +159,9 @@ fn make_all() -> Vec<Scenario> {
     all
 }
 
-/// Orders `all` so that each beginning of it has met as much as it can: each Y once at each fault
-/// point of each X, pair after pair in turn, then each of these a second time. Otherwise the order
-/// stays.
+/// Orders `all` so that each prefix of it covers as much as possible: each Y once at each fault
+/// point of each X, one pair after the other, then each of these a second time. Otherwise the order
+/// is kept.
 fn spread(all: &mut Vec<Scenario>) {
     let (mut of_place, mut of_pair) = (BTreeMap::new(), BTreeMap::new());
     let mut next = |scenario: &Scenario| {
@@ -175,10 +177,11 @@ fn spread(all: &mut Vec<Scenario>) {
     all.extend(turns.into_iter().map(|(_, one)| one));
 }
 
-/// All scenarios in the order that a seed draws, and a number of that order.
+/// All scenarios in the order drawn from a seed, and a number that identifies this order.
 ///
 /// Each has a place of its own, so that one more or less in another run moves no other one far. The
-/// numbers of later passages have no part in it: they differ where a store draws what it evicts.
+/// numbers of later passages do not affect it, because they differ where a store draws what it
+/// evicts.
 fn in_order(seed: u64) -> (Vec<Scenario>, u64) {
     let mut passages = BTreeMap::new();
     let mut draw = |scenario: Scenario| {
@@ -209,17 +212,17 @@ fn hash_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// One of so many parts.
+/// One of `parts` parts.
 fn part_of<T>(all: &[T], part: usize, parts: usize) -> &[T] {
     let end = |part| all.len() * part / parts;
     &all[end(part)..end(part + 1)]
 }
 
-/// Parts that a run of all scenarios consists of.
+/// The number of parts of a run of all scenarios.
 const PARTS: usize = 96;
 
-/// The parts together are all scenarios, so runs of each leave none out. The first part has each
-/// pair already.
+/// The parts together are all scenarios, so runs of each leave none out. The first part already has
+/// each pair.
 #[test]
 fn the_parts_together_try_each_pair() {
     let (order, _) = in_order(seed());
@@ -245,12 +248,12 @@ fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|s| s.parse().unwrap())
 }
 
-/// Tries one; what does not hold, in words.
+/// Tries one; describes what failed.
 fn attempt(scenario: Scenario) -> Result<Met, String> {
     tried(scenario, || scenario.run())
 }
 
-/// What came of a scenario, by its name.
+/// The result of a scenario, by its name.
 fn tried(name: impl Debug, run: impl FnOnce() -> Result<Met, String>) -> Result<Met, String> {
     let tried = catch_unwind(AssertUnwindSafe(run));
     let tried = tried.unwrap_or_else(|panic| {
@@ -261,16 +264,16 @@ fn tried(name: impl Debug, run: impl FnOnce() -> Result<Met, String>) -> Result<
     tried.map_err(|why| format!("{name:?}: {why}"))
 }
 
-/// Scenarios that a sample draws beside those of [`is_always_tried`].
+/// The number of scenarios that a sample draws in addition to those of [`is_always_tried`].
 const SAMPLE: usize = 60;
 
-/// Scenarios that are tried at a time.
+/// The number of scenarios that are tried at the same time.
 const WORKERS: usize = 8;
 
-/// Attempts after which a pair has to have met.
+/// The number of attempts after which a pair must have met.
 const TRIES: usize = 24;
 
-/// Whether a sample too has a meeting of this pair: small operations, and what runs beside all.
+/// Whether every sample includes this pair: small operations, and those that run beside all others.
 fn is_always_tried((x, y): (Action, Action)) -> bool {
     use Action::{Clear, Compact, Evict, Expire, Fill, Lend, Move, Named, Patch, Put, Reap};
     use Action::{Remove, Retime, Transact, Update};
@@ -280,7 +283,7 @@ fn is_always_tried((x, y): (Action, Action)) -> bool {
         || (x == Compact && y == Lend)
 }
 
-/// What came of the attempts at one pair.
+/// The results of the attempts at one pair.
 #[derive(Default)]
 struct Tries {
     met: usize,
@@ -288,7 +291,7 @@ struct Tries {
     missed: usize,
 }
 
-/// What came of all attempts.
+/// The results of all attempts.
 #[derive(Default)]
 struct Tally {
     pairs: BTreeMap<(Action, Action), Tries>,
@@ -317,7 +320,7 @@ impl Tally {
         self.pairs.values().map(of).sum()
     }
 
-    /// Pairs that were tried so often, and never met.
+    /// Pairs that were tried this often and never met.
     fn never_met(&self, often: usize) -> Vec<(Action, Action)> {
         let is_one = |t: &Tries| t.met == 0 && t.refused + t.missed >= often;
         let never = self.pairs.iter().filter(|(_, tries)| is_one(tries));
@@ -328,16 +331,16 @@ impl Tally {
 #[test]
 fn nothing_is_lost_where_two_operations_meet() {
     let seed = seed();
-    // Parts are of one order if they print its number.
+    // Parts belong to the same order if they print the same number.
     let (mut all, order) = in_order(seed);
-    // Words of the scenarios that are to be tried, as a failure prints them.
+    // Words of the scenarios to be tried, as a failure prints them.
     if let Ok(only) = std::env::var("MNEME_CROSS") {
         all.retain(|scenario| {
             only.split(' ')
                 .all(|word| format!("{scenario:?}").contains(word))
         });
     }
-    // One part of so many: `3/16`. What the dead had stays with the process.
+    // One part of several: `3/16`. Memory of the dead stays with the process.
     if let Ok(part) = std::env::var("MNEME_CROSS_PART") {
         let (part, parts) = part.split_once('/').unwrap();
         all = part_of(&all, part.parse().unwrap(), parts.parse().unwrap()).to_vec();
@@ -347,7 +350,7 @@ fn nothing_is_lost_where_two_operations_meet() {
     let total = all.len();
     let tally = Mutex::new(Tally::default());
     let rest = Mutex::new((all.into_iter(), SAMPLE));
-    // The next that is due.
+    // The next one that is due.
     let next = || {
         let (rest, to_draw) = &mut *rest.lock().unwrap();
         rest.find(|scenario| {
@@ -362,7 +365,7 @@ fn nothing_is_lost_where_two_operations_meet() {
     };
     let is_over =
         || end.is_some_and(|end| Instant::now() > end) || tally.lock().unwrap().wrong.len() >= 12;
-    // Most of the time they wait for what stands still.
+    // Most of the time they wait for stopped threads.
     std::thread::scope(|scope| {
         for _ in 0..WORKERS {
             scope.spawn(|| {
@@ -388,16 +391,16 @@ fn nothing_is_lost_where_two_operations_meet() {
         tally.wrong.len(),
         tally.wrong.join("\n")
     );
-    // Of one part of so many these may have met in others.
+    // In a run of one part only, these may have met in other parts.
     println!("tried without a meeting: {:?}", tally.never_met(1));
     let never = tally.never_met(TRIES);
     assert!(never.is_empty(), "never met: {never:?}");
     assert!(met > 0);
 }
 
-/// Attempts at two deaths that a sample draws.
+/// The number of attempts at two deaths that a sample draws.
 const TWICE: u64 = 32;
-/// As many as a process tries at most: what the dead had stays mapped. Another seed draws others.
+/// The maximum that a process tries: memory of the dead stays mapped. Another seed draws others.
 const MOST: u64 = 1000;
 
 /// Scenario number `i` of those in which Y dies as well, out of `all`.
@@ -412,7 +415,7 @@ fn drawn(all: &[Scenario], i: u64) -> (Scenario, Second) {
     (scenario, Second { place, nth, reaper })
 }
 
-/// X stands still or is dead, then Y dies, then perhaps a reaper of both.
+/// X is stopped or dead, then Y dies, then perhaps a reaper of both.
 #[test]
 fn nothing_is_lost_where_two_die() {
     let mut all = all();
@@ -451,7 +454,7 @@ fn nothing_is_lost_where_two_die() {
     assert!(met > 0);
 }
 
-/// Meetings in which something was lost once.
+/// Meetings that once lost something.
 #[test]
 fn cases_that_once_lost_writes_lose_none() {
     use Action::Update;
@@ -470,26 +473,27 @@ fn cases_that_once_lost_writes_lose_none() {
         }));
     };
     let both = &[Append, InPlace];
-    // An entry that a transaction had replaced and was to bring back led to a record that
-    // compaction took for dead.
+    // An entry that a transaction had replaced and was to restore led to a record that compaction
+    // considered dead.
     once(both, Transact, "txn.inserted", 1, Compact, true);
     once(both, Transact, "txn.applied", 1, Compact, true);
-    // A record that compaction had seen expired lived again, and was not moved: one of the first
-    // that it comes to.
+    // A record that compaction had seen expired became live again, and was not moved: one of the
+    // first that it reaches.
     for nth in 1..6 {
         once(&[InPlace], Compact, "compact.expired", nth, Put, false);
     }
     once(&[InPlace], Compact, "compact.expired", 1, Put, true);
-    // What was decided on a live record took place when it had expired, and others had seen that.
+    // A change decided on a live record took effect when the record had expired, and others had
+    // seen that.
     once(both, Update, "log.intent", 1, Expire, false);
     once(both, Retime, "log.intent", 1, Expire, false);
-    // What had been cleared was moved to another database.
+    // A cleared record was moved to another database.
     once(both, Move, "txn.intent", 1, Clear, false);
-    // An extent whose writer died before the large record's header was taken for damage.
+    // An extent whose writer died before it wrote the large record's header was considered damage.
     for place in ["arena.adopt.done", "log.open.adopted", "log.large.header"] {
         once(both, PutLarge, place, 1, Evict, true);
     }
-    // What was cleared in the middle of a swap was the other database's in the feed.
+    // A database cleared in the middle of a swap appeared in the feed as the other one.
     once(both, Swap, "log.swap.stored", 1, Clear, true);
     once(both, Swap, "log.swap.stored", 1, Clear, false);
     let swaps = all.iter_mut().filter(|scenario| scenario.x == Swap);

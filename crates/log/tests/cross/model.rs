@@ -1,4 +1,5 @@
-//! What a store should hold: records by database and key, and what each step makes of them.
+//! The expected content of a store: records by database and key, and the effect of each step on
+//! them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ pub struct Kept {
     pub expires: u64,
 }
 
-/// All records, expired ones included. [`Model::live`] says which of them are there.
+/// All records, expired ones included. [`Model::live`] selects the present ones.
 #[derive(Clone, Default)]
 pub struct Model {
     pub records: BTreeMap<Key, Kept>,
@@ -23,7 +24,7 @@ pub struct Model {
     pub now: u64,
 }
 
-/// A step of an action: one operation of the store, and what it makes of a model.
+/// A step of an action: one operation of the store, and its effect on a model.
 #[derive(Clone, Debug)]
 pub enum Step {
     Put(Key, Kept),
@@ -37,9 +38,10 @@ pub enum Step {
     /// Writes these bytes over a part of a value that is present.
     Patch(Key, usize, Vec<u8>),
     Transact(Vec<(Key, Option<Kept>)>),
-    /// A transaction that is overtaken until it locks its keys before its body runs.
+    /// A transaction whose attempts fail because of other changes until it locks its keys before
+    /// its body runs.
     Overtaken(Vec<(Key, Option<Kept>)>),
-    /// A transaction under a watch of its first key.
+    /// A transaction with a watch of its first key.
     Guarded(Vec<(Key, Option<Kept>)>),
     /// Moves a key that is present to another database.
     Move(Key, usize),
@@ -51,11 +53,11 @@ pub enum Step {
     Clear(usize),
     Swap(usize, usize),
     Compact,
-    /// What is free is given back to the machine.
+    /// Free memory is given back to the machine.
     GiveBack,
-    /// Empties what is not filled as far as it is to be.
+    /// Empties segments that are less full than the target.
     KeepFilled,
-    /// More than the store holds is written to it, while it may forget by these policies in turn.
+    /// Writes more than the store holds, while it may evict by these policies in turn.
     Evict(&'static [Evict]),
     /// Until the store is full.
     Fill,
@@ -64,18 +66,18 @@ pub enum Step {
     Grow,
     Check,
     Reap,
-    /// A reap dies at this place, if it comes there.
+    /// A reap dies at this place, if it gets there.
     ReapTo(&'static str),
-    /// So many milliseconds pass.
+    /// This number of milliseconds passes.
     Pass(u64),
-    /// Change notifications are listened to, read and given up.
+    /// Change notifications are requested, read and given up.
     Follow,
-    /// A tenant looks copies up in what the store lends, fills in those that are missing, changes
-    /// what some are copies of, and puts others.
+    /// A tenant looks copies up in the lent frames, fills in missing ones, changes the originals of
+    /// some, and puts others.
     Lend,
 }
 
-/// The database that is filled for evictions, whose content is compared with nothing.
+/// The database that is filled for evictions, whose content is not compared.
 pub const FILLED: usize = 7;
 
 impl Model {
@@ -176,7 +178,7 @@ impl Model {
 }
 
 impl Step {
-    /// The keys that it changes all at once.
+    /// The keys that it changes together.
     pub fn at_once(&self) -> Vec<Key> {
         match self {
             Step::Move(key, db) => vec![key.clone(), (*db, key.1.clone())],

@@ -1,4 +1,4 @@
-//! One meeting of two operations: X stands still at a fault point, Y runs to its end, X goes on or
+//! One meeting of two operations: X is stopped at a fault point, Y runs to its end, X continues or
 //! is dead.
 
 mod twice;
@@ -20,7 +20,7 @@ use crate::model::{Kept, Key, Model, Step};
 use crate::stores::{CPUS, Kind, Prepared, large, prepared};
 pub use twice::Second;
 
-/// What is tried.
+/// A scenario to be tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scenario {
     pub policy: UpdatePolicy,
@@ -28,11 +28,11 @@ pub struct Scenario {
     pub place: &'static str,
     pub nth: u64,
     pub y: Action,
-    /// Whether X is dead from then on, else it goes on once Y is done.
+    /// Whether X is dead from then on; otherwise it continues after Y.
     pub dies: bool,
     /// Whether the store has a change feed, which is replayed.
     pub fed: bool,
-    /// Whether tenants have what the store does not use.
+    /// Whether tenants use the store's unused frames.
     pub lends: bool,
 }
 
@@ -41,13 +41,13 @@ fn panics() -> bool {
     std::env::var_os("MNEME_CROSS_PANICS").is_some()
 }
 
-/// Whether an action fills the store. What such an action does does not fit a feed.
+/// Whether an action fills the store. The changes of such an action do not fit a feed.
 pub fn fills(action: Action) -> bool {
     use Action::{Evict, EvictExpiring, Fill};
     [Evict, EvictExpiring, Fill].contains(&action)
 }
 
-/// What an action does in a store with a feed, or without one. It is made up once.
+/// The steps of an action in a store with a feed, or without one, generated once.
 fn steps_of(action: Action, fed: bool) -> Arc<Vec<Step>> {
     type Known = BTreeMap<(Action, bool), Arc<Vec<Step>>>;
     static KNOWN: Mutex<Known> = Mutex::new(Known::new());
@@ -72,20 +72,20 @@ fn make_steps(action: Action, fed: bool) -> Vec<Step> {
     steps
 }
 
-/// What came of a scenario that held.
+/// The result of a scenario without a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Met {
     Yes,
-    /// Y returned an error that names X, which is alive, as the one in its way.
+    /// Y returned an error that names X, which is alive, as the cause.
     Refused,
-    /// X did not come to the place so often.
+    /// X did not pass the place that often.
     No,
 }
 
-/// What a transaction is overtaken by.
+/// The key whose change makes a transaction's attempt fail.
 pub const OVERTAKEN: &[u8] = b"overtaken";
 
-/// The places that X leads through, each with how often.
+/// The places that X passes, each with the number of passages.
 pub fn places_of(kind: Kind, x: Action) -> BTreeMap<&'static str, u64> {
     let run = move || {
         let (loan, prepared) = prepared(kind, x == Action::Reap);
@@ -112,7 +112,7 @@ pub fn places_of(kind: Kind, x: Action) -> BTreeMap<&'static str, u64> {
     std::thread::spawn(run).join().unwrap()
 }
 
-/// How far X is: the steps that are done, and the one under way that was refused.
+/// How far X has got: the finished steps, and the one under way that was refused.
 #[derive(Default)]
 struct Progress {
     done: usize,
@@ -121,11 +121,11 @@ struct Progress {
 
 /// The result of running a scenario.
 struct Run {
-    /// What is there if X's step under way does not take place.
+    /// The content if X's step under way does not take place.
     before: Model,
-    /// What is there if it took place before Y.
+    /// The content if it took place before Y.
     after: Model,
-    /// Whether Y returned an error that it may meet here.
+    /// Whether Y returned an error that is allowed here.
     refused: bool,
     /// Keys of batches that were refused: some of them may have changed.
     loose: BTreeSet<Key>,
@@ -141,13 +141,13 @@ impl Scenario {
             policy: self.policy,
             fed: self.fed,
             lends: self.lends,
-            // As X a tenant comes to all its places where none was before.
+            // As X a tenant passes all its places in a store without an earlier tenant.
             rented: self.lends && self.x != Action::Lend,
             filled: [self.x, self.y].into_iter().any(fills),
         }
     }
 
-    /// What may be gone afterwards.
+    /// What may be missing afterwards.
     fn forgets(&self, models: [&Model; 3]) -> Forgets {
         if self.is_of(Action::Evict) {
             Forgets::All
@@ -160,12 +160,12 @@ impl Scenario {
         }
     }
 
-    /// Whether an error is one that an operation may meet here.
+    /// Whether an error is allowed for an operation here.
     fn may_be_refused(&self, error: &WriteError) -> bool {
         match error {
             // An opening that may only read repairs nothing.
             WriteError::Reap(_) if self.y == Action::ReadOnly => true,
-            // The second of a dead participant that X, alive, is repairing.
+            // X, which is alive, is repairing the second dead participant.
             WriteError::Stalled(_) | WriteError::Reap(_) => !self.dies,
             WriteError::OutOfMemory { .. } => self.kind().filled,
             _ => false,
@@ -175,7 +175,7 @@ impl Scenario {
     /// Tries it.
     ///
     /// # Errors
-    /// What does not hold, in words.
+    /// A description of what failed.
     pub fn run(self) -> Result<Met, String> {
         let (loan, prepared) = prepared(self.kind(), self.is_of(Action::Reap));
         let (met, is_left) = self.run_in(prepared)?;
@@ -202,7 +202,7 @@ impl Scenario {
         };
         let (progress, steps) = (Arc::default(), steps_of(self.x, self.fed));
         let store = Arc::new(store);
-        // A process whose thread has panicked lives on.
+        // A process whose thread has panicked is still alive.
         let _lives = panics().then(|| store.clone());
         let Some(stopped) = self.stop_x(store, &steps, &progress, &clock) else {
             return Ok((Met::No, true));
@@ -210,7 +210,7 @@ impl Scenario {
         let done = progress.lock().unwrap().done;
         steps[..done].iter().for_each(|step| model.apply(step));
         let Some(pending) = steps.get(done) else {
-            // X came to the place when all was done and it closed the store.
+            // X reached the place only when everything was done and it closed the store.
             stopped.finish().map_err(|error| error.to_string())?;
             return Ok((Met::No, true));
         };
@@ -222,7 +222,7 @@ impl Scenario {
             }
             true => {
                 memory.script.kill(1);
-                // It stands there for ever.
+                // It stays there for ever.
                 std::mem::forget(stopped);
                 None
             }
@@ -248,7 +248,7 @@ impl Scenario {
         };
         let seen = match &looking {
             Ok(looking) => self.look(looking, [&run.before, &run.after, &behind])?,
-            // X, alive, holds what an opening needs.
+            // X, which is alive, holds something that an opening needs.
             Err(error) if !self.dies && error.kind() == ErrorKind::Stalled => BTreeMap::new(),
             Err(error) => return Err(format!("another opening: {error}")),
         };
@@ -272,7 +272,7 @@ impl Scenario {
         Ok((met, true))
     }
 
-    /// Runs X up to its place. `None`: it does not come there so often.
+    /// Runs X up to its place. `None`: it does not pass it that often.
     fn stop_x(
         &self,
         store: Arc<LogStore>,
@@ -293,7 +293,7 @@ impl Scenario {
                     progress.done += 1;
                 }
             };
-            // A thread that has caught a panic goes on.
+            // A thread that has caught a panic continues.
             catch_unwind(AssertUnwindSafe(work)).or_else(|_| store.put(OVERTAKEN, b"1"))
         })
     }
@@ -308,7 +308,7 @@ impl Scenario {
     ) -> Result<Option<LogStore>, String> {
         let steps = steps_of(self.y, self.fed);
         if self.y == Action::ReapDying {
-            // Another of its places for each of X.
+            // Another of its places for each X.
             let which = self.place.len() + self.nth as usize;
             if let Step::ReapTo(place) = steps[which % steps.len()] {
                 run.refused |= !self.reap_to(place, others, memory)?;
@@ -331,7 +331,7 @@ impl Scenario {
         Ok(Some(others))
     }
 
-    /// A reap that dies at a place. False: it did not come there so often.
+    /// A reap that dies at a place. Returns false if it did not pass it that often.
     fn reap_to(
         &self,
         place: &'static str,
@@ -352,7 +352,7 @@ impl Scenario {
         }
     }
 
-    /// Lets X go on with `steps`, the first of which it is in the middle of; it has done `done`
+    /// Lets X continue with `steps`, in the first of which it was stopped; it has done `done`
     /// before. Returns those that it does after the first. `None`: the first was refused.
     fn finish_x<'s>(
         &self,
@@ -375,9 +375,9 @@ impl Scenario {
         Ok(steps[..refused].get(1..))
     }
 
-    /// What others may have seen while X stood still, each with what is then to be there in the
-    /// end: X takes place behind Y, before it, or not at all. `behind` is the first of these,
-    /// `further` are X's later steps, as [`Scenario::finish_x`] returns them.
+    /// What others may have seen while X was stopped, each with what must then be there in the end:
+    /// X takes place after Y, before it, or not at all. `behind` is the first of these, `further`
+    /// are X's later steps, as [`Scenario::finish_x`] returns them.
     fn candidates(&self, run: Run, behind: Model, further: Option<&[Step]>) -> Vec<(Model, Model)> {
         let (before, after) = (run.before, run.after);
         let ends = |mut model: Model| {
@@ -404,7 +404,7 @@ impl Scenario {
         }
     }
 
-    /// What others find while X stands still; nothing of a key that they have to wait for.
+    /// What others find while X is stopped; nothing for a key that they have to wait for.
     fn look(
         &self,
         store: &LogStore,
@@ -425,7 +425,7 @@ impl Scenario {
                 }
                 // X holds the key, or repairs a dead participant that does.
                 Err(ReadError::Stalled(_) | ReadError::Reap(_)) if !self.dies => waited += 1,
-                // A transaction that has died keeps readers out until it is repaired.
+                // A dead transaction keeps readers out until it is repaired.
                 Err(error) => return Err(format!("a reader was refused: {error}")),
             }
         }

@@ -1,5 +1,5 @@
-//! The stores that scenarios begin with, by kind: their settings, the records that are there, and
-//! the participant that has died in some.
+//! The stores with which scenarios begin, by kind: their settings, their records, and the dead
+//! participant in some.
 
 use std::sync::{Arc, LazyLock};
 
@@ -21,19 +21,19 @@ use crate::replayed::{Reader, Replayed};
 /// Bytes that a store may grow to.
 pub const GROWS_TO: usize = memory::CAPACITY + GROWN;
 
-/// What a store is like before anything happens.
+/// The initial state of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kind {
     pub policy: UpdatePolicy,
     pub fed: bool,
     pub lends: bool,
-    /// Whether a tenant was at work in it.
+    /// Whether a tenant has used it.
     pub rented: bool,
-    /// Whether most of it is taken, because it is going to be filled.
+    /// Whether most of it is in use already, because it is going to be filled.
     pub filled: bool,
 }
 
-/// Bytes of the value [`LARGE`]. With a feed it goes there in pieces, of which the ring holds some.
+/// The length of the value [`LARGE`]. It enters a feed in pieces, some of which fit the ring.
 pub fn large(fed: bool) -> usize {
     if fed { 150_000 } else { 1_200_000 }
 }
@@ -44,18 +44,18 @@ pub struct Prepared {
     pub clock: Arc<Calendar>,
     pub store: LogStore,
     pub model: Model,
-    /// What replays the feed, if there is one.
+    /// The replay of the feed, if there is one.
     pub reader: Option<Reader>,
 }
 
-/// A participant that is dead before anything begins, and what it may have left.
+/// A participant that is dead before the scenario begins.
 const THIRD: u32 = 3;
 /// The opening that drains the feed.
 const READER: u32 = 6;
 pub const OF_THE_THIRD: &[u8] = b"third";
 
-/// Two CPUs, whatever the machine has: on its own a thread might come to other heads in each run. X
-/// runs on the first, what it meets on either.
+/// Two CPUs, whatever the machine has: otherwise a thread might use other heads in each run. X runs
+/// on the first, the other operation on either.
 pub static CPUS: LazyLock<Arc<SyntheticTopology>> =
     LazyLock::new(|| Arc::new(SyntheticTopology::new(1, 2)));
 
@@ -64,7 +64,7 @@ fn builder(kind: Kind, clock: Arc<Calendar>) -> Builder {
         .update_policy(kind.policy)
         .clock(clock)
         .topology(CPUS.clone())
-        // How far the index grows depends on the hashes: each run makes up the scenarios anew.
+        // The growth of the index depends on the hashes: each run generates the scenarios anew.
         .entropy([crate::seed() as u8; 24])
         .change_feed(kind.fed);
     match kind.lends {
@@ -76,7 +76,7 @@ fn builder(kind: Kind, clock: Arc<Calendar>) -> Builder {
     }
 }
 
-/// Makes and fills a store of this kind. It is closed, and all that its feed said is drained.
+/// Creates and fills a store of this kind. It is closed, and its feed is drained.
 pub fn filled(kind: Kind) -> (Memory, Arc<Calendar>, Model, Option<Replayed>) {
     let fed = kind.fed;
     CPUS.run_on(CpuId(0));
@@ -89,7 +89,7 @@ pub fn filled(kind: Kind) -> (Memory, Arc<Calendar>, Model, Option<Replayed>) {
     };
     let mut reader = fed.then(|| Reader::of(&memory.open(READER)));
     let mut drain = || reader.iter_mut().for_each(drained);
-    // What nobody compares is zero, which an image need not hold.
+    // Values that are not compared are zero, so that an image need not hold them.
     if kind.filled {
         let database = store.database(FILLED).unwrap();
         for i in 0..FILLING {
@@ -99,7 +99,7 @@ pub fn filled(kind: Kind) -> (Memory, Arc<Calendar>, Model, Option<Replayed>) {
         }
     }
     if kind.lends {
-        // Only what the store had once is lent.
+        // Only memory that the store has used before is lent.
         for i in 0..if fed { 96 } else { 12 } {
             store.put(&[i], &vec![0; large(fed)]).unwrap();
             drain();
@@ -117,7 +117,7 @@ pub fn filled(kind: Kind) -> (Memory, Arc<Calendar>, Model, Option<Replayed>) {
         model.records.insert(key, kept);
     };
     for i in 0..RECORDS {
-        // What lies between them is to be gone: there is something to win in each log segment.
+        // Every other one is to be removed, so that there is something to gain in each log segment.
         store.put(b"filler", &[0; 16_000]).unwrap();
         if i % 32 == 0 {
             drain();
@@ -142,7 +142,7 @@ pub fn filled(kind: Kind) -> (Memory, Arc<Calendar>, Model, Option<Replayed>) {
         let lent = store.stats().lent;
         assert!(lent.is_some_and(|lent| lent.frames > 0), "nothing is lent");
     }
-    // The grace periods of all closed segments begin, and do not end before nothing is moved.
+    // The grace periods of all closed segments begin, and do not end until nothing is being moved.
     let pinned = store.transaction(|_| store.compact());
     assert_eq!(pinned.unwrap(), 0, "nothing is moved beside a pin");
     clock.set(START);
@@ -150,7 +150,7 @@ pub fn filled(kind: Kind) -> (Memory, Arc<Calendar>, Model, Option<Replayed>) {
     (memory, clock, model, reader.map(|reader| reader.replayed))
 }
 
-/// Such a store. The loan is to be given back once no thread uses the memory.
+/// Such a store. The loan must be given back once no thread uses the memory.
 pub fn prepared(kind: Kind, is_reaped: bool) -> (Loan, Prepared) {
     let image = Image::of(kind);
     let clock = Arc::new(image.calendar.again());
@@ -180,7 +180,7 @@ pub fn prepared(kind: Kind, is_reaped: bool) -> (Loan, Prepared) {
     (loan, prepared)
 }
 
-/// Drains and replays what there is, and gives its space back.
+/// Drains and replays the feed, and frees its space.
 pub fn drained(reader: &mut Reader) {
     reader.drain();
     reader.keep_nothing();

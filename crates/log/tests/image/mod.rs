@@ -1,5 +1,5 @@
-//! A small store with something of everything in it, as bytes of which any number of copies can be
-//! opened and damaged; where in them everything lies; and every operation there is.
+//! A small store with everything in it, as bytes of which any number of copies can be opened and
+//! damaged; the places of everything; and every operation.
 //!
 //! `tests/damage.rs` draws its damage from fixed seeds, the fuzz target `region_image` from the
 //! fuzzer.
@@ -117,8 +117,8 @@ pub fn value(i: u32) -> Vec<u8> {
 /// directories. Those of the first partition stay.
 const SMALL: u32 = 50_000;
 
-/// Keys of values that are changed in part: one that may be changed where it lies, one that may no
-/// more.
+/// Keys of values that are changed in part: one that may be changed in place, one that no longer
+/// may.
 const PATCHED: &[u8] = b"patched";
 const SEALED: &[u8] = b"sealed";
 
@@ -131,7 +131,7 @@ fn patch(store: &LogStore, key: &[u8], at: usize) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// Makes the store: several databases, directories, displaced entries, dead records, a compacted
+/// Creates the store: several databases, directories, displaced entries, dead records, a compacted
 /// segment, a large record, an index that waits for its sweep.
 fn make(memory: &Memory) {
     let (data, control) = memory.map();
@@ -185,7 +185,7 @@ fn make(memory: &Memory) {
     store.database(7).unwrap().clear().unwrap();
 }
 
-/// What the store holds, but for the small ones: database, key, value.
+/// The content of the store, without the small records: database, key, value.
 pub fn contents() -> Vec<(usize, Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();
     for db in 0..DATABASES {
@@ -207,20 +207,20 @@ pub fn contents() -> Vec<(usize, Vec<u8>, Vec<u8>)> {
 pub enum Area {
     /// The region's header and the arena's tables.
     Arena,
-    /// The log's header, but for what leads to the roots.
+    /// The log's header, except the words that lead to the roots.
     Header,
-    /// The words that name roots, and which of them is whose.
+    /// The words that name roots, and the assignment of databases to them.
     Roots,
     Heads,
     Infos,
     /// Locks and counts of the shards. Their limbo is empty.
     Shards,
-    /// Journals; their shard's lock then belongs to an owner that never was. The next owner
-    /// finishes what the journal says.
+    /// Journals; the lock of their shard then belongs to an owner that never existed. The next
+    /// owner finishes what the journal says.
     Journals,
     /// Pool tables.
     Pools,
-    /// What begins a frame of the index.
+    /// The beginning of a frame of the index.
     Bitmaps,
     /// Blocks of roots.
     Partitions,
@@ -232,7 +232,7 @@ pub enum Area {
     RecordHeaders,
     /// Words of patchable records.
     Patches,
-    /// Log segments as far as they are written.
+    /// Log segments up to the end of their written part.
     Records,
 }
 
@@ -256,7 +256,8 @@ impl Area {
         Area::Records,
     ];
 
-    /// Whether a reader needs it: if not, all records are read as they were, whatever lies there.
+    /// Whether a reader needs it: if not, all records are read as they were, whatever is stored
+    /// there.
     pub fn is_read(self) -> bool {
         !matches!(
             self,
@@ -272,7 +273,7 @@ impl Area {
     }
 }
 
-/// Where the format, version 3, has everything, as far as damage needs to know it.
+/// Where the format has everything, as far as damage needs to know it.
 pub struct Places {
     /// The log header's first word.
     pub header: usize,
@@ -280,9 +281,9 @@ pub struct Places {
     heads: usize,
     shards: usize,
     shard_frames: usize,
-    /// Frames at which no log segment begins; what their infos say is of the past.
+    /// Frames at which no log segment begins; their infos are obsolete.
     idle: Vec<usize>,
-    /// By area: its words, and those of them that are not zero.
+    /// For each area: its words, and those that are not zero.
     words: Vec<(Vec<usize>, Vec<usize>)>,
 }
 
@@ -338,7 +339,7 @@ impl Places {
         self.shard() + 5
     }
 
-    /// The `n`th of these.
+    /// The place of the `n`th of these.
     pub fn limbo(&self, n: u64) -> usize {
         self.shard() + 24 + 2 * (n as usize % LIMBO)
     }
@@ -351,9 +352,9 @@ impl Places {
         self.pool_table() + self.shards * self.shard_frames
     }
 
-    /// Whether a word only says how things probably are, so that any value of it is sound: bytes
-    /// that are dead, times, grace periods, the counts of a shard and where it looks first. Locks
-    /// too: a check does not judge their holders.
+    /// Whether a word is only an estimate, so that any value of it is sound: dead bytes, times,
+    /// grace periods, the counts of a shard and where it looks first. Also locks: a check does not
+    /// examine their holders.
     pub fn is_estimate(&self, at: usize) -> bool {
         let (infos, shard, pools) = (self.infos_at(), self.shard(), self.pool_table());
         let behind = at.wrapping_sub(self.header + HEADER_WORDS);
@@ -374,7 +375,7 @@ impl Places {
         &self.words[area as usize].0
     }
 
-    /// Those of them that were not zero.
+    /// Those that were not zero.
     pub fn used(&self, area: Area) -> &[usize] {
         &self.words[area as usize].1
     }
@@ -423,7 +424,7 @@ impl Places {
             at.sort_unstable();
             at
         };
-        // Words of index segments, and the words that directories consist of.
+        // The words of index pages, and the words of directories.
         let below = || {
             let (mut segments, mut directories) = (Vec::new(), Vec::new());
             for at in roots().flat_map(|at| at + 8..at + 8 + (1 << word(self.header + 8))) {
@@ -514,7 +515,7 @@ impl Places {
     }
 }
 
-/// The bytes of a store that nobody has open.
+/// The bytes of a store that no process has open.
 pub struct Image {
     data: Vec<(usize, Vec<u64>)>,
     control: Vec<(usize, Vec<u64>)>,
@@ -557,7 +558,7 @@ static IMAGE: LazyLock<Image> = LazyLock::new(|| {
 });
 
 impl Image {
-    /// The one image there is.
+    /// The only image.
     pub fn the() -> &'static Image {
         &IMAGE
     }
@@ -571,27 +572,27 @@ impl Image {
     }
 }
 
-/// What becomes of a word.
+/// A change of a word.
 #[derive(Clone, Copy, Debug)]
 pub enum Change {
-    /// This.
+    /// It gets this value.
     Set(u64),
-    /// One bit of it.
+    /// One of its bits is flipped.
     Flip(u8),
-    /// A little more or less.
+    /// It becomes a little larger or smaller.
     Add(i8),
-    /// What another word of the same area holds.
+    /// It gets the value of another word of the same area.
     Copy(u32),
-    /// A bucket's lock in the hands of this slot.
+    /// A bucket's lock, held by this slot.
     Locked(u16),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Damage {
     pub area: Area,
-    /// Which of its words, counted round.
+    /// Which of its words, modulo their number.
     pub pick: u32,
-    /// Of those that are not zero.
+    /// Whether to choose among those that are not zero.
     pub used: bool,
     pub change: Change,
 }
@@ -626,7 +627,7 @@ pub fn inflict(memory: &Memory, damages: &[Damage]) {
     }
 }
 
-/// The word of a lock whose owner never was: the next one takes over, and repairs.
+/// The word of a lock whose owner never existed: the next one takes over, and repairs.
 pub const NOBODYS_LOCK: u64 = 60 | 9 << 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -650,7 +651,7 @@ pub enum Op {
     Fill,
 }
 
-/// Does it, whatever comes of it.
+/// Runs the operation, whatever its result.
 pub fn operate(store: &LogStore, database: usize, op: Op) {
     let db = store.database(database).unwrap();
     let keys = |i: u32| (i..i + 40).map(key).collect::<Vec<_>>();

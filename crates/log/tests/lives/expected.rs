@@ -1,11 +1,12 @@
-//! What should be there, and whether what is found is that.
+//! The expected content, and the comparison with it.
 
 use mneme_log::{Evict, Expiry};
 use mneme_sys::Clock;
 
 use crate::history::{DATABASES, History, KEYS};
 
-/// What a key should hold. No two writes have the same stamp, so no value is like an earlier one.
+/// The expected value of a key. No two writes have the same stamp, so no value equals an earlier
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
     pub stamp: u64,
@@ -28,7 +29,7 @@ impl Kept {
     }
 }
 
-/// A key and its database.
+/// A database and a key in it.
 pub type Name = (usize, Vec<u8>);
 
 pub fn key(n: u64) -> Vec<u8> {
@@ -61,10 +62,10 @@ impl History {
         }
     }
 
-    /// A new value, short or long, now and then with an extent of its own.
+    /// A new value, short or long, occasionally with an extent of its own.
     pub fn any_value(&mut self, expiry: Expiry) -> Kept {
         self.stamps += 1;
-        // A store that may forget has to be given more than it holds.
+        // A store that may evict must be given more than it holds.
         let most = match self.evict {
             Evict::None => 40_000,
             _ => 120_000,
@@ -97,7 +98,7 @@ impl History {
         }
     }
 
-    /// What was found under a name is what was last written.
+    /// The value found under a name is the one last written.
     pub fn found(&self, db: usize, key: &[u8], value: &[u8]) {
         let Some(kept) = self.model[db].get(key) else {
             panic!("{db} {} is there again", key.escape_ascii());
@@ -110,7 +111,7 @@ impl History {
         );
     }
 
-    /// Nothing was found under a name: nothing was there, or it was allowed to go.
+    /// Nothing was found under a name: there was no value, or it was allowed to be evicted.
     pub fn missed(&mut self, db: usize, key: &[u8]) {
         if let Some(kept) = self.model[db].remove(key) {
             assert!(

@@ -1,4 +1,4 @@
-//! One history: a store in several openings, and what is done to it.
+//! One history: a store in several openings, and the operations on it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::expected::{Kept, key};
 use crate::memory::{self, Memory};
 
 pub const DATABASES: usize = 3;
-/// Keys of a database. With values of 12 KiB, as they are on average or more, a third of them fits.
+/// Keys of a database. If values have 12 KiB or more on average, a third of them fits.
 pub const KEYS: u64 = 6000;
 /// Bytes that a store may grow to.
 pub const MAX: usize = 96 << 20;
 
-/// Waits end as they would, and records expire when the test says so.
+/// Waits end as usual, and records expire when the test says so.
 pub struct Calendar(pub AtomicU64);
 
 impl Clock for Calendar {
@@ -30,7 +30,7 @@ impl Clock for Calendar {
     }
 }
 
-/// One history: the store, and what it should hold.
+/// One history: the store, and its expected content.
 pub struct History {
     pub seed: u64,
     pub steps: u64,
@@ -40,7 +40,7 @@ pub struct History {
     pub memory: Memory,
     pub processes: u32,
     pub evict: Evict,
-    /// Percents of its memory to which a store that must not evict is filled.
+    /// The percentage of its memory to which a store that must not evict is filled.
     pub fill: u64,
     pub stamps: u64,
     pub model: [BTreeMap<Vec<u8>, Kept>; DATABASES],
@@ -85,7 +85,7 @@ impl History {
         let i = self.random.below(self.openings.len() as u64);
         Arc::clone(&self.openings[i as usize].1)
     }
-    /// Somebody opens the store, closes it, or dies.
+    /// A process opens the store, closes it, or dies.
     pub fn reopen(&mut self) {
         let i = self.random.below(self.openings.len() as u64) as usize;
         match self.random.below(5) {
@@ -94,7 +94,7 @@ impl History {
                 let (process, store) = self.openings.swap_remove(i);
                 let name = self.any_name();
                 if let Some(value) = store.database(name.0).unwrap().get(&name.1).unwrap() {
-                    // A thread that dies gives up no pin.
+                    // A thread that dies releases no pin.
                     std::mem::forget(value);
                 }
                 self.memory.script.kill(process);
@@ -123,7 +123,7 @@ impl History {
         assert_eq!(store.grow(wanted).unwrap(), wanted);
     }
 
-    /// One change that leaves databases where they are.
+    /// One change that does not swap databases.
     pub fn change(&mut self) {
         let name = self.any_name();
         match self.random.below(60) {
@@ -168,7 +168,7 @@ impl History {
         }
     }
 
-    /// Everything, compared with the model.
+    /// Compares everything with the model.
     pub fn examine(&mut self) {
         for db in 0..DATABASES {
             self.scan(db, false);

@@ -1,12 +1,11 @@
-//! Whatever a store goes through, it answers like a plain map: random histories of all operations
-//! on a region that is nearly full, so that it must compact, grows now and then, and is open
-//! several times at once; an opening may be closed, and may die with a value in its hands.
+//! Whatever happens to a store, it returns the results of a plain map: random histories of all
+//! operations on a region that is nearly full, so that it must compact, grows occasionally, and is
+//! open several times at once; an opening may be closed, and may die while it keeps a value.
 //!
-//! A store that may forget is held to this: what it does not find it was allowed to forget, and
-//! that stays away until somebody writes it again; what it finds is the last value.
+//! A store that may evict must satisfy this: what it does not find it was allowed to evict, and
+//! that stays absent until it is written again; what it finds is the last value.
 //!
-//! The short form takes a second or two; `cargo xtask ladder` goes on for as long as it is asked
-//! to.
+//! The short form takes a second or two; `cargo xtask ladder` runs for the requested time.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +21,7 @@ use history::History;
 use mneme_log::{Evict, UpdatePolicy};
 use mneme_testkit::{seconds, setting};
 
-/// Histories for as long as the environment asks, or so many.
+/// Histories for the time in the environment, or `few` of them.
 fn histories(few: u64, steps: u64, evict: impl Fn(u64) -> Evict) {
     let end = Instant::now() + seconds(0);
     let seed = setting("MNEME_LADDER_SEED").unwrap_or(1);

@@ -1,4 +1,4 @@
-//! The operations, each done to the store and to what should be there, and the answers compared.
+//! The operations: each runs on the store and on the model, and the results are compared.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -39,7 +39,7 @@ impl History {
             Err(error) => error,
         };
         let stats = self.store().stats();
-        // Space in one piece is not promised, and records that must stay may fill the store.
+        // Contiguous space is not guaranteed, and records that must stay may fill the store.
         let may_be = bytes > 250_000
             || !matches!(
                 self.evict,
@@ -53,7 +53,7 @@ impl History {
         None
     }
 
-    /// Removes some records if the store holds as much as it should.
+    /// Removes some records if the store is as full as it should be.
     pub fn keep_below_the_brim(&mut self) {
         let store = self.store();
         let fill = self.fill;
@@ -200,7 +200,7 @@ impl History {
         missed.iter().for_each(|i| self.missed(db, &keys[*i]));
     }
 
-    /// Reads, writes and removals under several names, at once; sometimes taken back in the end.
+    /// Reads, writes and removals under several names, at once; sometimes undone in the end.
     pub fn transact(&mut self) {
         self.keep_below_the_brim();
         let most = if self.random.one_in(20) { 600 } else { 40 };
@@ -257,8 +257,8 @@ impl History {
         }
     }
 
-    /// A scan, with changes between its steps if `beside`: it visits what is there all the time,
-    /// and nothing that is not there.
+    /// A scan, with changes between its steps if `beside`: it visits every record that is present
+    /// throughout, and no absent one.
     pub fn scan(&mut self, db: usize, beside: bool) {
         let before = self.model[db].clone();
         let mut visited = HashSet::new();

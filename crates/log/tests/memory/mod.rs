@@ -1,4 +1,4 @@
-//! Two regions that any number of "processes" open, each at addresses of its own. A script says
+//! Two regions that any number of "processes" open, each at addresses of its own. A script decides
 //! which of them are alive.
 
 #![allow(
@@ -23,7 +23,7 @@ pub const POLICIES: [UpdatePolicy; 2] = [UpdatePolicy::Append, UpdatePolicy::InP
 /// Wall-clock milliseconds at which the stores of [`two`] begin.
 pub const NOW: u64 = 1_000_000;
 
-/// Two openings of one store, as two processes have it. Time stands still.
+/// Two openings of one store, as by two processes. The clock does not advance.
 pub fn two(policy: UpdatePolicy) -> (Memory, LogStore, LogStore, Arc<ManualClock>) {
     two_of(LogStore::builder().update_policy(policy))
 }
@@ -37,19 +37,19 @@ pub fn two_of(builder: Builder) -> (Memory, LogStore, LogStore, Arc<ManualClock>
     (memory, one, other, clock)
 }
 
-/// The regions and the script. Whatever was opened has to be closed before this is dropped, but for
-/// what abandoned threads have: those never look at it again, and would keep its memory.
+/// The regions and the script. Every opening has to be closed before this is dropped, except those
+/// of abandoned threads, which never look at it again, and would keep its memory.
 pub struct Memory {
     pub data: Region,
     pub control: Region,
     builder: Builder,
     pages: PagePolicy,
-    /// Whether the bytes stay when this is dropped: the caller has other use for them.
+    /// Whether the bytes stay when this is dropped, because the caller uses them further.
     is_kept: bool,
     pub script: ScriptedLiveness,
 }
 
-/// Fails with what is wrong with a store, if there is something.
+/// Fails with a description of what is wrong with a store, if anything.
 #[track_caller]
 pub fn sound(store: &LogStore, context: &str) {
     let problems = store.check().unwrap().problems;
@@ -113,7 +113,7 @@ impl Memory {
         (memory, store)
     }
 
-    /// Memory of a store that every process has left. Its bytes are the caller's and stay.
+    /// Memory of a store that every process has left. Its bytes belong to the caller and stay.
     pub fn around(data: Region, control: Region, builder: Builder, pages: PagePolicy) -> Memory {
         Memory {
             data,
@@ -125,7 +125,8 @@ impl Memory {
         }
     }
 
-    /// Data and control as another process maps them: the data as it is said, the control for both.
+    /// Data and control as another process maps them: the data with this access, the control for
+    /// reading and writing.
     fn map(&self, access: Access) -> (Region, Region) {
         let again = |r: &Region, access, pages| {
             let fd = r.duplicate_fd().unwrap().unwrap();
@@ -148,7 +149,7 @@ impl Memory {
         builder.open_in(data, control, liveness).unwrap()
     }
 
-    /// An opening that copies what it reads. `access` says whether it may store to the data.
+    /// An opening that copies what it reads. `access` decides whether it may store to the data.
     pub fn open_to_copy(&self, process: u32, access: Access) -> LogStore {
         let (data, control) = self.map(access);
         let builder = self.builder.clone().lending(false);
@@ -167,8 +168,8 @@ impl Memory {
         move || builder.open_in(data, control, liveness)
     }
 
-    /// What the machine's next boot finds, if the regions outlive it and nobody is left: a control
-    /// region of another boot.
+    /// The state for the machine's next boot, if the regions survive it and no process is left: a
+    /// control region of another boot.
     pub fn reboot(&self) {
         // The boot id's place: 5 words into the control header.
         let words = self.control.slice_at::<AtomicU64>(128 + 40, 2).unwrap();
@@ -185,8 +186,8 @@ impl Memory {
         self.try_open_for(process, Access::ReadWrite)
     }
 
-    /// The store as a process opens it that can store nothing to the data: whatever did would end
-    /// it.
+    /// The store, opened by a process that cannot store to the data: any store would end the
+    /// process.
     pub fn open_to_read(&self, process: u32) -> LogStore {
         self.try_open_for(process, Access::ReadOnly).unwrap()
     }
@@ -198,7 +199,7 @@ impl Memory {
     ) -> Result<LogStore, mneme_log::OpenError> {
         let (data, control) = self.map(access);
         let liveness = Arc::new(self.script.process(process));
-        // An opening that may only read has no maintainer, even if it asks for one.
+        // An opening that may only read has no maintainer, even if one is requested.
         let builder = self.builder.clone().maintainer(access == Access::ReadOnly);
         builder.open_in(data, control, liveness)
     }

@@ -1,4 +1,4 @@
-//! Threads that stand still in the middle of something, alive, and a clock for those that wait.
+//! Live threads that are stopped in the middle of something, and a clock for those that wait.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use mneme_sys::Clock;
 use mneme_sys::fault::{self, Action};
 
-/// A clock that moves by a millisecond whenever somebody looks at it, and counts the looks.
+/// A clock that advances by a millisecond each time it is read, and counts the reads.
 #[derive(Default)]
 pub struct Looked(pub AtomicU64);
 
@@ -21,27 +21,27 @@ impl Clock for Looked {
     }
 }
 
-/// How it goes on.
+/// How it continues.
 #[derive(PartialEq, Eq)]
 enum GoOn {
     AsBefore,
     Panics,
 }
 
-/// A thread that stands still at a named place, alive, until [`Stopped::finish`] lets it go on.
+/// A live thread that is stopped at a named place until [`Stopped::finish`] lets it continue.
 pub struct Stopped<T> {
     go_on: mpsc::Sender<GoOn>,
     thread: JoinHandle<T>,
 }
 
 impl<T: Send + 'static> Stopped<T> {
-    /// Runs `work` in a thread of its own up to its `nth` passage of `name`, and leaves it there.
+    /// Runs `work` in a thread of its own up to its `nth` passage of `name`, and stops it there.
     pub fn at(name: &'static str, nth: u64, work: impl FnOnce() -> T + Send + 'static) -> Self {
         Stopped::try_at(name, nth, work)
             .unwrap_or_else(|| panic!("the place {name} is never reached"))
     }
 
-    /// As [`Stopped::at`]; `None` if the work ended before, and all that it had is dropped.
+    /// As [`Stopped::at`]; `None` if the work ended before, and everything that it had is dropped.
     pub fn try_at(
         name: &'static str,
         nth: u64,
@@ -70,7 +70,7 @@ impl<T: Send + 'static> Stopped<T> {
         }
     }
 
-    /// Lets it go on, and waits for its result.
+    /// Lets it continue, and waits for its result.
     pub fn finish(self) -> T {
         self.go_on.send(GoOn::AsBefore).unwrap();
         self.thread.join().unwrap()

@@ -9,14 +9,14 @@ use super::memory::stopped::Stopped;
 use super::mirror::{Mirror, Received};
 use super::{POLICIES, fill, key, names, passed_by, patch, two};
 
-/// A change, of a store that holds some keys.
+/// A change of a store with some keys.
 type Work = (&'static str, fn(&LogStore));
 
 /// One of each kind.
 const WORKS: [Work; 8] = [
     ("put", |s| s.put(b"new", b"value").unwrap()),
     ("put again", |s| s.put(&key(3), b"other").unwrap()),
-    // The listener has read it as a whole, so that the first stores it anew.
+    // The listener has read it as a whole, so the first patch stores it again.
     ("patch", |s| (9..11).for_each(|at| patch(s, b"long", at))),
     ("remove", |s| assert!(s.remove(&key(3)).unwrap())),
     ("retime", |s| {
@@ -35,7 +35,7 @@ const WORKS: [Work; 8] = [
     ("swap", |s| s.swap_databases(0, 5).unwrap()),
 ];
 
-/// The places of this crate that `work` leads through, with a listener.
+/// The places of this crate that `work` passes, with a listener.
 fn places(policy: UpdatePolicy, work: fn(&LogStore)) -> BTreeSet<&'static str> {
     let (_memory, ours, theirs, _) = two(policy);
     fill(&ours);
@@ -43,8 +43,8 @@ fn places(policy: UpdatePolicy, work: fn(&LogStore)) -> BTreeSet<&'static str> {
     passed_by(theirs, work)
 }
 
-/// A writer dies at each point. Once its work is repaired, the listener has received all that it
-/// changed. Later changes of others arrive as before.
+/// A writer dies at each point. After its work is repaired, the listener has received all its
+/// changes. Later changes by others arrive as before.
 #[test]
 fn changes_of_a_dead_writer_are_reported() {
     let mut died = BTreeMap::new();
@@ -57,7 +57,7 @@ fn changes_of_a_dead_writer_are_reported() {
                 mirror.drain();
                 memory.abandon(2, name, move || work(&theirs));
                 let context = format!("{policy:?}: {what}, dead at {name}");
-                // What arrives before the repair is not yet all.
+                // Before the repair, not everything may have arrived.
                 let mut received = mirror.drain();
                 ours.reap().unwrap();
                 received.extend(mirror.drain());
@@ -119,9 +119,9 @@ fn the_next_reaper_completes_what_a_dead_one_did_not_for_listeners() {
     }
 }
 
-/// A writer that stands still before its entry is complete delays the changes behind it for 100 ms,
-/// and none after that. What it changes when it goes on is reported as lost. Once the ring is full
-/// behind it, what others change is reported as lost.
+/// A writer that is stopped before its entry is complete delays the changes after it for 100 ms,
+/// and none after that. Its change, when it continues, is reported as lost. Once the ring is full
+/// behind it, changes by others are reported as lost.
 #[test]
 fn a_writer_that_stands_still_is_passed_over() {
     for name in ["log.feed.passed", "log.feed.filled", "log.published"] {
@@ -160,8 +160,8 @@ fn a_writer_that_stands_still_is_passed_over() {
     }
 }
 
-/// A writer that has gone on is waited for as long again, even if the next change is that thread's,
-/// in that lap.
+/// After a writer has continued, the next one is waited for as long again, even if the next change
+/// is by the same thread, in that lap.
 #[test]
 fn each_notification_is_waited_for_by_itself() {
     let (_memory, ours, theirs, clock) = two(UpdatePolicy::Append);
@@ -188,7 +188,7 @@ fn each_notification_is_waited_for_by_itself() {
     assert_eq!(names(&mirror.drain()), ["0 stored second"]);
 }
 
-/// One that was passed over dies: at once, or when it has noticed.
+/// A writer that was passed over dies: at once, or after it has noticed.
 #[test]
 fn one_that_was_passed_over_may_die_as_well() {
     for name in ["log.published", "log.counted", "log.feed.completed"] {
@@ -232,8 +232,8 @@ fn one_that_was_passed_over_may_die_as_well() {
     }
 }
 
-/// Wherever a listener dies, another one is not concerned, and once it is reaped nobody enters
-/// anything for it.
+/// Wherever a listener dies, it does not affect another one, and after it is reaped nothing is
+/// entered for it.
 #[test]
 fn a_listener_that_dies_is_nobodys_burden() {
     for name in ["log.listen.registered", "none"] {
@@ -247,7 +247,7 @@ fn a_listener_that_dies_is_nobodys_burden() {
         });
         assert_eq!(outcome == Outcome::Abandoned, name != "none");
         memory.script.kill(4);
-        // For the dead, until somebody has reaped it.
+        // For the dead listener, until it is reaped.
         theirs.put(b"for the dead", b"v").unwrap();
         let mut mirror = Mirror::listen(&ours);
         theirs.put(b"new", b"v").unwrap();

@@ -1,4 +1,4 @@
-//! What a change feed says, replayed into maps, is what the store holds.
+//! The content of a change feed, replayed into maps, equals that of the store.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn every_kind_of_change_is_fed() {
         check("put", &|s| s.put(b"k", b"v").unwrap());
         check("put again", &|s| s.put(b"k", b"w").unwrap());
         check("put longer", &|s| s.put(b"k", &[7; 6000]).unwrap());
-        // The first stores it anew, the second changes it where it lies, the third grows it.
+        // The first stores it again, the second changes it in place, the third grows it.
         check("make it patchable", &|s| patch(s, b"k", 5));
         check("patch", &|s| patch(s, b"k", 9));
         check("append", &|s| patch(s, b"k", 6010));
@@ -193,7 +193,7 @@ fn any_suffix_onto_any_newer_state_ends_in_the_same_state() {
         let positions = entries(0, bytes).map(|entry| entry.unwrap().position);
         let positions: Vec<u64> = positions.collect();
         let (mut state, mut at) = (Replayed::default(), 0);
-        // A newer state now and then, and some suffixes from before it.
+        // Occasionally a newer state, and some suffixes from before it.
         let mut random = Random::new(7);
         let mut newer = positions.iter().step_by(41).copied().collect::<Vec<u64>>();
         newer.push(bytes.len() as u64);
@@ -288,7 +288,8 @@ fn a_value_too_long_for_an_entry_is_fed_in_pieces() {
             reader.keep();
             assert_eq!(reader.feed.clean_position(), ours.feed_tail(), "{what}");
         };
-        // A header, the item's head and the key come beside what is just short enough.
+        // Besides the value, which is just short enough, there are a header, the item's head and
+        // the key.
         let longest = 65_536 - 8 - 12 - 1;
         for len in [longest, longest + 1, 65_535, 65_536, 150_000, 600_000] {
             check("put", &|s| s.put(b"k", &vec![6; len]).unwrap());
@@ -342,7 +343,7 @@ fn a_value_too_long_for_an_entry_is_fed_in_pieces() {
     }
 }
 
-/// A store with a small feed, by whose clock time stands still.
+/// A store with a small feed, whose clock does not advance.
 fn timed() -> (LogStore, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(1_000, NOW));
     let builder = LogStore::builder().maintainer(false).change_feed(true);
@@ -350,7 +351,7 @@ fn timed() -> (LogStore, Arc<ManualClock>) {
     (builder.open_private().unwrap(), clock)
 }
 
-/// Does `work` while time flies: it waits for nothing.
+/// Runs `work` while the clock advances quickly: it waits for nothing.
 fn hurried<T: Send>(clock: &ManualClock, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let work = scope.spawn(work);
@@ -362,7 +363,7 @@ fn hurried<T: Send>(clock: &ManualClock, work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Changes of several times the ring pass through it while it is drained, two at once.
+/// Changes of several times the ring's size pass through it while it is drained, two at once.
 #[test]
 fn a_value_longer_than_the_ring_passes_through_it() {
     let (ours, clock) = timed();
@@ -385,7 +386,7 @@ fn a_value_longer_than_the_ring_passes_through_it() {
     reader.drain();
     reader.replayed.shows(&ours, "longer than the ring");
     assert_eq!(ours.len(), 30_001);
-    // Nobody drains: the first pieces fill the ring, and the change fails as a whole.
+    // Without draining, the first pieces fill the ring, and the change fails as a whole.
     let refused = hurried(&clock, || ours.put(b"long", &vec![8; 9 << 20]));
     assert!(matches!(refused, Err(WriteError::FeedFull)), "{refused:?}");
     reader.drain();
@@ -397,7 +398,7 @@ fn a_value_longer_than_the_ring_passes_through_it() {
     reader.replayed.shows(&ours, "once there is space");
 }
 
-/// What belongs together is bracketed, also if there is no space for anything else.
+/// A group of changes is bracketed, even if there is no space for anything else.
 #[test]
 fn a_full_feed_has_space_for_what_ends_something() {
     let (_memory, ours, theirs, clock) = two(UpdatePolicy::Append);
@@ -408,7 +409,7 @@ fn a_full_feed_has_space_for_what_ends_something() {
         assert!(reader.replayed.open);
         hurried(&clock, || while theirs.put(b"k", &[7; 60_000]).is_ok() {});
         assert!(!ours.has_feed_space());
-        // What finds no space for its first piece takes none for the end of its pieces.
+        // A change without space for its first piece takes none for the end of its pieces.
         let tails = [(); 2].map(|()| {
             let refused = hurried(&clock, || theirs.put(b"long", &vec![8; 5 << 20]));
             assert!(matches!(refused, Err(WriteError::FeedFull)), "{refused:?}");
@@ -440,7 +441,7 @@ fn a_full_feed_says_so_and_goes_on_once_it_is_durable() {
     assert_eq!(store.get(&key(stored)).unwrap().as_deref(), None);
     reader.drain();
     reader.replayed.shows(&store, "full");
-    // A writer that waits goes on.
+    // A waiting writer continues.
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| store.put(b"waits", &[8; 60_000]).unwrap());
         reader.keep();
@@ -503,7 +504,7 @@ fn changes_of_two_processes_come_out_lap_after_lap() {
                 let capacity = 4 << 20;
                 while store.feed_tail().unwrap() < laps * capacity {
                     let value = vec![random.below(250) as u8; random.below(9_000) as usize];
-                    // Time stands still for a writer that waits, so it never gives up.
+                    // The clock does not advance for a waiting writer, so it never gives up.
                     store.put(&key(random.below(40) as usize), &value).unwrap();
                 }
             })
@@ -620,7 +621,7 @@ fn a_full_feed_refuses_every_kind_of_change_and_loses_none() {
     }
 }
 
-/// What has expired stays until the feed has space, and compaction goes on meanwhile.
+/// Expired records stay until the feed has space, and compaction continues meanwhile.
 #[test]
 fn compaction_does_not_wait_for_a_full_feed() {
     let clock = Arc::new(Hasty(AtomicU64::new(1)));

@@ -1,5 +1,5 @@
-//! Writers, reapers and drainers of a change feed that die, at any place: the feed says what
-//! happened, and nothing else.
+//! Writers, reapers and drainers of a change feed that die, at any place: the feed has exactly what
+//! happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::memory::Memory;
 use super::replayed::Reader;
 use super::{NOW, POLICIES, fill, key, passed_by, patch};
 
-/// A change, of a store that holds some keys.
+/// A change of a store with some keys.
 type Work = (&'static str, fn(&LogStore));
 
 /// One of each kind.
@@ -68,20 +68,20 @@ fn fill_expired(store: &LogStore, clock: &mneme_sys::ManualClock) {
     clock.advance_ms(10);
 }
 
-/// The places of this crate that `work` leads through.
+/// The places of this crate that `work` passes.
 fn places(policy: UpdatePolicy, work: fn(&LogStore)) -> BTreeSet<&'static str> {
     let (_memory, ours, theirs, clock) = two(policy);
     fill_expired(&ours, &clock);
     passed_by(theirs, work)
 }
 
-/// A writer dies at each point. The feed then says what the store holds, before and after others
-/// have written.
+/// A writer dies at each point. Then the feed equals the store, before and after others have
+/// written.
 #[test]
 fn the_feed_says_what_became_of_the_changes_of_the_dead() {
     let mut died = BTreeMap::new();
     for policy in POLICIES {
-        // Where values are overwritten, most works lead through the same places.
+        // If values are overwritten, most works pass the same places.
         let overwrites = |what: &str| ["put again", "patch", "transaction"].contains(&what);
         let works = WORKS
             .into_iter()
@@ -95,7 +95,8 @@ fn the_feed_says_what_became_of_the_changes_of_the_dead() {
                 reader.drain();
                 memory.abandon(2, name, move || work(&theirs));
                 let context = format!("{policy:?}: {what}, dead at {name}");
-                // It repairs what it meets an entry of; what was never entered is repaired here.
+                // It repairs threads whose entries it finds; a thread that entered nothing is
+                // repaired here.
                 reader.drain();
                 ours.reap().unwrap();
                 reader.drain();
@@ -136,7 +137,7 @@ fn the_feed_says_what_became_of_the_changes_of_the_dead() {
     assert!(died.keys().eq(&all), "{died:?}");
 }
 
-/// The reaper dies too: the next one goes on.
+/// The reaper dies too: the next one continues.
 #[test]
 fn the_next_reaper_completes_what_a_dead_one_did_not() {
     for (what, work) in WORKS {
@@ -178,7 +179,7 @@ fn the_next_reaper_completes_what_a_dead_one_did_not() {
     }
 }
 
-/// The drainer dies while it frees what is durable: the next one goes on from there.
+/// The drainer dies while it frees durable entries: the next one continues from there.
 #[test]
 fn a_drainer_that_dies_is_followed_by_another() {
     for name in ["log.feed.durable", "log.feed.blanked"] {
@@ -193,7 +194,7 @@ fn a_drainer_that_dies_is_followed_by_another() {
         ours.reap().unwrap();
         let mut next = Reader::of(&ours);
         assert!(next.first > 0, "it is durable");
-        // For a lap and more.
+        // For more than a lap.
         for i in 0..200u8 {
             ours.put(&key(1), &[i; 40_000]).unwrap();
             next.drain();
@@ -228,8 +229,8 @@ fn what_was_durable_is_freed_after_its_drainers_death_even_if_the_ring_is_full()
     }
 }
 
-/// No copy begins between the pieces of a change, until it is committed or its thread is reaped.
-/// Without the note of them one does.
+/// No copy begins between the pieces of a change, until the change is committed or its thread is
+/// reaped. Without the note about them one does.
 #[test]
 fn a_copy_begins_between_no_changes_pieces() {
     for leaves_out in [false, true] {

@@ -1,5 +1,5 @@
-//! A listener of a store receives every change that others make, or a report that some were lost. A
-//! mirror that is updated only by what the listener receives shows what the store holds.
+//! A listener of a store receives every change by others, or a report that some were lost. A mirror
+//! that is updated only by what the listener receives equals the store.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ use mneme_log::{
 };
 use mneme_sys::ManualClock;
 
-/// Fewer changes of short keys than the store holds for a listener.
+/// Fewer changes of short keys than the store keeps for a listener.
 const CAPACITY: usize = 4096;
 
 fn fill(store: &LogStore) {
@@ -37,7 +37,7 @@ fn fill(store: &LogStore) {
     other.put(b"elsewhere", b"v").unwrap();
 }
 
-/// The places of this crate that `work` leads through.
+/// The places of this crate that `work` passes.
 fn passed_by(store: LogStore, work: fn(&LogStore)) -> std::collections::BTreeSet<&'static str> {
     use mneme_sys::fault::passed;
     let is_ours = |name: &&str| {
@@ -95,7 +95,7 @@ fn every_kind_of_change_is_published() {
         );
         let longer = |s: &LogStore| s.put(b"k", &[7; 6000]).unwrap();
         check("put longer", &longer, &["0 stored k"]);
-        // The first stores it anew, the second changes it where it lies.
+        // The first stores it again, the second changes it in place.
         let patch = |s: &LogStore| patch(s, b"k", 5);
         check("make it patchable", &patch, &["0 stored k"]);
         check("patch", &patch, &["0 stored k"]);
@@ -145,7 +145,7 @@ fn every_kind_of_change_is_published() {
         };
         let swap = |s: &LogStore| s.swap_databases(0, 5).unwrap();
         check("swap", &swap, &["0 swapped 5"]);
-        // In the space that was the other's.
+        // In the space that was the other database's.
         let put = |s: &LogStore| s.put(b"e", b"5").unwrap();
         check("put after the swap", &put, &["0 stored e"]);
         let clear = |s: &LogStore| s.database(5).unwrap().clear().unwrap();
@@ -154,7 +154,7 @@ fn every_kind_of_change_is_published() {
         let long = "w".repeat(1000);
         let put = |s: &LogStore| s.put(long.as_bytes(), &[7; 1 << 20]).unwrap();
         check("a long key", &put, &[&format!("0 stored {long}")]);
-        // A listener knows its own changes.
+        // A listener does not receive its own changes.
         ours.put(b"own", b"v").unwrap();
         ours.database(5).unwrap().clear().unwrap();
         ours.swap_databases(0, 7).unwrap();
@@ -162,7 +162,8 @@ fn every_kind_of_change_is_published() {
     }
 }
 
-/// The listener does not read what its own opening enters, and knows of its swaps nevertheless.
+/// The listener does not read its own opening's entries, and takes its swaps into account
+/// nevertheless.
 #[test]
 fn a_swap_by_the_own_opening_moves_later_changes_to_the_right_database() {
     for kept in [false, true] {
@@ -191,7 +192,7 @@ fn a_swap_by_the_own_opening_moves_later_changes_to_the_right_database() {
     }
 }
 
-/// A transaction's notifications come in the order of its keys, which is nobody's business.
+/// A transaction's notifications come in the order of its keys, which is unspecified.
 fn theirs_sorted(
     mirror: &mut Mirror<'_>,
     theirs: &LogStore,
@@ -224,8 +225,8 @@ fn an_evicted_key_is_reported_as_evicted() {
     mirror.shows_the_store("is_eviction");
 }
 
-/// What the listener's own opening removes by itself is received if it is asked for, in a store
-/// with a feed that is kept as well, and not otherwise.
+/// Removals that the listener's own opening makes by itself are received if that was requested,
+/// also in a store with a kept feed, and not otherwise.
 #[test]
 fn a_listener_that_asks_for_it_hears_of_what_its_own_opening_expires_and_evicts() {
     for kept in [false, true] {
@@ -283,7 +284,7 @@ fn a_listener_that_asks_for_it_hears_of_what_its_own_opening_expires_and_evicts(
         }
         assert!(evicted > 0);
         assert_eq!(ours.stats().evicted, evicted as u64);
-        // And no longer.
+        // After the end they are not.
         expire(b"silent again");
         assert_eq!(names(&received(false).0), [""; 0]);
     }
@@ -351,7 +352,7 @@ fn a_dead_listener_is_replaced() {
     theirs.put(b"new", b"v").unwrap();
     assert_eq!(names(&next.drain()), ["lost", "0 stored new"]);
     next.shows_the_store("followed by another");
-    // Reaping the dead listener takes nothing from the present one.
+    // Reaping the dead listener does not affect the present one.
     second.reap().unwrap();
     theirs.put(b"newer", b"v").unwrap();
     assert_eq!(names(&next.drain()), ["0 stored newer"]);
@@ -359,8 +360,7 @@ fn a_dead_listener_is_replaced() {
     assert_eq!(second.listen().unwrap().drain(10, |_| {}).unwrap(), 0);
 }
 
-/// Each has a position of its own, and none knows of the others. A journal loses nothing beside
-/// them.
+/// Each has its own position, and none knows of the others. A journal loses nothing beside them.
 #[test]
 fn several_followers_receive_every_change_of_other_openings() {
     use mneme_log::feed::{Item, entries};
@@ -383,7 +383,7 @@ fn several_followers_receive_every_change_of_other_openings() {
             for i in 0..1_000 {
                 own.put(&key(i), &[round; 400]).unwrap();
             }
-            // In pieces, if it is kept.
+            // In pieces, if the feed is kept.
             second.put(b"long", &[round; 100_000]).unwrap();
             second.remove(b"by-second").unwrap();
             let expected = ["0 stored by-second", "0 stored long", "0 removed by-second"];
@@ -397,7 +397,7 @@ fn several_followers_receive_every_change_of_other_openings() {
                         .filter(|i| matches!(i, Ok(Item::Put { .. })));
                     kept_puts += puts.count();
                 }
-                // What the first listener has to receive may be overwritten by now.
+                // What the first listener has not yet received may be overwritten by now.
                 if round % 2 == 0 {
                     assert_eq!(names(&one.drain()), expected, "{round}");
                     journal.set_durable(drained.end).unwrap();
@@ -414,7 +414,7 @@ fn several_followers_receive_every_change_of_other_openings() {
                 assert_eq!(received, expected, "{round}");
             }
             one.shows_the_store("the first");
-            // A slow one, which others do not wait for.
+            // A slow one, for which others do not wait.
             if round % 10 == 9 {
                 assert_eq!(names(&two.drain())[0], "lost");
                 two.shows_the_store("the second");
@@ -453,7 +453,7 @@ fn a_change_wakes_a_listener_that_sleeps() {
                     && let Some(sleep) = listener.sleep()
                 {
                     sleeps.send(()).unwrap();
-                    // A missed wake would show as a time-out of the channel below.
+                    // A missed wake-up would show as a time-out of the channel below.
                     sleep.at_most(std::time::Duration::from_secs(3600));
                 }
             }

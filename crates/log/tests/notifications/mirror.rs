@@ -1,4 +1,4 @@
-//! What a listener knows of a store.
+//! What a listener knows about a store.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ const DATABASES: [usize; 3] = [0, 5, 7];
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Received {
     Lost,
-    /// A key, and what became of it.
+    /// A key, and what happened to it.
     Key(usize, &'static str, Vec<u8>),
     /// One by its hash.
     Cleared(usize),
@@ -49,7 +49,7 @@ impl Received {
 
 type Content = BTreeMap<Vec<u8>, (Vec<u8>, Expiry)>;
 
-/// A copy of a store that is updated where its listener receives a change, and nowhere else.
+/// A copy of a store that is updated only by what its listener receives.
 pub struct Mirror<'s> {
     store: &'s LogStore,
     listener: ChangeListener,
@@ -69,7 +69,7 @@ impl<'s> Mirror<'s> {
         }
     }
 
-    /// Takes in all that there is to receive.
+    /// Receives everything that is there.
     pub fn drain(&mut self) -> Vec<Received> {
         let mut received = Vec::new();
         while self

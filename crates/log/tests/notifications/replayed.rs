@@ -1,4 +1,4 @@
-//! What the entries of a change feed say, in maps.
+//! The content of a change feed's entries, in maps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,17 @@ const DATABASES: [usize; 6] = [0, 5, 7, 9, 11, 12];
 type Held = (Vec<u8>, Expiry, u8);
 type Content = BTreeMap<Vec<u8>, Held>;
 
-/// What is known of a store from its feed alone.
+/// What is known about a store from its feed alone.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Replayed {
     databases: BTreeMap<u8, u64>,
     roots: BTreeMap<u64, Content>,
     dead: BTreeSet<u64>,
-    /// What has come in pieces.
+    /// Pieces received so far.
     pub pieces: Assembly,
     /// Whether a group is open.
     pub open: bool,
-    /// What expires by this time is absent, though no entry says so yet.
+    /// Records that expire by this time are absent, although no entry says so yet.
     pub now: u64,
 }
 
@@ -55,7 +55,7 @@ impl Replayed {
                     value[offset as usize..][..bytes.len()].copy_from_slice(bytes);
                 }
             }
-            // The store knows no elements: the crates that do say them.
+            // The store knows nothing about elements: the crates that do enter them.
             Item::Edit { .. } | Item::Unedit { .. } | Item::Touch { .. } => {
                 panic!("nothing changes elements")
             }
@@ -94,7 +94,7 @@ impl Replayed {
         self.pieces = pieces;
     }
 
-    /// What a database holds.
+    /// The content of a database.
     fn held(&self, database: usize) -> impl Iterator<Item = (&Vec<u8>, &Held)> {
         let root = self.databases.get(&(database as u8));
         let content = root.and_then(|root| self.roots.get(root));
@@ -105,7 +105,7 @@ impl Replayed {
         })
     }
 
-    /// What the databases hold.
+    /// The content of the databases.
     pub fn databases(&self) -> BTreeMap<usize, Content> {
         let of = |database: usize| {
             let held = self.held(database);
@@ -115,7 +115,7 @@ impl Replayed {
         DATABASES.map(of).into()
     }
 
-    /// Fails unless it is what the store holds.
+    /// Fails unless it equals the content of the store.
     pub fn shows(&self, store: &LogStore, context: &str) {
         let is_so = DATABASES
             .into_iter()
@@ -189,13 +189,13 @@ impl Reader {
         self.replayed.replay(drained.start, &self.bytes[before..]);
     }
 
-    /// Says that all of it is kept.
+    /// Marks everything as kept.
     pub fn keep(&mut self) {
         let position = self.first + self.bytes.len() as u64;
         self.feed.set_durable(position).unwrap();
     }
 
-    /// As [`Reader::keep`]; what was drained is given up.
+    /// As [`Reader::keep`]; the drained bytes are discarded.
     pub fn keep_nothing(&mut self) {
         self.keep();
         self.bytes.clear();

@@ -1,5 +1,5 @@
-//! A store whose every operation is written down before and after, so that a test can compare once
-//! its thread is dead.
+//! A store whose every operation is written down before and after, so that a test can compare after
+//! the death of its thread.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use mneme_log::{Decision, Expiry, LogStore, Patch, WriteError};
 
-/// The database beside database 0 that the work is done in.
+/// The second database, beside database 0, in which work is done.
 pub const OTHER: usize = 9;
 /// The prefix of the model's keys that are in it.
 pub const IN_OTHER: &[u8] = b"in the other: ";
@@ -35,15 +35,15 @@ pub fn get(store: &LogStore, key: &[u8]) -> Option<Vec<u8>> {
     found.map(|value| value.to_vec())
 }
 
-/// What the acknowledged operations have made of the store, and the one under way.
+/// The effect of the acknowledged operations on the store, and the one under way.
 #[derive(Clone, Default)]
 pub struct Model {
     pub records: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The keys that the operation under way touches, with what each is to become.
+    /// The keys of the operation under way, each with its new value.
     pub pending: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// Whether they become that all at once.
+    /// Whether they change together.
     pub at_once: bool,
-    /// Whether the store may forget records.
+    /// Whether the store may evict records.
     pub forgets: bool,
 }
 
@@ -119,7 +119,7 @@ impl Recorded {
             s.transaction(|t| {
                 for (key, value) in &changes {
                     match value {
-                        // What expires is counted, whatever takes its place.
+                        // Expired records are counted, whatever replaces them.
                         Some(value) if value.len() % 2 == 0 => {
                             t.put_until(key, value, Expiry::At(u64::MAX >> 1))?;
                         }
@@ -135,7 +135,7 @@ impl Recorded {
         });
     }
 
-    /// Reads and rewrites these keys, of which one is stored anew, as it is, in the first runs.
+    /// Reads and rewrites these keys, one of which is stored again, unchanged, in the first runs.
     pub fn overtaken(&self, keys: Vec<Vec<u8>>, other: Vec<u8>) {
         let new = |key: &[u8]| Some([key, b" anew"].concat());
         let changes = keys.iter().map(|key| (key.clone(), new(key))).collect();
@@ -145,7 +145,7 @@ impl Recorded {
             s.transaction(|t| {
                 runs += 1;
                 if runs == 17 {
-                    // For which it gives up its locks, if it is not among the keys.
+                    // It gives up its locks for this read, if the key is not among its keys.
                     t.get(&other)?;
                 }
                 for key in &keys {
@@ -185,7 +185,7 @@ impl Recorded {
         });
     }
 
-    /// Exchanges the two databases that the model knows.
+    /// Exchanges the two databases of the model.
     pub fn swap(&self) {
         let model = self.model.lock().unwrap().clone();
         let keys = model.records.keys().flat_map(|k| [k.clone(), twin(k)]);

@@ -1,5 +1,5 @@
-//! A participant that is stopped and not dead: the others get a bounded and explained wait, and
-//! nothing is lost when it goes on.
+//! A participant that is stopped but not dead: the others get a bounded and explained wait, and
+//! nothing is lost when it continues.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ fn key(i: u32) -> [u8; 4] {
     i.to_le_bytes()
 }
 
-/// A change of shape that fails half-way, because somebody stands in the arena, is undone.
+/// A change of shape that fails half-way, because a stopped thread holds the arena, is undone.
 #[test]
 fn a_split_that_finds_the_arena_held_up_gives_its_buckets_back() {
     let (memory, store) = Memory::new();
@@ -111,7 +111,8 @@ fn a_reader_that_stays_stalls_the_growth_of_the_index_and_says_so() {
     sound(&store, "");
 }
 
-/// What has taken place is not reported as refused because the index could not be tidied after it.
+/// A change that has taken place is not reported as refused because the index could not be tidied
+/// after it.
 #[test]
 fn a_change_that_took_place_is_not_reported_as_refused() {
     let (memory, store) = Memory::new();
@@ -119,7 +120,7 @@ fn a_change_that_took_place_is_not_reported_as_refused() {
         store.put(&key(i), b"v").unwrap();
     }
     let theirs = memory.open(2);
-    // Stands with the lock of the only shard.
+    // Is stopped while it holds the lock of the only shard.
     let stopped = Stopped::at("index.resize.prepared", 1, move || {
         for i in 2000..10_000 {
             theirs.put(&key(i), b"v").unwrap();
@@ -162,21 +163,20 @@ fn a_large_record_that_was_refused_leaves_nothing() {
     sound(&store, "");
 }
 
-/// A scan that begins behind a change of shape that stands half-way sees no record as it was
-/// before.
+/// A scan that begins after a half-done change of shape sees no record as it was before.
 #[test]
 fn a_scan_visits_nothing_from_before_a_change_of_shape_that_stands_still() {
     let (memory, store) = Memory::new();
     for i in 0..200_000 {
         store.put(&key(i), b"old").unwrap();
     }
-    // Long directories now lead to short segments, several words to each.
+    // Long directories now lead to short pages, several words to each.
     let kept = 1500;
     for i in kept..200_000 {
         store.remove(&key(i)).unwrap();
     }
     let theirs = memory.open(2);
-    // One of those words names the new segment, the others the old one.
+    // One of those words names the new page, the others the old one.
     let stopped = Stopped::at("index.resize.word", 1, move || {
         for i in 200_000..220_000 {
             theirs.put(&key(i), b"old").unwrap();
@@ -219,8 +219,8 @@ fn a_scan_visits_nothing_from_before_a_change_of_shape_that_stands_still() {
     sound(&store, "");
 }
 
-/// A swapper that stands still holds up its two databases and transactions, nobody else; what was
-/// refused had no effect, and the swap takes place when it goes on.
+/// A stopped swapper blocks only its two databases and transactions; refused operations had no
+/// effect, and the swap takes place when it continues.
 #[test]
 fn a_swap_that_stands_still_holds_up_its_databases_alone() {
     for (name, nth) in [
@@ -239,7 +239,7 @@ fn a_swap_that_stands_still_holds_up_its_databases_alone() {
             // Each waits for a second.
             let read = s.spawn(|| db(0).get(b"key").map(|v| v.map(|v| v.to_vec())));
             let write = s.spawn(|| db(1).put(b"key", b"refused"));
-            // Were it to begin, it would find both databases in one space, or in the other's.
+            // If it began, it would find both databases in one space, or each in the other's.
             let several = s.spawn(|| store.transaction(|t| t.put(b"key", b"refused")));
             let swap = s.spawn(|| store.swap_databases(1, 2));
             db(2).put(b"key", &[2]).unwrap();
@@ -267,7 +267,7 @@ fn a_swap_that_stands_still_holds_up_its_databases_alone() {
     }
 }
 
-/// A reader that keeps a value delays the swapper. The swapper marks nothing meanwhile, so that it
+/// A reader that keeps a value delays the swapper. The swapper marks nothing meanwhile, so it
 /// delays no other thread.
 #[test]
 fn a_swap_that_waits_for_a_value_to_be_dropped_touches_no_database() {
@@ -276,7 +276,7 @@ fn a_swap_that_waits_for_a_value_to_be_dropped_touches_no_database() {
     let kept = store.get(b"key").unwrap();
     let theirs = memory.open(2);
     let swapper = std::thread::spawn(move || {
-        // From here on they are counted.
+        // After this they are counted.
         fault::passed();
         let refused = theirs.swap_databases(0, 1);
         (refused, fault::passed(), theirs)
@@ -295,7 +295,7 @@ fn a_swap_that_waits_for_a_value_to_be_dropped_touches_no_database() {
     assert!(store.is_empty());
 }
 
-/// A transaction that happened is not said to have failed because its notes cannot be given back.
+/// A committed transaction is not reported as failed because its notes cannot be given back.
 #[test]
 fn a_committed_change_stays_although_the_arena_is_blocked() {
     let (memory, store) = Memory::new();
@@ -323,7 +323,7 @@ fn a_committed_change_stays_although_the_arena_is_blocked() {
     sound(&store, "");
 }
 
-/// A transaction that only reads waits for a holder that is stopped for a bounded time.
+/// A transaction that only reads waits a bounded time for a stopped holder.
 #[test]
 fn a_reading_transaction_names_the_stopped_holder() {
     let (memory, store) = Memory::new();
@@ -336,8 +336,7 @@ fn a_reading_transaction_names_the_stopped_holder() {
     assert_eq!(store.transaction(|t| t.get(b"k")).unwrap().unwrap(), b"w");
 }
 
-/// A transaction of many new keys locks them a few times, not once for every index segment that
-/// grows.
+/// A transaction of many new keys locks them a few times, not once for every index page that grows.
 #[test]
 fn a_transaction_grows_the_index_for_all_its_keys_at_once() {
     let (_memory, store) = Memory::new();
@@ -352,7 +351,7 @@ fn a_transaction_grows_the_index_for_all_its_keys_at_once() {
     assert!(many.is_none(), "it is locked more than 40 times");
 }
 
-/// An opening that may only read cannot repair what the dead left. One that may write does it.
+/// An opening that may only read cannot repair what the dead left. One that may write does.
 #[test]
 fn openings_that_may_only_read_report_what_the_dead_left() {
     for name in ["txn.locked", "log.swap.marked"] {
@@ -381,9 +380,9 @@ fn openings_that_may_only_read_report_what_the_dead_left() {
     }
 }
 
-/// A reader that copies and is stopped in the middle holds up nobody: what it reads is given to
-/// others over and over meanwhile, and when it goes on it returns what is stored then, and no torn
-/// bytes.
+/// A reader that copies and is stopped in the middle blocks no other thread: meanwhile the memory
+/// that it reads is reused again and again, and when it continues it returns what is stored then,
+/// and no torn bytes.
 #[test]
 fn a_reader_that_copies_and_stands_still_holds_up_nobody() {
     type Read = fn(&LogStore) -> Vec<u8>;
@@ -407,7 +406,7 @@ fn a_reader_that_copies_and_stands_still_holds_up_nobody() {
                 .unwrap();
             found
         },
-        // Those that an opening which does not lend makes of the others.
+        // The copies that an opening which does not lend makes for its other reads.
         |store| store.get(b"k").unwrap().unwrap().to_vec(),
         |store| {
             let mut found = Vec::new();
@@ -431,7 +430,7 @@ fn a_reader_that_copies_and_stands_still_holds_up_nobody() {
             store.put(b"k", &value(1)).unwrap();
             let theirs = memory.open_to_copy(2, Access::ReadOnly);
             let stopped = Stopped::at("log.copy.during", 1, move || read(&theirs));
-            // Several times what the store holds: it needs what the reader stands in.
+            // Several times the capacity: it needs the memory that the reader is reading.
             let rounds = (200 << 20) / (bytes + 16) as u32;
             for round in 2..=rounds {
                 store.put(b"k", &value(round)).unwrap();
@@ -444,8 +443,8 @@ fn a_reader_that_copies_and_stands_still_holds_up_nobody() {
     }
 }
 
-/// Nor does one that asks for no value: whether a key is there, when it expires, how many there
-/// are.
+/// A reader that asks for no value blocks no other thread, either: whether a key is present, when
+/// it expires, how many there are.
 #[test]
 fn a_reader_that_looks_and_stands_still_holds_up_nobody() {
     type Look = fn(&LogStore) -> u64;
@@ -457,7 +456,7 @@ fn a_reader_that_looks_and_stands_still_holds_up_nobody() {
     for look in looks {
         let (memory, store) = Memory::new();
         let theirs = memory.open_to_copy(2, Access::ReadWrite);
-        // What it sees at first, that there is no such key, is not true any more when it goes on.
+        // At first it sees that there is no such key, which is no longer true when it continues.
         let stopped = Stopped::at("log.copy.seen", 1, move || look(&theirs));
         let value = vec![1; 1 << 20];
         for _ in 0..200 {
@@ -495,7 +494,7 @@ fn removals_of_a_batch_before_its_failure_are_counted() {
 /// A nested transaction that dies does not overwrite the outer one's notes of its locks.
 #[test]
 fn a_transaction_in_the_body_of_one_that_locks_ahead_leaves_its_notes_alone() {
-    // Of keys that do not share a bucket: the inner one would wait for the outer.
+    // Keys that do not share a bucket: otherwise the inner one would wait for the outer.
     let builder = LogStore::builder().entropy([7; 24]);
     let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
     for key in [b"outer", b"inner"] {
@@ -566,8 +565,8 @@ fn a_batch_read_beside_a_transactions_own_keys_sees_no_torn_value() {
     sound(&store, "");
 }
 
-/// The check does not take for damage what a thread that stands still has changed and not yet
-/// counted: it names that thread.
+/// The check does not report a stopped thread's change that is not yet counted as damage: it names
+/// that thread.
 #[test]
 fn a_thread_stopped_between_a_change_and_its_count_is_named_and_is_no_damage() {
     type Work = fn(&LogStore);
@@ -597,8 +596,8 @@ fn a_thread_stopped_between_a_change_and_its_count_is_named_and_is_no_damage() {
     }
 }
 
-/// Copies that compaction has made and cannot lead the index to, for somebody stands still, are
-/// dead, and counted so.
+/// Copies that compaction has made, and cannot make the index lead to because of a stopped thread,
+/// are dead, and counted so.
 #[test]
 fn vain_copies_of_compaction_do_not_count_as_live() {
     let (memory, store) = Memory::new();
@@ -606,7 +605,7 @@ fn vain_copies_of_compaction_do_not_count_as_live() {
     for i in 0..4000 {
         store.put(&key(i), &value).unwrap();
     }
-    // Their grace periods are over before anybody stands still.
+    // Their grace periods are over before a thread is stopped.
     for _ in 0..3 {
         store.compact().unwrap();
     }
@@ -629,8 +628,8 @@ fn vain_copies_of_compaction_do_not_count_as_live() {
     sound(&store, "in vain");
 }
 
-/// A thread stands still with the lock of the index' shard. A process of two threads is killed, of
-/// which one waited for that lock, and the other commits. It is repaired.
+/// A thread is stopped with the lock of the index' shard. A process of two threads is killed, one
+/// of which waited for that lock, and the other was committing. It is repaired.
 #[test]
 fn the_dead_are_repaired_beside_a_stopped_change_of_shape() {
     let (memory, store) = Memory::new();
@@ -665,11 +664,11 @@ fn the_dead_are_repaired_beside_a_stopped_change_of_shape() {
     assert_eq!(observer.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// A thread stands still with the arena's lock. Two processes are killed that left nothing in the
+/// A thread is stopped with the arena's lock. Two processes are killed that left nothing in the
 /// arena. Both are repaired.
 #[test]
 fn the_dead_are_repaired_beside_a_stopped_claim() {
-    // By which the two keys have homes of their own.
+    // So that the two keys have homes of their own.
     let builder = LogStore::builder().entropy([7; 24]);
     let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
     for (process, key) in [(2, b"k"), (3, b"l")] {

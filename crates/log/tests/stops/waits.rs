@@ -1,4 +1,4 @@
-//! Waiting for a thread that is stopped: once, and for as long as it makes no progress.
+//! Waiting for a stopped thread: once, and for as long as it makes no progress.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
@@ -38,7 +38,7 @@ fn a_stopped_reaper_is_not_waited_for_without_end() {
 /// changed yet.
 #[test]
 fn a_transaction_that_waits_for_a_lock_delays_no_reader() {
-    // Of keys that do not share a bucket.
+    // Keys that do not share a bucket.
     let builder = LogStore::builder().entropy([7; 24]);
     let (memory, store) = Memory::built(memory::CAPACITY, memory::CAPACITY, builder);
     for key in [b"outer", b"inner"] {
@@ -61,8 +61,8 @@ fn a_transaction_that_waits_for_a_lock_delays_no_reader() {
     sound(&store, "");
 }
 
-/// One writer waits its second for a stopped holder; those after it fail at once, until the lock is
-/// given back.
+/// One writer waits its second for a stopped holder; later ones fail at once, until the lock is
+/// released.
 #[test]
 fn only_the_first_waits_for_a_holder_that_is_stopped() {
     let clock = Arc::new(Looked::default());
@@ -90,7 +90,7 @@ fn only_the_first_waits_for_a_holder_that_is_stopped() {
     sound(&store, "");
 }
 
-/// A swap that stands still is waited for once, wherever it does.
+/// A stopped swap is waited for only once, wherever it is stopped.
 #[test]
 fn only_the_first_waits_for_a_swap_that_is_stopped() {
     for place in ["log.swap.marked", "log.swap.alone", "log.swap.storing"] {
@@ -122,7 +122,8 @@ fn only_the_first_waits_for_a_swap_that_is_stopped() {
     }
 }
 
-/// A clock that leaps ahead at its 20th look: all have been paused. The holder goes on then.
+/// A clock that leaps ahead at its 20th look, as if all threads had been paused. Then the holder
+/// continues.
 #[derive(Default)]
 struct Paused {
     looks: AtomicU64,
@@ -150,7 +151,8 @@ impl Clock for Paused {
     }
 }
 
-/// A pause of the machine, or of the waiter's process, is no time that the holder has had.
+/// A pause of the machine, or of the waiter's process, does not count as time that the holder has
+/// had.
 #[test]
 fn a_pause_of_all_is_not_waited_out() {
     for transacts in [false, true] {
@@ -170,13 +172,13 @@ fn a_pause_of_all_is_not_waited_out() {
     }
 }
 
-/// A clock that leaps ahead once a feed is given to it, and has that drained some looks later.
+/// A clock that leaps ahead once it has been given a feed, which it drains some looks later.
 struct Leaping {
     looks: AtomicU64,
     feed: Mutex<Option<ChangeFeed>>,
     /// How far it leaps.
     seconds: u64,
-    /// At which look the feed is drained.
+    /// The look at which the feed is drained.
     drained: u64,
 }
 
@@ -191,7 +193,7 @@ impl Clock for Leaping {
             let drained = feed.drain(1 << 30, &mut Vec::new()).unwrap();
             feed.set_durable(drained.end).unwrap();
         }
-        // The first look is that at which a wait begins.
+        // The first look is the one at which a wait begins.
         if look == 0 {
             1
         } else {
@@ -204,7 +206,8 @@ impl Clock for Leaping {
     }
 }
 
-/// Nor is it time in which nothing of a feed became durable. A sync may take some seconds.
+/// It does not count as time in which nothing of a feed became durable, either. A sync may take
+/// some seconds.
 #[test]
 fn a_pause_of_all_or_a_slow_sync_does_not_end_the_wait_for_a_feed() {
     for (seconds, drained) in [(3_600, 8), (5, 200)] {
@@ -219,7 +222,7 @@ fn a_pause_of_all_or_a_slow_sync_does_not_end_the_wait_for_a_feed() {
         let store = builder.open_private().unwrap();
         let feed = store.change_feed().unwrap();
         let value = vec![7; 60_000];
-        // Of the ring too little is left for three more.
+        // Too little of the ring is left for three more.
         for _ in 0..(feed.capacity() - (64 << 10)) / 61_000 {
             store.put(b"k", &value).unwrap();
         }
@@ -232,7 +235,7 @@ fn a_pause_of_all_or_a_slow_sync_does_not_end_the_wait_for_a_feed() {
     }
 }
 
-/// Time stands still until the test goes on: no wait fails before.
+/// The clock stands still until the test continues: no wait fails before.
 fn timed(policy: UpdatePolicy) -> (Memory, LogStore, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(1_000, 1_000_000));
     let builder = LogStore::builder()
@@ -256,8 +259,8 @@ fn waits_in_vain(store: &LogStore, clock: &ManualClock) {
     });
 }
 
-/// What another puts while its bucket is held. It waits, and is not refused, until `goes_on` ends
-/// that.
+/// Another opening puts a value while its bucket is held. It waits, and is not refused, until
+/// `goes_on` ends that.
 fn waits_until(store: &LogStore, goes_on: impl FnOnce()) {
     waits_to_put(store, b"k", goes_on);
 }
@@ -274,7 +277,7 @@ fn waits_to_put(store: &LogStore, key: &[u8], goes_on: impl FnOnce()) {
     });
 }
 
-/// A thread that held a bucket for too long and then released it unchanged is waited for anew when
+/// A thread that held a bucket for too long and then released it unchanged gets a new timeout when
 /// it holds it again.
 #[test]
 fn a_holder_that_released_a_bucket_unchanged_is_waited_for_anew() {
@@ -301,7 +304,7 @@ fn a_holder_that_released_a_bucket_unchanged_is_waited_for_anew() {
     holder.join().unwrap();
 }
 
-/// What one reader of a stopped transaction's key has waited out counts for the next ones.
+/// If one reader of a stopped transaction's key has timed out, the next ones do not wait.
 #[test]
 fn readers_of_a_stopped_transaction_do_not_each_wait_a_second() {
     let (memory, store, clock) = timed(UpdatePolicy::Append);
@@ -317,7 +320,7 @@ fn readers_of_a_stopped_transaction_do_not_each_wait_a_second() {
         }
         assert!(first.join().unwrap());
     });
-    // Time stands still: they would wait for ever.
+    // The clock stands still: they would wait for ever.
     for _ in 0..100 {
         assert!(matches!(store.get(b"k"), Err(ReadError::Stalled(_))));
     }
@@ -325,8 +328,8 @@ fn readers_of_a_stopped_transaction_do_not_each_wait_a_second() {
     assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"w"[..]));
 }
 
-/// What one waiter has waited out for a stopped transaction counts for each of its keys, for
-/// readers of a store that overwrites too.
+/// If one waiter has timed out on a stopped transaction, that holds for each of its keys, also for
+/// readers of a store that overwrites.
 #[test]
 fn a_stopped_transaction_of_many_keys_is_waited_for_once() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
@@ -344,7 +347,7 @@ fn a_stopped_transaction_of_many_keys_is_waited_for_once() {
             change
         });
         waits_in_vain(&store, &clock);
-        // Time stands still: they would wait for ever.
+        // The clock stands still: they would wait for ever.
         for i in 0..64 {
             let refused = store.put(&key(i), b"v").unwrap_err();
             assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
@@ -352,7 +355,7 @@ fn a_stopped_transaction_of_many_keys_is_waited_for_once() {
             let refused = store.transaction(|t| t.put(&key(i), b"v")).unwrap_err();
             assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
         }
-        // It goes on, and is waited for when it stands still in its next transaction.
+        // It continues, and gets a new timeout when it is stopped in its next transaction.
         let change = stopped.finish();
         let again = Stopped::at("txn.locked", 1, move || change(b"two").unwrap());
         waits_until(&store, || again.finish());
@@ -363,8 +366,8 @@ fn a_stopped_transaction_of_many_keys_is_waited_for_once() {
     }
 }
 
-/// A bucket whose holder stood still, and was killed, is waited for while another process repairs
-/// what it left.
+/// If a bucket's stopped holder was killed, waiters wait while another process repairs what it
+/// left.
 #[test]
 fn a_stalled_holder_that_was_killed_is_waited_for_anew() {
     let (memory, store, clock) = timed(UpdatePolicy::Append);
@@ -380,8 +383,8 @@ fn a_stalled_holder_that_was_killed_is_waited_for_anew() {
     waits_until(&store, || assert_eq!(reaper.finish(), 1));
 }
 
-/// A transaction that goes on is waited for again, though it is in the phase in which one waiter
-/// has waited for it in vain.
+/// A transaction that continues gets a new timeout, even in the phase in which one waiter has timed
+/// out.
 #[test]
 fn a_transaction_that_makes_progress_is_waited_for_anew() {
     for place in ["txn.home.locked", "txn.applied", "txn.unlocked"] {
@@ -418,7 +421,7 @@ fn a_transaction_that_makes_progress_is_waited_for_anew() {
             }
             puts.join().unwrap()
         });
-        // Time stands still from here on: it would wait for ever.
+        // The clock stands still from here on: it would wait for ever.
         let last = key(*held.last().unwrap());
         store.put(&last, b"x").unwrap_err();
         go_on.send(()).unwrap();
@@ -453,7 +456,7 @@ fn readers_that_may_only_read_wait_once_for_the_dead() {
         let refused = first.join().unwrap();
         assert!(matches!(refused, Err(ReadError::Reap(_))), "{refused:?}");
     });
-    // Time stands still: they would wait for ever.
+    // The clock stands still: they would wait for ever.
     for i in 0..4 {
         assert!(matches!(reader.get(&key(i)), Err(ReadError::Reap(_))));
     }
@@ -464,8 +467,8 @@ fn readers_that_may_only_read_wait_once_for_the_dead() {
     sound(&store, "");
 }
 
-/// A compactor that stands still without a pin is named by the writers that find no free space:
-/// space can be won, but only with its heads.
+/// A compactor that is stopped without a pin is named by the writers that find no free space: space
+/// can be gained, but only with its heads.
 #[test]
 fn a_stopped_compactor_is_named_by_writers_that_find_no_space() {
     for evict in [Evict::None, Evict::Lru] {

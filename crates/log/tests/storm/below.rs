@@ -7,7 +7,7 @@ use mneme_sync::Participants;
 use mneme_sys::{Region, SysfsTopology};
 
 /// What is wrong there when only the caller with its opening and `participants` is left: a process
-/// that is still attached, a slot, a pin, or frames of `data` that nobody has adopted.
+/// that is still attached, a slot, a pin, or frames of `data` that were never adopted.
 pub fn left_over(data: Region, participants: &Participants) -> Vec<String> {
     let topology = Arc::new(SysfsTopology::detect());
     let arena = Arena::open(Arc::new(data), participants.clone(), topology).unwrap();

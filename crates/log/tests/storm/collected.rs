@@ -1,5 +1,5 @@
 //! Elements of collections: none here. `mneme-collections`, whose storm consists of these same
-//! files, has others in the place of this one.
+//! files, has others in place of this one.
 
 use std::ops::Range;
 
@@ -9,11 +9,12 @@ use mneme_testkit::Random;
 use super::expected::State;
 use super::lane::Lane;
 
-/// Names of them.
+/// The number of their names.
 pub const NAMES: usize = 0;
-/// Bytes of the index that stay when all of them are gone.
+/// Bytes of the index that remain when all of them are gone.
 pub const INDEX: u64 = 0;
-/// How the points begin at which somebody has to die; none: at all but those that are spared.
+/// The prefixes of the points at which a participant has to die; none: at all except the spared
+/// ones.
 pub const POINTS: &[&str] = &[];
 
 /// The names of the collection that the `nth` of them belongs to.
@@ -26,12 +27,12 @@ pub fn is_next(_: &mut Random) -> bool {
     false
 }
 
-/// Whether the state of a name says the number of a change.
+/// Whether the state of a name has the number of a change.
 pub fn is_numbered(_: usize) -> bool {
     true
 }
 
-/// What a name holds.
+/// The state of a name.
 pub fn look(_: &LogStore, _: usize, _: usize) -> Result<Option<State>, String> {
     Ok(None)
 }
@@ -41,7 +42,7 @@ pub fn read_all(_: &LogStore, _: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// The store, which has so many collections, is sound in what a log does not know.
+/// The store has this number of collections, and is sound beyond what the log checks.
 pub fn check(_: &LogStore, collections: u64) -> Result<(), String> {
     match collections {
         0 => Ok(()),

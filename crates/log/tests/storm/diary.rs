@@ -1,9 +1,9 @@
-//! What each lane says of itself, in memory that survives it: what its names hold, and what it is
-//! about to change.
+//! The notes of each lane, in memory that survives it: the states of its names, and the change that
+//! it is about to make.
 //!
 //! Before a change: *about to*, with every name's new state. When its result is known: *done*, and
-//! how many of them. Then the states, and nothing is under way. So a killed process has said of
-//! each name what it may hold.
+//! how many of them. Then the states, and nothing is under way. So after a kill the notes say what
+//! each name may hold.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -13,7 +13,7 @@ use mneme_sys::Region;
 use super::expected::{How, State, Step};
 use super::names::{LANES, NAMES};
 
-/// Names that one change may concern.
+/// The maximum number of names of one change.
 pub const MOST: usize = 512;
 
 const HEAD: usize = 16;
@@ -32,10 +32,10 @@ const PID: usize = 6;
 
 /// Bytes of all diaries, a multiple of 8.
 pub const BYTES: usize = LANES * WORDS * 8;
-/// Bytes with the words behind them that others use.
+/// Bytes including the words after them that others use.
 pub const WHOLE: usize = BYTES + 64;
 
-/// What a lane has under way.
+/// A lane's change under way.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// In words, for the report.
@@ -46,7 +46,7 @@ pub struct Change {
     pub steps: Vec<Step>,
 }
 
-/// What lanes do.
+/// The kinds of changes.
 pub const KINDS: [&str; 25] = [
     "patch",
     "put",
@@ -87,7 +87,7 @@ impl<'r> Diary<'r> {
         Diary { words }
     }
 
-    /// Even while nothing is under way; another number after every change.
+    /// Even while nothing is under way; a different number after every change.
     pub fn turn(self) -> u64 {
         // SYNC: pairs with the Release stores in `begin` and `settled`.
         self.words[TURN].load(Acquire)
@@ -117,7 +117,7 @@ impl<'r> Diary<'r> {
         self.words[ISSUED].load(Acquire)
     }
 
-    /// About to change these names.
+    /// Notes that these names are about to change.
     pub fn begin(self, kind: &'static str, how: How, steps: &[(usize, State)]) {
         assert!(steps.len() <= MOST);
         for (i, (name, state)) in steps.iter().enumerate() {
@@ -133,13 +133,13 @@ impl<'r> Diary<'r> {
         self.words[PHASE].store(word, Release);
     }
 
-    /// The first `done` of them took place, the others did not.
+    /// Notes that the first `done` of them took place, and the others did not.
     pub fn end(self, done: usize) {
         let word = self.words[PHASE].load(Relaxed) & !0xff;
         self.words[PHASE].store(word | 2 | (done as u64) << 48, Release);
     }
 
-    /// What was begun and is not yet noted in the states.
+    /// The change that was begun and is not yet noted in the states.
     pub fn under_way(self) -> Option<Change> {
         let word = self.words[PHASE].load(Acquire);
         let count = (word >> 32 & 0xffff) as usize;
@@ -180,7 +180,7 @@ impl<'r> Diary<'r> {
         }
     }
 
-    /// From here on the calling process has the lane.
+    /// From now on the calling process has the lane.
     pub fn begin_life(self) {
         self.words[PID].store(std::process::id().into(), Release);
     }
@@ -202,7 +202,7 @@ impl<'r> Diary<'r> {
         self.words[STALLED].fetch_add(1, Relaxed);
     }
 
-    /// Changes that took place, that found no free space, that another thread held up.
+    /// Changes that took place, that found no free space, that another thread blocked.
     pub fn counts(self) -> [u64; 3] {
         [DONE, REFUSED, STALLED].map(|at| self.words[at].load(Relaxed))
     }

@@ -1,12 +1,12 @@
-//! What a name may hold after its lane was killed: before or after the one change under way, a
-//! transaction's names all or none, a batch's up to one of them; nothing else.
+//! The allowed states of a name after its lane was killed: before or after the one change under
+//! way, a transaction's names all or none, a batch's up to one of them; nothing else.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What a name holds.
+/// The state of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct State {
-    /// The lane's how-many-eth change made it so.
+    /// The number of the lane's change that made it so.
     pub seq: u64,
     /// Bytes of the value; 0: there is none.
     pub len: usize,
@@ -14,10 +14,10 @@ pub struct State {
     pub until: u64,
 }
 
-/// It was there, and had expired when it was asked until when.
+/// It was present, and had expired when its expiry was read.
 pub const GONE: u64 = u64::MAX;
 
-/// When somebody looked: not earlier, not later, in ms of the wall clock.
+/// The time of a look: not earlier, not later, in ms of the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     pub since: u64,
@@ -76,8 +76,8 @@ pub struct Step {
     pub new: State,
 }
 
-/// How many of `steps`, from the first on, took place, by what was `seen` of each; `known` if that
-/// was acknowledged.
+/// How many of `steps`, from the first on, took place, judging by what was `seen` of each; `known`
+/// if that was acknowledged.
 pub fn settle(
     how: How,
     steps: &[Step],
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(settle(&[11], None), Ok(1));
         assert_eq!(settle(&[11], Some(1)), Ok(1));
         assert_eq!(settle(&[1], Some(0)), Ok(0));
-        // What was acknowledged is lost; what was refused is there; another's; nothing.
+        // An acknowledged change is lost; a refused one is there; another's value; nothing.
         assert!(settle(&[1], Some(1)).is_err());
         assert!(settle(&[11], Some(0)).is_err());
         assert!(settle(&[7], None).is_err());
@@ -198,7 +198,7 @@ mod tests {
         assert!(state(105).allows(seen(GONE), AT));
         assert!(!state(120).allows(seen(GONE), AT));
         assert!(!state(90).allows(seen(90), AT));
-        // An expiry that was lost, or is another's.
+        // An expiry that was lost, or belongs to another value.
         assert!(!state(120).allows(seen(0), AT));
         assert!(!state(0).allows(seen(120), AT));
         assert!(!State::default().allows(seen(0), AT));

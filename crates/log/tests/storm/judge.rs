@@ -1,4 +1,4 @@
-//! Holds a store to what the diaries say.
+//! Compares a store with the diaries.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -17,7 +17,7 @@ use super::names::{
 };
 use super::place::{MAX, Place, Store};
 
-/// Log segments that are open, and bytes that the index has, when everything is removed.
+/// The number of open log segments, and bytes of the index, when everything is removed.
 const OPEN: u64 = 2;
 const INDEX: u64 = 2 << 20;
 
@@ -36,7 +36,7 @@ impl Opened {
         }
     }
 
-    /// Waits until what that dead process left is repaired, by whomever.
+    /// Waits until what that dead process left is repaired, by any process.
     fn await_repair(&self, pid: u32) -> Result<(), String> {
         let threads = self.participants.max_threads();
         let began = Instant::now();
@@ -49,8 +49,8 @@ impl Opened {
         Ok(())
     }
 
-    /// What became of the change that a killed lane had under way. Until it is repaired, it may
-    /// still be done; what was seen of it is never taken back.
+    /// The outcome of the change that a killed lane had under way. Until it is repaired, it may
+    /// still take place; what was seen of it is never undone.
     pub fn settle(&self, diary: Diary<'_>, lane: usize) -> Result<String, String> {
         let Some(change) = diary.under_way() else {
             self.await_repair(diary.pid())?;
@@ -88,7 +88,7 @@ impl Opened {
     }
 }
 
-/// A store, what was said of it, and an opening to look at it with.
+/// A store, the notes about it, and an opening to read it with.
 pub struct Judge<'r> {
     pub place: &'r Place,
     pub diaries: &'r Region,
@@ -113,7 +113,7 @@ impl<'r> Judge<'r> {
         &self.opened().store
     }
 
-    /// Gives its opening up.
+    /// Closes its opening.
     pub fn leave(&mut self) {
         self.opened = None;
     }
@@ -125,13 +125,13 @@ impl<'r> Judge<'r> {
             .get_or_insert_with(|| Opened::new(place, place.open(false)));
     }
 
-    /// What became of the change that a killed lane had under way.
+    /// The outcome of the change that a killed lane had under way.
     pub fn settle(&self, lane: usize) -> Result<String, String> {
         let diary = Diary::of(self.diaries, lane);
         self.opened().settle(diary, lane)
     }
 
-    /// The names hold what the diary says.
+    /// The names have the states in the diary.
     pub fn compare(&self, lane: usize, names: Range<usize>) -> Result<(), String> {
         let diary = Diary::of(self.diaries, lane);
         for name in names {
@@ -146,7 +146,7 @@ impl<'r> Judge<'r> {
         Ok(())
     }
 
-    /// With nobody else there, everything is as it should be.
+    /// Without any other process, everything is as it should be.
     pub fn at_rest(&self) -> Result<(), String> {
         patiently(|| self.store().reap())?;
         for lane in 0..LANES {
@@ -168,7 +168,7 @@ impl<'r> Judge<'r> {
         self.scan()
     }
 
-    /// Every record is somebody's, and counted.
+    /// Every record belongs to some lane, and is counted.
     fn scan(&self) -> Result<(), String> {
         for number in databases() {
             let records = self.store().database(number).unwrap();
@@ -187,7 +187,7 @@ impl<'r> Judge<'r> {
                 };
                 cursor = patiently(|| records.scan(cursor, 256, &mut visit))?;
             }
-            // Strings alone were visited so far.
+            // Only strings were visited so far.
             for key in typed_keys(&records)? {
                 if owner(number, &key).is_some_and(|(_, name)| COLLECTED.contains(&name)) {
                     found.insert(key, ());
@@ -236,7 +236,7 @@ impl<'r> Judge<'r> {
         Ok(())
     }
 
-    /// Removes everything, in two ways, and expects the memory back.
+    /// Removes everything, in two ways, and expects the memory to be free again.
     pub fn drain(&self) -> Result<(), String> {
         let store = self.store();
         patiently(|| store.grow(MAX).map_err(Growth))?;
@@ -245,7 +245,7 @@ impl<'r> Judge<'r> {
                 patiently(|| place(store, lane, name).remove(&key(lane, name)))?;
             }
         }
-        // A listener may have died between its mark and the removal of that.
+        // A listener may have died between storing its mark and removing it.
         for number in databases().chain([MARK]) {
             patiently(|| store.database(number).unwrap().clear())?;
         }
@@ -255,10 +255,10 @@ impl<'r> Judge<'r> {
         }
         let report = patiently(|| store.check())?;
         let stats = store.stats();
-        // What writers were killed over in an open segment counts as live there.
+        // Records of writers that were killed in an open segment count as live there.
         let index = stats.index_used_bytes.saturating_sub(collected::INDEX);
         let there = stats.records + index + stats.condemned;
-        // What is open stays, and a frame that each shard of the index keeps.
+        // Open segments stay, and a frame that each shard of the index keeps.
         let stays = stats.segments <= OPEN && stats.index_bytes <= INDEX;
         if !report.is_sound() || there > 0 || !stays {
             return Err(format!("drained: {:#?}, {stats:#?}", report.problems));
@@ -267,7 +267,7 @@ impl<'r> Judge<'r> {
     }
 }
 
-/// Growth that may succeed when tried again.
+/// Growth that may succeed at the next attempt.
 #[derive(Debug)]
 struct Growth(GrowError);
 
@@ -283,7 +283,7 @@ impl MayPass for Growth {
     }
 }
 
-/// The keys of values that are no strings. Nobody changes them meanwhile.
+/// The keys of values that are not strings. No thread changes them meanwhile.
 fn typed_keys(records: &Database<'_>) -> Result<Vec<Vec<u8>>, String> {
     let (mut keys, mut cursor) = (Vec::new(), Cursor::START);
     while cursor != Cursor::END {

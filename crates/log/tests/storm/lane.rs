@@ -1,4 +1,4 @@
-//! What a lane does until it is killed.
+//! The work of a lane until it is killed.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use super::value::{ELEMENTS, LEAST, PART, Shared, Stamp};
 /// Bytes of a shared record.
 const SHARED_BYTES: usize = 8 * (ELEMENTS + 1);
 
-/// When values expire that are to stay, in ms from now.
+/// The expiry of values that are to stay, in ms from now.
 const FAR: u64 = 10_000_000;
 
-/// How an operation was refused: after how many steps, and why.
+/// A refused operation: the number of finished steps, and the error.
 pub(super) type Refused = (usize, WriteError);
 
-/// One that is done, or refused as a whole.
+/// An operation that is done, or refused as a whole.
 fn whole<T>(result: Result<T, WriteError>) -> Result<(), Refused> {
     result.map(drop).map_err(|error| (0, error))
 }
@@ -42,7 +42,7 @@ fn is_seen(steps: &[(usize, State)]) -> bool {
     steps.iter().any(|(_, new)| new.is_there())
 }
 
-/// Where a broken twin stops. So a kill finds it there for certain, however the threads run.
+/// Where a broken twin stops, so that a kill surely finds it there, however the threads run.
 pub(super) fn await_kill() -> ! {
     loop {
         std::thread::park();
@@ -55,7 +55,7 @@ pub struct Lane<'s> {
     pub(super) number: usize,
     pub(super) random: Random,
     pub(super) twin: Twin,
-    /// Operations until it writes again as before, after it found no free space.
+    /// The number of operations until it writes as before, after it found no free space.
     pub(super) lean: u32,
 }
 
@@ -83,7 +83,7 @@ impl<'s> Lane<'s> {
         panic!("lane {}: {what}", self.number)
     }
 
-    /// Does `work`, and says so before and after. Whether it took place.
+    /// Does `work`, and notes it before and after. Returns whether it took place.
     pub(super) fn change(
         &mut self,
         kind: &'static str,
@@ -115,7 +115,7 @@ impl<'s> Lane<'s> {
             Err((_, error)) if error.may_pass() => self.diary.count_stalled(),
             Err((done, error)) => self.wrong(&format!("{kind} after {done} steps: {error}")),
         }
-        // What was refused has not taken place, and what took place is there at once.
+        // A refused change has not taken place, and an accepted one is there at once.
         let all_went_well = done == steps.len();
         if !all_went_well || self.random.one_in(16) {
             let one = self.random.below(steps.len() as u64) as usize;
@@ -127,7 +127,7 @@ impl<'s> Lane<'s> {
         all_went_well
     }
 
-    /// The name holds that.
+    /// Fails unless the name has this state.
     fn expect(&self, name: usize, state: State, after: &str) {
         let since = now();
         match look(self.store, self.number, name) {
@@ -153,7 +153,7 @@ impl<'s> Lane<'s> {
         LEAST + self.random.below(most) as usize
     }
 
-    /// What is to be stored under a name next.
+    /// The next state of a name.
     pub(super) fn next(&mut self, len: usize, until: u64) -> State {
         let seq = self.diary.issue();
         State { seq, len, until }
@@ -174,7 +174,7 @@ impl<'s> Lane<'s> {
         stamp.bytes()
     }
 
-    /// A part of one that is likely to be long enough.
+    /// A part of a value that is likely to be long enough.
     fn patch_one(&mut self) {
         let large = self.random.among(&LARGE);
         let some: [usize; 8] = std::array::from_fn(|_| self.random.among(&MAIN));
@@ -184,7 +184,7 @@ impl<'s> Lane<'s> {
         self.patch(long.unwrap_or(large));
     }
 
-    /// The first part of a long value, where it lies; of a name whose value does not expire.
+    /// The first part of a long value, in place; for a name whose value does not expire.
     fn patch(&mut self, name: usize) {
         let old = self.diary.state(name);
         if old.until != 0 || old.len <= PART {
@@ -242,14 +242,14 @@ impl<'s> Lane<'s> {
         });
     }
 
-    /// A value by what is there; of a name whose value does not expire.
+    /// An update depending on the present value; for a name whose value does not expire.
     fn update(&mut self, name: usize) {
         let old = self.diary.state(name);
         if old.until != 0 {
             return;
         }
         let remove = self.random.one_in(8);
-        // Often as long as before, or a little shorter: it may be overwritten where it lies.
+        // Often of the same length, or a little shorter: it may be overwritten in place.
         let len = match self.random.below(3) {
             0 => self.length(),
             _ => old
@@ -284,7 +284,7 @@ impl<'s> Lane<'s> {
         });
     }
 
-    /// An operation that shows the lane a value shows what the lane stored; expiries aside.
+    /// An operation that returns a value returns the one that the lane stored; expiries aside.
     fn compare(&self, name: usize, state: State, seen: Option<&[u8]>) {
         let seen = seen.map(|bytes| match read(self.number, name, bytes) {
             Ok(seen) => seen,
@@ -298,7 +298,7 @@ impl<'s> Lane<'s> {
         }
     }
 
-    /// So many different names of the main ones.
+    /// Up to `most` different names of the main ones.
     fn some(&mut self, most: u64) -> Vec<usize> {
         let count = 1 + self.random.below(most) as usize;
         let (first, step) = (self.random.among(&MAIN), 1 + self.random.below(7) as usize);
@@ -373,7 +373,7 @@ impl<'s> Lane<'s> {
         });
     }
 
-    /// Several names at once, those of shared records among them if asked for.
+    /// Several names at once, those of shared records among them if requested.
     fn transact(&mut self, kind: &'static str, steps: &[(usize, State)]) {
         let before: Vec<State> = steps.iter().map(|s| self.diary.state(s.0)).collect();
         self.change(kind, How::Whole, steps, |lane| {
@@ -403,7 +403,7 @@ impl<'s> Lane<'s> {
         });
     }
 
-    /// What a transaction must not be. It stops where half of it is to be seen.
+    /// What a transaction must not be. It stops where half of it can be seen.
     fn one_by_one(&self, steps: &[(usize, State)]) -> Result<(), Refused> {
         for (i, (name, new)) in steps.iter().enumerate() {
             if is_seen(&steps[..i]) && is_seen(&steps[i..]) {
@@ -525,12 +525,12 @@ impl<'s> Lane<'s> {
         self.put("own put", name, len);
     }
 
-    /// What changes no name.
+    /// Operations that change no name.
     fn upkeep(&mut self) {
         match self.random.below(40) {
             0 => self.passes(self.store.compact()),
             1..4 => self.passes(self.store.remove_expired()),
-            // Now and then: it is to be full before that, too.
+            // Only now and then, because the store should also be full before that.
             4 if self.random.one_in(40) => {
                 let now = self.store.stats().capacity;
                 let more = (now + (2 << 20)).min(MAX);
@@ -539,7 +539,7 @@ impl<'s> Lane<'s> {
                     Err(error) => self.wrong(&format!("growth to {more}: {error}")),
                 }
             }
-            // Memory goes, and is claimed again at once.
+            // Memory is given back, and is claimed again at once.
             5..8 => self.passes(self.store.give_back_memory()),
             8 => {
                 let mut policy = self.store.fill_policy();

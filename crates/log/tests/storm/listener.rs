@@ -1,9 +1,9 @@
-//! A listener of what the others change: **it has received each change that was acknowledged, or a
-//! report of a loss.**
+//! A listener to the changes of others: **it has received each acknowledged change, or a report of
+//! a loss.**
 //!
 //! It notes the numbers that lanes have acknowledged, makes a change itself, by another opening,
-//! and drains the ring until that change arrives. What was acknowledged before has to have arrived
-//! before it.
+//! and drains the ring until that change arrives. Changes that were acknowledged before must have
+//! arrived before it.
 
 use std::process::exit;
 use std::sync::atomic::AtomicU64;
@@ -25,7 +25,7 @@ use super::roles::Twin;
 /// The exit code of a listener that missed a change.
 const DEAF: i32 = 77;
 
-/// What listeners have done, in words behind the diaries: changes that were received, losses, names
+/// The counts of listeners, in words after the diaries: changes that were received, losses, names
 /// that were compared with what was received, with no loss since.
 pub struct Tally<'r>(&'r [AtomicU64]);
 
@@ -57,12 +57,12 @@ pub struct Listener<'s> {
 /// What was received.
 struct Received<'s> {
     diaries: Vec<Diary<'s>>,
-    /// By lane and name: the number that the lane had issued last when a change of the name was
+    /// By lane and name: the last number that the lane had issued when a change of the name was
     /// received.
     arrived: Vec<Vec<u64>>,
-    /// By lane: the number that it had issued last when a loss was reported.
+    /// By lane: the last number that it had issued when a loss was reported.
     lost: Vec<u64>,
-    /// By lane and name: the number that was last compared with it.
+    /// By lane and name: the last number that was compared.
     compared: Vec<Vec<u64>>,
     losses: u64,
     changes: u64,
@@ -83,7 +83,7 @@ impl Received<'_> {
         };
         self.changes += 1;
         match change.kind {
-            // One process at a time clears it, and a listener begins behind what others did.
+            // One process at a time clears it, and a listener begins after what others did.
             ChangeKind::Cleared if change.database == MARK => self.marked = true,
             ChangeKind::Cleared => self.on_database(change.database),
             ChangeKind::Swapped(other) => {
@@ -126,13 +126,13 @@ impl Received<'_> {
         self.arrived[lane][name] = self.diaries[lane].issued();
     }
 
-    /// What has been acknowledged since the last loss and is there: lane, name, number.
+    /// What was acknowledged since the last loss and is present: lane, name, number.
     fn asked(&self) -> Vec<(usize, usize, u64)> {
         let of_lane = |lane: usize| {
             let diary = self.diaries[lane];
             (0..NAMES).map(move |name| (lane, name, diary.state(name)))
         };
-        // What is removed may not have been there, and then nothing was changed.
+        // A removed name may have been absent already, and then nothing was changed.
         let all = (0..LANES).flat_map(of_lane);
         let there = all.filter(|(_, name, state)| {
             state.is_there() && (*name < COLLECTED.start || collected::is_numbered(*name))
@@ -186,8 +186,8 @@ impl<'s> Listener<'s> {
         listener.drain(most, |report| received.on(report)).unwrap()
     }
 
-    /// Drains the feed until its own change comes, or a loss. False: the store is too full for that
-    /// change.
+    /// Drains the feed until its own change comes, or a loss. Returns false if the store is too
+    /// full for that change.
     fn catch_up(&mut self) -> bool {
         self.received.marked = false;
         let mark = self.other.database(MARK).unwrap();
@@ -209,7 +209,7 @@ impl<'s> Listener<'s> {
         true
     }
 
-    /// One look.
+    /// One check.
     pub fn step(&mut self) {
         if self.random.one_in(50) {
             self.listener = self.own.listen().unwrap();

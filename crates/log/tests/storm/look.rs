@@ -13,7 +13,7 @@ use super::value::{Shared, Stamp};
 /// minute.
 pub const BUSY: Duration = Duration::from_secs(60);
 
-/// Whether it may succeed when tried again: a live thread is in the way.
+/// Whether the next attempt may succeed: a live thread blocks this one.
 pub trait MayPass {
     fn may_pass(&self) -> bool;
 }
@@ -30,7 +30,7 @@ impl MayPass for WriteError {
     }
 }
 
-/// What is had in the end, though others are in the way for a while.
+/// Repeats `work` until it succeeds, although others block it for a while.
 pub fn patiently<T, E: MayPass + std::fmt::Display>(
     mut had: impl FnMut() -> Result<T, E>,
 ) -> Result<T, String> {
@@ -44,7 +44,8 @@ pub fn patiently<T, E: MayPass + std::fmt::Display>(
     }
 }
 
-/// Opens in the end. One attempt waits at most two seconds for others that open or leave.
+/// Repeats an opening until it succeeds. One attempt waits at most two seconds for others that open
+/// or leave.
 pub fn opened<T, E: std::fmt::Display>(mut open: impl FnMut() -> Result<T, E>) -> T {
     let began = Instant::now();
     loop {
@@ -58,7 +59,7 @@ pub fn opened<T, E: std::fmt::Display>(mut open: impl FnMut() -> Result<T, E>) -
     }
 }
 
-/// What a value under a name says, if it may be there at all.
+/// The content of a value under a name, if it is allowed there at all.
 pub fn read(lane: usize, name: usize, bytes: &[u8]) -> Result<State, String> {
     let until = 0;
     if SHARED.contains(&name) {
@@ -82,7 +83,7 @@ pub fn place<'s>(store: &'s LogStore, lane: usize, name: usize) -> Database<'s> 
     store.database(database(lane, name)).unwrap()
 }
 
-/// What a name holds, with its expiry. Of a name that nobody changes meanwhile.
+/// The state of a name, with its expiry. For a name that no thread changes meanwhile.
 pub fn look(store: &LogStore, lane: usize, name: usize) -> Result<Option<State>, String> {
     if COLLECTED.contains(&name) {
         return collected::look(store, lane, name);

@@ -1,10 +1,10 @@
 //! A storm of `kill -9` over processes that share a store: no acknowledged change is lost, no
-//! transaction is there by half, no read is torn, and nothing stays behind of the dead.
+//! transaction is half there, no read is torn, and nothing of the dead remains.
 //!
-//! Several processes write, each for lanes of names that are theirs alone; others read, follow, and
-//! maintain. The parent kills and stops them at random instants, and compares the store with what
-//! each lane has said of itself, in memory that survives it. Some seconds for each policy; with
-//! `MNEME_LADDER_SECS` as long as that, or until `MNEME_LADDER_KILLS`; from `MNEME_LADDER_SEED`.
+//! Several processes write, each for lanes of names that belong only to it; others read, follow,
+//! and maintain. The parent kills and stops them at random instants, and compares the store with
+//! each lane's notes, in memory that survives it. Some seconds for each policy; with
+//! `MNEME_LADDER_SECS` for that time, or until `MNEME_LADDER_KILLS`; from `MNEME_LADDER_SEED`.
 #![cfg(all(target_os = "linux", not(miri)))]
 #![allow(
     clippy::unwrap_used,
@@ -32,7 +32,7 @@ use mneme_log::UpdatePolicy;
 use roles::{Twin, plan, storm};
 use rounds::Plan;
 
-/// One of the processes; a test that does nothing unless it was started as such.
+/// One of the processes; a test that does nothing unless it was started as one.
 #[test]
 fn role() {
     roles::role();

@@ -1,7 +1,7 @@
 //! Which lane owns which keys.
 //!
-//! A *lane* is one thread's life after another's: what was under way when one was killed, the next
-//! goes on with. Each has names of its own, in a database that all use and in two of its own; and
+//! A *lane* is a sequence of threads: when one is killed, the next one continues with what was
+//! under way. Each lane has names of its own, in a database that all use and in two of its own; and
 //! an element of each shared record.
 
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub const RIGHT: Range<usize> = 6204..6364;
 pub const SHARED: Range<usize> = 6364..6372;
 /// Names of elements of the lane's collections.
 pub const COLLECTED: Range<usize> = 6372..6372 + collected::NAMES;
-/// Names of a lane.
+/// The number of names of a lane.
 pub const NAMES: usize = COLLECTED.end;
 
 /// The database of the shared records.
@@ -36,8 +36,7 @@ pub const OF_ALL: usize = 63;
 /// The database in which a listener marks how far it has drained. No lane uses it.
 pub const MARK: usize = 62;
 
-/// The name as it stands in values and keys: databases are swapped, so that a key of one may be the
-/// other's.
+/// The name in values and keys: databases are swapped, so that a key of one may be the other's.
 pub fn canonical(name: usize) -> usize {
     match name {
         name if RIGHT.contains(&name) => name - RIGHT.start + LEFT.start,
@@ -55,14 +54,14 @@ pub fn database(lane: usize, name: usize) -> usize {
     }
 }
 
-/// The kind of a name's values: those in a lane's own databases are no strings.
+/// The kind of a name's values: those in a lane's own databases are not strings.
 pub fn value_kind(name: usize) -> ValueKind {
     let is_typed = LEFT.contains(&name) || RIGHT.contains(&name);
-    // That of streams, so that no check looks for a hash there.
+    // The kind of streams, so that no check looks for a hash there.
     ValueKind::new(5 * u8::from(is_typed)).unwrap()
 }
 
-/// The names that are under the key of `name`: that alone, or all of a collection's elements.
+/// The names that share the key of `name`: only that one, or all of a collection's elements.
 pub fn together(name: usize) -> Range<usize> {
     match name.checked_sub(COLLECTED.start) {
         Some(nth) => {

@@ -1,4 +1,4 @@
-//! A store on two files in a directory of the test's own, opened by any number of processes.
+//! A store on two files in a directory of the test, opened by any number of processes.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use mneme_testkit::TestDir;
 use super::look::opened;
 use super::{below, diary};
 
-/// Bytes of the store at first, and at most.
+/// The initial and the maximum size of the store in bytes.
 pub const CAPACITY: u64 = 64 << 20;
 pub const MAX: u64 = 88 << 20;
 
@@ -23,7 +23,7 @@ pub type Store = LogStore;
 /// A directory of the test's own.
 pub struct Place {
     pub root: PathBuf,
-    /// In the process that has made it.
+    /// In the process that has created it.
     _directory: Option<TestDir>,
 }
 
@@ -124,7 +124,7 @@ impl Place {
     }
 
     /// What is wrong below the log when only the caller with its opening and `participants` is
-    /// left: a process that is still attached, a slot, a pin, or frames that nobody has adopted.
+    /// left: a process that is still attached, a slot, a pin, or frames that were never adopted.
     pub fn left_over(&self, participants: &Participants) -> Vec<String> {
         below::left_over(self.data(), participants)
     }

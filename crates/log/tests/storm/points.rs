@@ -1,9 +1,9 @@
 //! Deaths at every named point, in real processes: each kills itself there, at its first passage,
-//! its second or a later one; the next one attaches, repairs, and goes on with its names.
+//! its second or a later one; the next one attaches, repairs, and continues with its names.
 //!
-//! One process after the other is armed at all points that nobody has died at yet. So the first to
-//! be reached is struck off the list, and what is seldom reached remains. Every other one dies
-//! where another has died already, so that there is something for the next to repair. In every
+//! One process after the other is armed at all points at which none has died yet. So the first one
+//! reached is removed from the list, and what is seldom reached remains. Every other process dies
+//! where another has died already, so that there is something for the next one to repair. In every
 //! other store another process writes all the time.
 
 use std::collections::BTreeSet;
@@ -26,8 +26,8 @@ use super::place::{MAX, Place};
 use super::roles::{PLACE, ROLE, Twin, end_with_parent};
 use super::rounds::Part;
 
-/// Points that need not be reached, for work that can be compared leads there seldom or never; each
-/// with the reason, or where it is died at.
+/// Points that need not be reached, because work that can be compared passes them seldom or never;
+/// each with the reason, or the place where a death there is tested.
 const SPARED: [(&str, &str); 28] = [
     (
         "sweep.collections.",
@@ -119,7 +119,7 @@ const SPARED: [(&str, &str); 28] = [
     ),
 ];
 
-/// Points that are passed when somebody has died at others: how both begin.
+/// Points that are passed only after a death at others: the prefixes of both.
 const AFTER: [(&str, &[&str]); 9] = [
     ("arena.repair.", &["arena.claim.", "arena.release."]),
     (
@@ -145,18 +145,19 @@ const AFTER: [(&str, &[&str]); 9] = [
     ("txn.repair.", &["txn."]),
 ];
 
-/// A name, and at which passage.
+/// A name, and the number of the passage.
 type Point = (String, u64);
 
-/// Processes that die in a store's life.
+/// The number of processes that die in a store's life.
 const LIFE: u64 = 60;
-/// Stores after which what is still on the list is not reached at all.
+/// The number of stores after which a point that is still on the list counts as not reached.
 const STORES: u64 = 40;
-/// Openings of a process, and operations in each at most, until it kills itself wherever it is.
+/// The maximum numbers of openings of a process, and of operations in each, before it kills itself
+/// wherever it is.
 const OPENINGS: u64 = 2;
 const STEPS: u64 = 200;
 
-/// The word in which a process says at which of its points it dies, plus one.
+/// The word in which a process notes the point at which it dies, plus one.
 fn died(diaries: &Region) -> &AtomicU64 {
     diaries.at(diary::BYTES as u64).unwrap()
 }
@@ -166,7 +167,7 @@ fn die() {
     fault::reach("storm.here");
 }
 
-/// One of the processes; a test that does nothing unless it was started as such.
+/// One of the processes; a test that does nothing unless it was started as one.
 #[test]
 fn mortal() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -178,7 +179,7 @@ fn mortal() {
     process(&place, words[0], words[1].parse().unwrap());
 }
 
-/// What a process does that is to die at one of `points`.
+/// The work of a process that is to die at one of `points`.
 fn process(place: &Place, points: &str, seed: u64) {
     let diaries = place.diaries();
     let mut random = Random::new(seed);
@@ -193,7 +194,7 @@ fn process(place: &Place, points: &str, seed: u64) {
     }
     for life in 0..OPENINGS {
         let opened = Opened::new(place, place.open(false));
-        // The next process sees what became of the dead one's work, and goes on.
+        // The next process finds out the outcome of the dead one's work, and continues.
         opened.settle(Diary::of(&diaries, 0), 0).unwrap();
         let store = &opened.store;
         let mut lane = Lane::new(store, &diaries, 0, seed ^ life << 40, Twin::No);
@@ -221,7 +222,7 @@ fn grow(store: &LogStore) {
     }
 }
 
-/// The points of the crates that a store consists of.
+/// The points of the crates of which a store consists.
 fn all() -> BTreeSet<String> {
     let manifest = env!("CARGO_MANIFEST_DIR");
     let sources = ["../log/src", "../arena/src", "../sync/src"];
@@ -234,7 +235,7 @@ fn all() -> BTreeSet<String> {
     named
 }
 
-/// Whether somebody has to die there.
+/// Whether a process has to die there.
 fn counts(point: &Point) -> bool {
     let begins_with = |start: &&str| point.0.starts_with(*start);
     match collected::POINTS {
@@ -243,7 +244,7 @@ fn counts(point: &Point) -> bool {
     }
 }
 
-/// A point that somebody has died at, and that leads to one that is left.
+/// A point at which a process has died, and that leads to one that is left.
 fn before(left: &BTreeSet<Point>, done: &[String], random: &mut Random) -> Option<Point> {
     let mut any = |from: Vec<&String>| {
         let one = from.get(random.below(from.len().max(1) as u64) as usize);
@@ -257,8 +258,8 @@ fn before(left: &BTreeSet<Point>, done: &[String], random: &mut Random) -> Optio
     Some((name, 1 + random.below(4)))
 }
 
-/// Processes that die at each point, one after the other: at its first passage, and at others if
-/// `MNEME_LADDER_SECS` is set, for so long.
+/// Processes that die at each point, one after the other: at its first passage, and at others for
+/// the time of `MNEME_LADDER_SECS`, if that is set.
 #[test]
 fn the_next_process_goes_on_after_a_death_at_any_point() {
     let seed = setting("MNEME_LADDER_SEED").unwrap_or(7);
@@ -280,7 +281,7 @@ fn the_next_process_goes_on_after_a_death_at_any_point() {
             if is_done(&left) {
                 break;
             }
-            // Not from the beginning: that, too, is to be died in.
+            // Not from the beginning: a death must be possible there, too.
             if nth == 5 && [1, 2].contains(&(stores % 4)) {
                 let role = format!("lanes 1 2 {} No", random.below(1 << 40));
                 beside = Some(Part::start(&judge, 1..2, &role));
@@ -312,7 +313,7 @@ fn the_next_process_goes_on_after_a_death_at_any_point() {
             }
         }
         drop(beside);
-        // Sometimes the judge is the first to come.
+        // Sometimes the judge comes first.
         if random.one_in(2) {
             judge.leave();
             judge.come_back();
@@ -321,7 +322,7 @@ fn the_next_process_goes_on_after_a_death_at_any_point() {
         held.unwrap_or_else(|wrong| panic!("store {stores}, seed {seed}: {wrong}"));
         stores += 1;
         if limit.is_some() && (is_done(&left) || passages > 1 && stores % 4 == 0) {
-            // Once more, each at a later passage, if there are so many.
+            // Again, each at a later passage, if there are that many.
             missed.extend(
                 left.into_iter()
                     .filter(|point| passages > 1 && counts(point)),

@@ -1,8 +1,8 @@
-//! What a reader holds every value to.
+//! A reader's requirements for every value.
 //!
-//! It is whole, and of the lane and the name that it stands under; if its lane changed nothing
-//! meanwhile, it is exactly what the lane last stored; if it did, it is not older than what was
-//! stored when the read began. What is always changed together is always seen together.
+//! It is whole, and belongs to the lane and the name under which it is stored; if its lane changed
+//! nothing meanwhile, it is exactly what the lane last stored; otherwise it is not older than what
+//! was stored when the read began. Names that are always changed together are always seen together.
 
 use std::process::exit;
 
@@ -27,7 +27,7 @@ pub struct Reader<'s> {
     random: Random,
 }
 
-/// What was known of a name before it was read.
+/// What was known about a name before it was read.
 struct Before {
     turn: u64,
     state: State,
@@ -150,7 +150,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// What is always changed together.
+    /// Names that are always changed together.
     fn tied(&mut self) {
         let lane = self.random.below(LANES as u64) as usize;
         let groups = (TIED.len() / TIED_TOGETHER) as u64;

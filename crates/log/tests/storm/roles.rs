@@ -1,4 +1,4 @@
-//! What the processes of a storm do, and how a storm is run.
+//! The work of a storm's processes, and how a storm is run.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use super::place::Place;
 use super::reader::Reader;
 use super::rounds::{self, Plan};
 
-/// What a process is to do, and where.
+/// The role of a process, and its place.
 pub const ROLE: &str = "MNEME_LOG_STORM_ROLE";
 pub const PLACE: &str = "MNEME_LOG_STORM_PLACE";
 
-/// What is broken on purpose, and has to be found.
+/// A twin that is broken on purpose, and must be detected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Twin {
     No,
     /// A change is acknowledged before it is made; the lane stops in between.
     Early,
-    /// A transaction is made key by key; the lane stops half way.
+    /// A transaction is made key by key; the lane stops half-way.
     Torn,
     /// The listener ignores some changes.
     Deaf,
-    /// Elements of a collection are changed one by one; the lane stops half way.
+    /// Elements of a collection are changed one by one; the lane stops half-way.
     Elements,
 }
 
@@ -37,7 +37,7 @@ impl Twin {
     }
 }
 
-/// What one of the processes does; nothing unless it was started as such.
+/// The work of one of the processes; nothing unless it was started as one.
 pub fn role() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
@@ -97,7 +97,7 @@ pub fn role() {
     }
 }
 
-/// Ends this process when the parent is gone, however that came.
+/// Ends this process when the parent is gone, for whatever reason.
 pub fn end_with_parent() {
     std::thread::spawn(|| {
         let _ = std::io::stdin().lines().next();
@@ -105,7 +105,7 @@ pub fn end_with_parent() {
     });
 }
 
-/// A thread that fails ends its process, which the parent takes notice of.
+/// A thread that fails ends its process, which the parent notices.
 fn or_exit(work: impl FnOnce()) {
     struct Exit;
     impl Drop for Exit {

@@ -25,12 +25,12 @@ const READER: usize = WRITERS.len();
 const MAINTAINER: usize = READER + 1;
 const LISTENER: usize = MAINTAINER + 1;
 const PROCESSES: usize = LISTENER + 1;
-/// Kills until all are killed at once and everything is compared.
+/// The number of kills until all are killed at once and everything is compared.
 const ROUND: u64 = 40;
-/// Rounds until everything is removed, and a new store begun.
+/// The number of rounds until everything is removed, and a new store is begun.
 const ROUNDS: u64 = 5;
 
-/// How long a storm goes on, and from where.
+/// The duration and the seed of a storm.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub policy: UpdatePolicy,
@@ -52,15 +52,15 @@ pub struct Counts {
     pub stops: u64,
     pub stores: u64,
     pub rounds: u64,
-    /// What was under way in a lane that was killed, and what became of it.
+    /// What was under way in killed lanes, and its outcome.
     pub deaths: BTreeMap<String, u64>,
-    /// Changes that took place, that found no free space, that another thread held up.
+    /// Changes that took place, that found no free space, that another thread blocked.
     pub changes: [u64; 3],
     /// Changes that listeners received, losses, and acknowledged changes that were compared with
     /// what was received.
     pub listened: [u64; 3],
     pub moved: u64,
-    /// The longest that a killed lane's names took to be read.
+    /// The longest time that it took to read a killed lane's names.
     pub slowest: Duration,
 }
 
@@ -89,7 +89,7 @@ impl Part {
         }
     }
 
-    /// Waits until each of its lanes has begun a change, if it has some; not for ever.
+    /// Waits, for a limited time, until each of its lanes has begun a change, if it has any.
     fn arrive(&self, diaries: &Region) {
         let began = Instant::now();
         let waits = |(now, before): (u64, &u64)| now == *before;
@@ -100,7 +100,7 @@ impl Part {
         }
     }
 
-    /// Waits until the listener has compared something, or has ended since something was missing.
+    /// Waits until the listener has compared something, or has ended because something was missing.
     fn compare(&mut self, diaries: &Region) {
         let compared = || Tally::of(diaries).counts()[2];
         let (began, before) = (Instant::now(), compared());
@@ -111,7 +111,7 @@ impl Part {
 
     /// Waits until it has killed itself.
     pub fn end(&mut self) -> Result<(), String> {
-        // To wait for it would close what it reads, by which it sees that its parent is gone.
+        // Waiting for it would close its input, by which it notices the end of its parent.
         while self.process.is_running() {
             std::thread::sleep(Duration::from_micros(500));
         }
@@ -127,7 +127,7 @@ impl Part {
         }
     }
 
-    /// Stops it now, for so many milliseconds.
+    /// Stops it now, for `ms` milliseconds.
     fn stop(&self, ms: u64) -> Child {
         let id = self.process.id();
         let seconds = Duration::from_millis(ms).as_secs_f64();
@@ -148,7 +148,7 @@ struct Storm<'r> {
     counts: Counts,
 }
 
-/// Runs it; what was wrong, if anything was.
+/// Runs it; returns a description of what was wrong, if anything.
 pub fn run(plan: Plan) -> Result<Counts, String> {
     let began = Instant::now();
     let mut random = Random::new(plan.seed);
@@ -219,7 +219,7 @@ impl Storm<'_> {
     }
 
     /// Whether a listener may be killed only when it has compared something: the first ones, so
-    /// that some do, and those that are to be found out. Lanes of other twins stand still.
+    /// that some do, and those that must be detected. Lanes of other twins are stopped.
     fn waits_for_listener(&self) -> bool {
         match self.plan.twin {
             Twin::No => self.counts.listened[2] + Tally::of(self.judge.diaries).counts()[2] == 0,
@@ -240,7 +240,7 @@ impl Storm<'_> {
                 self.counts.stops += 1;
             }
             let number = self.random.below(PROCESSES as u64) as usize;
-            // Some die on their way in.
+            // Some die while they attach.
             if !self.random.one_in(10) {
                 parts[number].arrive(self.judge.diaries);
             }
@@ -255,7 +255,7 @@ impl Storm<'_> {
                 break;
             }
         }
-        // Sometimes nobody is left at all.
+        // Sometimes no process is left at all.
         if self.random.one_in(2) {
             self.judge.leave();
         }

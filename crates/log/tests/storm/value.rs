@@ -1,9 +1,9 @@
-//! Values that say whose they are, and in which no byte can be of another.
+//! Values that name their owner, and in which no byte can belong to another value.
 
 /// Bytes of the shortest value.
 pub const LEAST: usize = 32;
-/// Bytes of a value that a change of a part makes anew; what comes behind them says which value as
-/// a whole it is of.
+/// The number of bytes that a change of a part replaces; the bytes after them identify the whole
+/// value to which they belong.
 pub const PART: usize = 4096;
 /// How many elements a shared record has: one for each lane.
 pub const ELEMENTS: usize = super::names::LANES;
@@ -21,8 +21,8 @@ fn word(bytes: &[u8], i: usize) -> u64 {
     bytes.map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap()))
 }
 
-/// What a value says: the lane that wrote it, under which name, the number of the change that last
-/// wrote a part of it, the number of the one that wrote it as a whole, and its length.
+/// The content of a value: the lane that wrote it, under which name, the number of the change that
+/// last wrote a part of it, the number of the one that wrote it as a whole, and its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     pub lane: usize,
@@ -62,7 +62,7 @@ impl Stamp {
         bytes
     }
 
-    /// What the first bytes of a value say.
+    /// The content of the first bytes of a value.
     pub fn of_head(bytes: &[u8]) -> Stamp {
         Stamp {
             lane: (word(bytes, 0) >> 32) as usize,
@@ -73,7 +73,7 @@ impl Stamp {
         }
     }
 
-    /// What these bytes say, if all of them agree.
+    /// The content of these bytes, if all of them agree.
     pub fn of(bytes: &[u8]) -> Result<Stamp, String> {
         let stamp = Stamp {
             len: bytes.len(),
@@ -115,7 +115,7 @@ impl Shared {
         words.flat_map(u64::to_le_bytes).collect()
     }
 
-    /// What these bytes say, if they do.
+    /// The content of these bytes, if they agree.
     pub fn of(bytes: &[u8], number: usize) -> Result<Shared, String> {
         let shared = Shared(std::array::from_fn(|i| word(bytes, i)));
         let is_whole = bytes.len() == 8 * (ELEMENTS + 1);
@@ -148,7 +148,7 @@ fn a_torn_or_foreign_value_is_detected() {
         ..stamp
     };
     let newer = newer.bytes();
-    // Of the length alone it could be either's.
+    // By the length alone it could be either's.
     for cut in 9..bytes.len() {
         let torn = [&bytes[..cut], &newer[cut..]].concat();
         let as_before = torn == bytes || torn == newer;

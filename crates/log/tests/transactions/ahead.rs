@@ -1,5 +1,5 @@
-//! Transactions whose keys are locked before the body runs: those that were overtaken, and those
-//! whose keys the caller names.
+//! Transactions whose keys are locked before the body runs: those whose attempts have failed
+//! because of other changes, and those whose keys the caller names.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,11 +12,11 @@ use mneme_sys::ManualClock;
 use crate::{number, open};
 
 const HOT: u64 = 64;
-/// Runs of a body whose keys others change all the time: sixteen that conflict, and one under
-/// locks, if the index keeps its shape meanwhile.
+/// The number of runs of a body whose keys others change all the time: sixteen that conflict, and
+/// one under locks, if the index keeps its shape meanwhile.
 const RUNS: u32 = 20;
 
-/// Adds one to each of the numbers under `HOT` keys, in one transaction, and says how often its
+/// Adds one to each of the numbers under `HOT` keys, in one transaction, and returns how often its
 /// body ran.
 fn add_to_all(store: &LogStore, mut between: impl FnMut(u32)) -> u32 {
     let mut runs = 0;
@@ -36,9 +36,9 @@ fn add_to_all(store: &LogStore, mut between: impl FnMut(u32)) -> u32 {
     runs
 }
 
-/// A store whose writers find free space, so that bodies run anew only because of what others
-/// change. Its time stands still: a body that runs for long on a busy machine keeps its locks, and
-/// no wait for one fails.
+/// A store whose writers find free space, so that bodies run again only because of changes by
+/// others. Its clock does not advance: a body that runs for long on a busy machine keeps its locks,
+/// and no wait for one fails.
 fn hot(policy: UpdatePolicy) -> LogStore {
     let store = LogStore::builder()
         .update_policy(policy)
@@ -72,8 +72,8 @@ fn a_transaction_that_is_overtaken_each_time_commits_in_the_end() {
             });
             let runs = add_to_all(store, |run| {
                 ask.send(run).unwrap();
-                // While it holds locks the other cannot, and reports late. The first runs hold
-                // none.
+                // While it holds locks the other cannot do so, and reports late. The first runs
+                // hold none.
                 let limit = Duration::from_millis(if run <= 2 { 60_000 } else { 100 });
                 while matches!(said.recv_timeout(limit), Ok(done) if done != run) {}
             });
@@ -118,8 +118,7 @@ fn writers_without_pause_starve_no_transaction() {
             }
             let many = |_| {
                 for _ in 0..10 {
-                    // Two that lock ahead stand in each other's way at most as often as they begin
-                    // anew.
+                    // Two that lock ahead block each other at most as often as they begin again.
                     let runs = add_to_all(store, |_| std::thread::yield_now());
                     assert!(runs <= 2 * RUNS, "{policy:?}: {runs} runs");
                 }
@@ -149,7 +148,7 @@ fn a_body_that_reads_other_keys_than_before_gives_its_locks_up() {
             store
                 .transaction(|t| {
                     runs += 1;
-                    // Others each time, of which the other transaction has locked some.
+                    // Others each time, some of which the other transaction has locked.
                     for i in 0..HOT {
                         let key = ((first + i * 7 + runs * 5) % HOT).to_be_bytes();
                         let number = t.read(&key, number)?;
@@ -171,8 +170,8 @@ fn a_body_that_reads_other_keys_than_before_gives_its_locks_up() {
     }
 }
 
-/// Its locks are gone by then, which were its own: that it had them is no reason to begin anew, or
-/// it would for ever.
+/// Its own locks are gone by then: having had them is no reason to begin again, which would never
+/// end.
 #[test]
 fn reads_under_locks_that_were_released_count() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
@@ -197,7 +196,7 @@ fn reads_under_locks_that_were_released_count() {
     }
 }
 
-/// Runs `body` in a transaction that has locked `key` ahead: whose first runs were all overtaken.
+/// Runs `body` in a transaction that has locked `key` ahead, because its first runs have failed.
 fn locked_ahead(store: &LogStore, key: &[u8], mut body: impl FnMut() -> Result<(), WriteError>) {
     let mut runs = 0;
     let done = store.transaction(|t| {
@@ -217,7 +216,7 @@ fn locked_ahead(store: &LogStore, key: &[u8], mut body: impl FnMut() -> Result<(
 /// too. The transaction keeps its locks.
 #[test]
 fn a_change_of_shape_in_the_body_of_one_that_locks_ahead_leaves_its_locks() {
-    // Time stands still until it is locked: it would unlock after 200 ms.
+    // The clock stands still until it is locked: it would unlock after 200 ms.
     let clock = &Arc::new(ManualClock::new(1, 1_000_000));
     let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
     let store = &builder.clock(clock.clone()).open_private().unwrap();
@@ -255,7 +254,7 @@ fn a_change_of_shape_in_the_body_of_one_that_locks_ahead_leaves_its_locks() {
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// A call that the body makes after it has run for so many milliseconds.
+/// A call that the body makes after it has run for this number of milliseconds.
 type Call = (u64, fn(&mut Transaction<'_>) -> Result<(), WriteError>);
 
 /// After `call` a writer of a key that the transaction has named does not wait for its body. What
@@ -303,7 +302,7 @@ fn a_long_body_does_not_hold_up_the_writers_of_its_keys() {
         (200, |t| t.put(b"other", b"v")),
         (200, |t| t.remove(b"absent").map(|_| ())),
         (200, |t| t.database(3)?.get(b"elsewhere").map(|_| ())),
-        // To copy a large value takes long too.
+        // Copying a large value takes long too.
         (150, |t| t.get(b"large").map(|_| ())),
         (150, |t| t.put(b"other", &vec![7; 20 << 20])),
     ];
@@ -312,7 +311,7 @@ fn a_long_body_does_not_hold_up_the_writers_of_its_keys() {
     }
 }
 
-/// It would wait for itself.
+/// Otherwise it would wait for itself.
 #[test]
 fn one_that_only_reads_in_the_body_of_one_that_locks_ahead_is_answered() {
     let store = open();
@@ -327,7 +326,8 @@ fn one_that_only_reads_in_the_body_of_one_that_locks_ahead_is_answered() {
 #[test]
 fn one_whose_keys_are_named_runs_once_beside_writers_without_pause() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
-        // Time stands still: however long a run takes on this machine, it is no long one.
+        // The clock stands still: however long a run takes on this machine, it does not count as
+        // long.
         let clock = Arc::new(ManualClock::new(1, 1_000_000));
         let builder = LogStore::builder().capacity(64 << 20).update_policy(policy);
         let store = builder.clock(clock).open_private().unwrap();
@@ -350,7 +350,7 @@ fn one_whose_keys_are_named_runs_once_beside_writers_without_pause() {
                 let moved = store.transaction_on(&keys, |t| {
                     runs += 1;
                     let value = t.get(b"from")?.unwrap();
-                    // Long enough for the writer to come by.
+                    // Long enough for the writer to run.
                     (0..50).for_each(|_| std::thread::yield_now());
                     t.put(b"to", &value)?;
                     let mut other = t.database(5)?;
@@ -366,7 +366,7 @@ fn one_whose_keys_are_named_runs_once_beside_writers_without_pause() {
     }
 }
 
-/// A transaction that makes a bucket for a key which it has read as absent does not conflict with
+/// A transaction that creates a bucket for a key that it has read as absent does not conflict with
 /// itself.
 #[test]
 fn one_that_makes_the_first_bucket_of_what_it_has_read_runs_once() {
@@ -399,7 +399,7 @@ fn one_of_a_hundred_named_keys_claims_no_frame_for_its_notes() {
         let named = &keys[..keys.len() - more as usize];
         let named: Vec<_> = named.iter().map(|key| (0, key.as_slice())).collect();
         let all = |t: &mut Transaction<'_>| keys.iter().try_for_each(|key| t.put(key, b"w"));
-        // The index is as large as it must be then.
+        // By then the index is as large as it must be.
         store.transaction_on(&named, all).unwrap();
         let before = claims();
         store.transaction_on(&named, all).unwrap();

@@ -34,7 +34,7 @@ fn account(i: u64) -> [u8; 8] {
 const ACCOUNTS: u64 = 37;
 
 /// Transfers between accounts by several threads, beside inserts that make the index grow and
-/// compaction that moves every record: a look at all accounts at once always finds one sum.
+/// compaction that moves every record: a read of all accounts at once always finds the same sum.
 #[test]
 fn the_sum_of_all_accounts_never_changes() {
     transfers(UpdatePolicy::Append);
@@ -103,8 +103,8 @@ fn transfers(policy: UpdatePolicy) {
 }
 
 /// Two keys are always written together. A thread that reads the first and then the second never
-/// finds the second older. Plain reads and scans see no half, even of a transaction that is taken
-/// back because a segment is full.
+/// finds the second older. Plain reads and scans see no half, even of a transaction that is undone
+/// because a page is full.
 #[test]
 fn plain_readers_see_no_half() {
     let store = open();
@@ -217,7 +217,7 @@ fn one_that_fails_leaves_nothing() {
     store.compact().unwrap();
     let stats = store.stats();
     assert!(stats.live_bytes < 1_000, "{stats:?}");
-    // What it had taken is free again.
+    // The space that it had taken is free again.
     for i in 0..80u32 {
         store.put(&i.to_le_bytes(), &[1; 500_000]).unwrap();
     }
@@ -239,7 +239,7 @@ fn an_overtaken_transaction_runs_again() {
         })
         .unwrap();
     assert_eq!((runs, number_of(&store, b"n")), (2, 11));
-    // So is one that found nothing where there is something now, in a database without an index.
+    // So does one that found nothing in a database without an index, if there is something now.
     let mut runs = 0;
     store
         .transaction(|t| {
@@ -253,7 +253,7 @@ fn an_overtaken_transaction_runs_again() {
         .unwrap();
     assert_eq!(runs, 2);
     assert_eq!(store.get(b"absent").unwrap().unwrap(), [0]);
-    // An expiry that was changed counts as a change of the key.
+    // A change of the expiry counts as a change of the key.
     store
         .put_until(b"e", b"", Expiry::At(u64::MAX >> 1))
         .unwrap();
@@ -275,7 +275,7 @@ fn number_of(store: &LogStore, key: &[u8]) -> u64 {
     store.transaction(|t| t.read(key, number)).unwrap()
 }
 
-/// Keys of many buckets in ever other orders, by several threads: nobody waits for ever.
+/// Keys of many buckets in ever different orders, by several threads: no thread waits for ever.
 #[test]
 fn crossing_transactions_do_not_deadlock() {
     let store = open();
@@ -332,8 +332,8 @@ fn clearing_is_before_or_after() {
     });
 }
 
-/// An index segment that is replaced begins to count versions anew: a bucket with as many changes
-/// as the old one had is not taken for it.
+/// The successor of a replaced index page counts versions from the start: a bucket with as many
+/// changes as the old one had is not mistaken for it.
 #[test]
 fn a_bucket_that_was_replaced_is_not_taken_for_the_old_one() {
     for changes in 1..40u32 {
@@ -347,7 +347,7 @@ fn a_bucket_that_was_replaced_is_not_taken_for_the_old_one() {
                 runs += 1;
                 let seen = t.read(b"key", number)?;
                 if runs == 1 {
-                    // Every segment of the index is replaced.
+                    // Every page of the index is replaced.
                     for i in 0..2_500u32 {
                         store.put(&i.to_be_bytes(), b"")?;
                     }
@@ -387,7 +387,7 @@ fn a_record_that_moves_to_and_fro_is_always_found() {
                     })
                     .unwrap();
                 if n % 256 == 0 {
-                    // Long enough to look at everything.
+                    // Long enough to read everything.
                     std::thread::sleep(std::time::Duration::from_micros(500));
                 }
                 if stop.load(Relaxed) {
@@ -400,7 +400,7 @@ fn a_record_that_moves_to_and_fro_is_always_found() {
                 let mut found = 0;
                 for place in [b"here", b"over"] {
                     found += u32::from(t.get(place)?.is_some());
-                    // Time enough, between two looks at the same place, for several moves.
+                    // Enough time, between two reads of the same place, for several moves.
                     for i in 0..8 {
                         t.get(&account(i))?;
                     }
@@ -416,7 +416,7 @@ fn a_record_that_moves_to_and_fro_is_always_found() {
     assert_eq!(nowhere, 0);
 }
 
-/// A body that panics leaves nothing behind, as one that fails does.
+/// A body that panics leaves nothing behind, like one that fails.
 #[test]
 fn a_body_that_panics_gives_back_what_it_has_written() {
     let store = open();
@@ -440,7 +440,7 @@ fn a_body_that_panics_gives_back_what_it_has_written() {
     assert!(store.check().unwrap().problems.is_empty());
 }
 
-/// A transaction makes the index grow further than may wait for its own pin.
+/// A transaction makes the index grow by more blocks than may wait for its own pin.
 #[test]
 fn a_transaction_fills_an_empty_index() {
     let store = open();
@@ -465,7 +465,8 @@ fn a_value_that_is_kept_is_in_the_way_of_a_long_transaction() {
     put(600_000).unwrap();
 }
 
-/// What a transaction stores with an expiry that is over is absent to itself too.
+/// A record that a transaction stores with an expiry in the past is absent for the transaction,
+/// too.
 #[test]
 fn a_transaction_does_not_see_a_record_that_it_stores_expired() {
     let store = open();

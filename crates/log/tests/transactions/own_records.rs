@@ -1,4 +1,4 @@
-//! What a transaction writes again takes the memory of what it leaves, not of what it did.
+//! A transaction's repeated writes take the memory of their result, not of every step.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ fn append(t: &mut Transaction<'_>, key: &[u8], bytes: &[u8]) -> Result<(), Write
     Ok(())
 }
 
-/// Each of these took as many copies as it has steps, 64 MiB and more of them.
+/// Each of these once took as many copies as it has steps, 64 MiB and more of them.
 #[test]
 fn a_long_value_that_a_transaction_changes_often_is_copied_a_few_times() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
@@ -125,8 +125,8 @@ fn a_value_that_goes_from_key_to_key_in_a_transaction_takes_two_records() {
     assert_eq!(store.get(b"copy").unwrap().unwrap().len(), MIB - 249);
 }
 
-/// Copies of a value that grows from nothing to `n` bytes take a few times as many, not their
-/// square, and what is committed has no more slack than any other.
+/// Copies of a value that grows from nothing to `n` bytes take a few times `n`, not its square, and
+/// the committed value has no more slack than any other.
 #[test]
 fn a_value_that_grows_in_a_transaction_is_copied_as_often_as_it_doubles() {
     let store = open();
@@ -139,14 +139,14 @@ fn a_value_that_grows_in_a_transaction_is_copied_as_often_as_it_doubles() {
         (0..4_000).try_for_each(|len| t.put(b"short", &vec![b's'; len]))
     });
     assert!(set <= 50_000, "{set}");
-    // Short values lie as if they had been stored at once.
+    // Short values are stored as if they had been stored at once.
     assert_eq!(
         store.record_bytes(b"short").unwrap(),
         Some((8 + 5 + 3_999u64).next_multiple_of(8))
     );
 }
 
-/// One step of a transaction, by a number drawn at random.
+/// A random step of a transaction.
 fn step(
     t: &mut Transaction<'_>,
     model: &mut BTreeMap<Vec<u8>, (Vec<u8>, Expiry)>,
@@ -207,7 +207,8 @@ fn step(
     Ok(())
 }
 
-/// Whatever a transaction does to its records, it leaves what it says, and every byte is counted.
+/// Whatever a transaction does to its records, the result is the stated one, and every byte is
+/// counted.
 #[test]
 fn records_written_again_and_again_hold_what_was_written_last() {
     let mut state = 1u64;

@@ -1,5 +1,5 @@
-//! A meeting with a second death: while X stands still, or is dead, Y dies in its middle, and
-//! perhaps the reaper that comes next does too.
+//! A meeting with a second death: while X is stopped, or is dead, Y dies in the middle, and perhaps
+//! the next reaper does too.
 
 use super::*;
 
@@ -11,16 +11,16 @@ pub struct Second {
     pub reaper: Option<&'static str>,
 }
 
-/// How far Y came.
+/// How far Y got.
 struct Came<'s> {
-    /// The steps that are done.
+    /// The finished steps.
     done: Vec<&'s Step>,
     /// The one in which it died.
     pending: Option<&'s Step>,
     died: bool,
 }
 
-/// The opening of Y, and that of the reaper.
+/// The openings of Y and of the reaper.
 const OF_Y: u32 = 2;
 const OF_THE_REAPER: u32 = 7;
 
@@ -28,7 +28,7 @@ impl Scenario {
     /// Tries it.
     ///
     /// # Errors
-    /// What does not hold, in words.
+    /// A description of what failed.
     pub fn run_twice(self, second: Second) -> Result<Met, String> {
         let (loan, prepared) = prepared(self.kind(), self.is_of(Action::Reap));
         let met = self.run_twice_in(prepared, second)?;
@@ -80,7 +80,7 @@ impl Scenario {
         let looking = memory.try_open(5);
         let seen = match &looking {
             Ok(looking) => self.look(looking, shown.each_ref())?,
-            // X, alive, holds what an opening needs.
+            // X, which is alive, holds something that an opening needs.
             Err(error) if !self.dies && error.kind() == ErrorKind::Stalled => BTreeMap::new(),
             Err(error) => return Err(format!("another opening: {error}")),
         };
@@ -114,7 +114,7 @@ impl Scenario {
         })
     }
 
-    /// Runs Y up to where it dies.
+    /// Runs Y up to the place where it dies.
     fn kill_y<'s>(
         &self,
         second: Second,
@@ -167,7 +167,7 @@ impl Scenario {
         let Some(place) = second.reaper else {
             return Ok(());
         };
-        // X, alive, may hold what an opening needs.
+        // X, if it is alive, may hold something that an opening needs.
         let Ok(dying) = memory.try_open(OF_THE_REAPER) else {
             return Ok(());
         };
@@ -182,9 +182,9 @@ impl Scenario {
         Ok(())
     }
 
-    /// The orders in which things may have taken place: X's step before those of Y, behind them, or
-    /// not at all if it is dead; so the step in which Y died. With each, how many of them an
-    /// observer after both has seen at least.
+    /// The possible orders: X's step before those of Y, after them, or not at all if it is dead;
+    /// likewise the step in which Y died. With each, the minimum number of them that an observer
+    /// after both has seen.
     fn orders<'s>(&self, x: &'s Step, y: &Came<'s>) -> Vec<(Vec<&'s Step>, usize)> {
         let (ys, all) = (&y.done[..], y.done.len());
         let mut orders = Vec::new();
