@@ -6,7 +6,7 @@
 //! `zadd_new`, `zrem` (a member, which is added again), `zrank`, `zscore`, `zrange` (100 members),
 //! `lindex`, `lset`, `lpush_rpop` (one of each), `rpush`, `lrange` (100 items), `hset` (another
 //! value), `hget`. `z_nothing` of the set, `l_nothing` of the list, and `h_nothing` of the hash
-//! only make the elements: an operation's instructions are what is more.
+//! only create the elements: the difference gives an operation's instructions.
 
 #![allow(clippy::unwrap_used, reason = "an example ends where it fails")]
 

@@ -229,7 +229,7 @@ impl Durability {
     ///
     /// # Errors
     /// [`DurableError::NotDurable`]: the disk fails or is full, a group of changes has been open
-    /// for ten seconds, or a program stands still within a change.
+    /// for ten seconds, or a program is stopped within a change.
     /// [`DurableError::Together`]: the open group is this thread's own.
     /// [`DurableError::Feed`]: this is a forked child.
     pub fn sync(&self) -> Result<(), DurableError> {

@@ -44,7 +44,7 @@ const SLEEPS: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis
 /// How often closing checks again whether a thread has finished its change.
 const TRIES: u32 = 50;
 
-/// Whether the feed can be drained later. A thread that stands still delays the repair of what a
+/// Whether the feed can be drained later. A stopped thread delays the repair of what a
 /// dead one left. Nothing was drained.
 fn is_for_now(error: &FeedError) -> bool {
     matches!(

@@ -106,7 +106,7 @@ fn common(one: &[u8], other: &[u8]) -> usize {
     pairs.take_while(|(one, other)| one == other).count()
 }
 
-/// Bytes that a key takes which so many clients have read.
+/// Bytes that a key takes that `clients` clients have read.
 fn bytes_of(key: &[u8], clients: usize) -> usize {
     KEY + key.len() + CLIENT * clients
 }
@@ -247,7 +247,7 @@ impl Tracking {
         taken.into_iter().flatten().collect()
     }
 
-    /// Counts a key no longer that so many clients had read.
+    /// Removes a key that `clients` clients had read from the totals.
     fn forgotten(&self, key: &[u8], clients: usize) {
         self.keys.fetch_sub(1, Ordering::Relaxed);
         self.items.fetch_sub(clients, Ordering::Relaxed);

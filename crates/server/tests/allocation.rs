@@ -15,10 +15,10 @@ use std::sync::{Mutex, PoisonError};
 
 use common::{Client, Reply, encode, server, start};
 
-/// What the allocator has given out, and not got back.
+/// The bytes that were allocated and not freed.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// The most that this has been since it was set.
+/// The maximum of these since it was reset.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
@@ -120,7 +120,7 @@ fn a_command_that_continues_later_is_not_copied() {
     assert!(large < 16, "{large} large allocations");
 }
 
-/// One that reads nothing, of short messages.
+/// A client that reads nothing, and is sent short messages.
 #[test]
 fn what_waits_for_a_client_is_counted_as_the_memory_that_it_takes() {
     let _alone = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -146,7 +146,7 @@ fn what_waits_for_a_client_is_counted_as_the_memory_that_it_takes() {
         let live = LIVE.load(Ordering::Relaxed);
         (bytes.parse::<usize>().unwrap(), live)
     };
-    // Until its socket takes no more.
+    // Until its socket accepts no further bytes.
     let (counted_before, live_before) = publish_many();
     let (counted, live) = publish_many();
     let (counted, live) = (counted - counted_before, live - live_before);
@@ -260,8 +260,8 @@ fn a_long_string_is_not_copied_for_a_command_of_another_type() {
     }
 }
 
-/// Its last command finds no space. All are executed one by one then, but not after another attempt
-/// of the rest of the run each.
+/// Its last command finds no space. Then all are executed one by one, without another attempt for
+/// the rest of the run after each.
 #[test]
 fn a_run_of_changes_that_fails_is_tried_once() {
     const RUN: usize = 50;

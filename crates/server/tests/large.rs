@@ -128,7 +128,7 @@ fn a_value_that_others_change_is_returned_as_it_was_when_it_got_its_expiry() {
             let number = |at: usize| -> usize {
                 String::from_utf8_lossy(&seen[at..at + 8]).parse().unwrap()
             };
-            // The first is written after the second.
+            // The first number is written after the second.
             assert!(number(0) <= number(5000) && last <= number(0));
             last = number(0);
         }

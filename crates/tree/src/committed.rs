@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::layout::NUMBERS;
 
-/// Which versions were committed. In the process that writes: when it opened the store. In a
-/// process that follows the writer: so far.
+/// The committed versions: in a process that writes, those at the time when it opened the store; in
+/// a process that follows the writer, those up to now.
 #[derive(Debug)]
 pub(crate) struct Committed {
     version: AtomicU64,

@@ -421,7 +421,7 @@ fn newest_version(
         let numbers = if header.is_of_before() { 1 } else { NUMBERS };
         follow_up(&mut record, &mut dead, numbers);
     }
-    // Those of the format before are swept before anybody else opens the file.
+    // Stores of the previous format are swept before anybody else opens the file.
     if !header.is_of_before() && !shared.add_dead(&dead) {
         return Err(StoreError::Unsupported {
             what: "more recoveries beside the same readers than their region remembers",

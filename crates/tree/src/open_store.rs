@@ -152,9 +152,9 @@ impl Core {
         self.known(self.pages.barrier())
     }
 
-    /// What was stored before survives the loss of power, whatever the store's durability. That it
-    /// is open must, before anything else is stored, and so must all of it, before it says that it
-    /// was closed.
+    /// Makes all earlier stores survive a loss of power, whatever the store's durability. This is
+    /// needed for the note that the store is open, before anything else is stored; and for the
+    /// whole store, before the note that it was closed.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         match self.pages.durability() {
             Durability::Process => self.known(self.pages.sync()),

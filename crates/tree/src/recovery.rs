@@ -497,8 +497,8 @@ pub(crate) fn retained(
     Ok(retained)
 }
 
-/// The newest record up to a version, as that version's, if it is in the ring. The commits since
-/// had none, so it may count other entries than there are.
+/// The newest record up to `version`, with that version number, if it is in the ring. The commits
+/// after it had no record, so its count of entries may be out of date.
 pub(crate) fn record_of(
     pages: &TreePages,
     seed: u32,

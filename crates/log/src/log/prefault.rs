@@ -402,7 +402,7 @@ mod tests {
         let bytes = crate::control_bytes();
         let control = Region::private(bytes, bytes, PagePolicy::Small).unwrap();
         let liveness = Arc::new(mneme_sys::ScriptedLiveness::new().process(0));
-        // The clock stands still, so the time that a round may take does not pass.
+        // The clock is stopped, so the time that a round may take does not pass.
         let clock = Arc::new(ManualClock::new(1, 1));
         let builder = LogStore::builder().maintainer(false).clock(clock);
         let store = builder.create_in(data, control, liveness).unwrap();

@@ -685,7 +685,7 @@ impl Record<'_> {
         let copy = &mut to.spare_capacity_mut()[..len];
         // SAFETY: the record is mapped; a thread that writes to it meanwhile does so by `store`.
         unsafe { mneme_sys::racy::load_uninit(self.value_address(), copy) };
-        // SAFETY: so many bytes are initialised now.
+        // SAFETY: this number of bytes is initialised now.
         unsafe { to.set_len(len) };
     }
 }

@@ -146,7 +146,7 @@ impl<'m> RacingRecord<'m> {
         unsafe { append(value.wrapping_add(part.start), part.len(), to) }
     }
 
-    /// The value of a record without slack, where it lies.
+    /// The value of a record without slack, in place.
     ///
     /// # Safety
     /// The caller has been pinned firmly since before it found the record published, and stays so

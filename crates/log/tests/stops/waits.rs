@@ -235,7 +235,7 @@ fn a_pause_of_all_or_a_slow_sync_does_not_end_the_wait_for_a_feed() {
     }
 }
 
-/// The clock stands still until the test continues: no wait fails before.
+/// The clock is stopped until the test continues: no wait fails before.
 fn timed(policy: UpdatePolicy) -> (Memory, LogStore, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(1_000, 1_000_000));
     let builder = LogStore::builder()
@@ -320,7 +320,7 @@ fn readers_of_a_stopped_transaction_do_not_each_wait_a_second() {
         }
         assert!(first.join().unwrap());
     });
-    // The clock stands still: they would wait for ever.
+    // The clock is stopped: they would wait for ever.
     for _ in 0..100 {
         assert!(matches!(store.get(b"k"), Err(ReadError::Stalled(_))));
     }
@@ -347,7 +347,7 @@ fn a_stopped_transaction_of_many_keys_is_waited_for_once() {
             change
         });
         waits_in_vain(&store, &clock);
-        // The clock stands still: they would wait for ever.
+        // The clock is stopped: they would wait for ever.
         for i in 0..64 {
             let refused = store.put(&key(i), b"v").unwrap_err();
             assert!(matches!(refused, WriteError::Stalled(_)), "{refused}");
@@ -421,7 +421,7 @@ fn a_transaction_that_makes_progress_is_waited_for_anew() {
             }
             puts.join().unwrap()
         });
-        // The clock stands still from here on: it would wait for ever.
+        // The clock is stopped from here on: it would wait for ever.
         let last = key(*held.last().unwrap());
         store.put(&last, b"x").unwrap_err();
         go_on.send(()).unwrap();
@@ -456,7 +456,7 @@ fn readers_that_may_only_read_wait_once_for_the_dead() {
         let refused = first.join().unwrap();
         assert!(matches!(refused, Err(ReadError::Reap(_))), "{refused:?}");
     });
-    // The clock stands still: they would wait for ever.
+    // The clock is stopped: they would wait for ever.
     for i in 0..4 {
         assert!(matches!(reader.get(&key(i)), Err(ReadError::Reap(_))));
     }

@@ -216,7 +216,7 @@ fn locked_ahead(store: &LogStore, key: &[u8], mut body: impl FnMut() -> Result<(
 /// too. The transaction keeps its locks.
 #[test]
 fn a_change_of_shape_in_the_body_of_one_that_locks_ahead_leaves_its_locks() {
-    // The clock stands still until it is locked: it would unlock after 200 ms.
+    // The clock is stopped until it is locked: it would unlock after 200 ms.
     let clock = &Arc::new(ManualClock::new(1, 1_000_000));
     let builder = LogStore::builder().capacity(64 << 20).maintainer(false);
     let store = &builder.clock(clock.clone()).open_private().unwrap();
@@ -326,7 +326,7 @@ fn one_that_only_reads_in_the_body_of_one_that_locks_ahead_is_answered() {
 #[test]
 fn one_whose_keys_are_named_runs_once_beside_writers_without_pause() {
     for policy in [UpdatePolicy::Append, UpdatePolicy::InPlace] {
-        // The clock stands still: however long a run takes on this machine, it does not count as
+        // The clock is stopped: however long a run takes on this machine, it does not count as
         // long.
         let clock = Arc::new(ManualClock::new(1, 1_000_000));
         let builder = LogStore::builder().capacity(64 << 20).update_policy(policy);

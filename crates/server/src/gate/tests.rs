@@ -441,7 +441,7 @@ fn a_command_that_waits_for_space_in_the_feed_is_tried_again_when_there_is_some(
     while store.has_feed_space() {
         store.put(b"filler", &[7; 10_000]).unwrap();
     }
-    // Its clock stands still, so no timeout expires.
+    // Its clock is stopped, so no timeout expires.
     let clock = Arc::new(ManualClock::new(0, 0));
     let server = Gated::with(Server::builder().store(Arc::clone(&store)).clock(clock));
     server.change(|gate| gate.is_off.store(true, Ordering::SeqCst));

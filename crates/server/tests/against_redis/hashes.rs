@@ -64,8 +64,8 @@ fn number() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Fields come in the order in which they were set, until Redis would make a table of the hash; and
-/// that is when it does.
+/// Fields come in the order in which they were set, until Redis would convert the hash to a table;
+/// the conversion happens at the same point.
 #[test]
 fn a_hash_becomes_a_table_when_it_does_in_redis() {
     let Some(redis) = Redis::start() else { return };
@@ -130,8 +130,8 @@ fn a_hash_becomes_a_table_when_it_does_in_redis() {
     }
 }
 
-/// What is done with large hashes, beside expiry, transactions and other keys. Where Redis has an
-/// order of its own, the parts of a reply are compared without one.
+/// Commands on large hashes, beside expiry, transactions and other keys. If Redis has an order of
+/// its own, the parts of a reply are compared without one.
 #[test]
 fn commands_on_large_hashes_have_the_replies_of_redis() {
     let Some(redis) = Redis::start() else { return };

@@ -182,7 +182,7 @@ const ABSENT: &[&str] = &[
     "EXISTS a b",
 ];
 
-/// Whether the command that looks finds that it has expired, or something before it.
+/// Whether the command that reads the key finds that it has expired, or an earlier one.
 #[test]
 fn events_of_keys_that_expire_are_those_of_redis() {
     let Some(redis) = Redis::start() else { return };

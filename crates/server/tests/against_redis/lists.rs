@@ -98,7 +98,7 @@ fn options() -> impl Strategy<Value = Command> {
     })
 }
 
-/// Clients of one server, and one that looks at how many of them wait.
+/// Clients of one server, and one that reads how many of them wait.
 struct Side {
     clients: Vec<Client>,
     looks: Client,
@@ -112,7 +112,7 @@ impl Side {
         }
     }
 
-    /// Waits until so many clients wait.
+    /// Waits until `count` clients wait.
     fn await_blocked(&mut self, count: u64) {
         while info(&mut self.looks, "blocked_clients") != count {
             std::thread::yield_now();
@@ -123,7 +123,7 @@ impl Side {
 /// A step: the client, its command, and how many clients wait afterwards.
 type Step = (usize, &'static str, u64);
 
-/// Sends the commands in order to both servers, each once the one before has had its effect, and
+/// Sends the commands in order to both servers, each after the one before has taken effect, and
 /// compares all replies.
 fn compare(steps: &[Step]) {
     let Some(redis) = Redis::start() else { return };
@@ -167,7 +167,7 @@ fn clients_that_wait_get_what_they_get_from_redis() {
         (3, "RPUSH a 2 3 4", 0),
         (3, "LRANGE a 0 -1", 0),
         (3, "DEL a", 0),
-        // Of another type: not for them.
+        // Of another type, so not for them.
         (0, "BLPOP a 0", 1),
         (1, "BLMOVE a c LEFT RIGHT 0", 2),
         (3, "SET a text", 2),
@@ -176,13 +176,13 @@ fn clients_that_wait_get_what_they_get_from_redis() {
         (3, "DEL a", 2),
         (3, "LPUSH a x y", 0),
         (3, "LRANGE c 0 -1", 0),
-        // The destination is none.
+        // The destination is not a list.
         (1, "BRPOPLPUSH a s 0", 1),
         (3, "SET s text", 1),
         (3, "LPUSH a z", 0),
         (3, "LRANGE a 0 -1", 0),
         (3, "DEL a c", 0),
-        // From one that waits to another.
+        // From a list with a waiting client to another.
         (0, "BRPOPLPUSH b a 0", 1),
         (1, "BRPOPLPUSH a b 0", 2),
         (2, "BLPOP b 0", 3),
@@ -195,7 +195,7 @@ fn clients_that_wait_get_what_they_get_from_redis() {
         (3, "RPUSH a itself", 0),
         (3, "LRANGE a 0 -1", 0),
         (3, "DEL a", 0),
-        // Whatever comes and goes within a transaction is nobody's.
+        // Items that come and go within a transaction are given to no client.
         (0, "BLPOP a 0", 1),
         (3, "MULTI", 1),
         (3, "RPUSH a 1", 1),
@@ -210,7 +210,7 @@ fn clients_that_wait_get_what_they_get_from_redis() {
     ]);
 }
 
-/// One that waits for a list and one that waits for a sorted set are not in each other's way.
+/// A client that waits for a list and one that waits for a sorted set do not affect each other.
 #[test]
 fn clients_that_wait_for_sorted_sets_get_what_they_get_from_redis() {
     compare(&[
@@ -329,7 +329,7 @@ fn changes_of_large_values_in_pipelines_have_the_replies_of_redis() {
     let long = "x".repeat(200);
     for round in 0..400 {
         let mut lines = Vec::new();
-        // A list that becomes small and large again, too.
+        // Also for a list that becomes small and large again.
         let is_low = round % 40 < 5;
         for _ in 0..below(70) + 1 {
             let (item, place) = (below(300), below(100) as i64 - 50);
@@ -379,7 +379,7 @@ fn changes_of_large_values_in_pipelines_have_the_replies_of_redis() {
     }
 }
 
-/// What is done with large lists, beside expiry, transactions and other keys.
+/// Commands on large lists, beside expiry, transactions and other keys.
 #[test]
 fn commands_on_large_lists_have_the_replies_of_redis() {
     let Some(redis) = Redis::start() else { return };
@@ -548,7 +548,7 @@ fn a_command_that_waits_is_counted_and_shown_to_those_that_monitor_when_it_is_ca
             let is_one = |line: &&str| line.contains("_bl") || line.contains("_br");
             let mut lines: Vec<&str> = info.lines().filter(is_one).collect();
             lines.sort_unstable();
-            // But for the time.
+            // Apart from the time.
             let parts = lines
                 .iter()
                 .flat_map(|line| line.split([':', ',']).map(String::from));
@@ -570,8 +570,8 @@ fn a_command_that_waits_is_counted_and_shown_to_those_that_monitor_when_it_is_ca
     assert_eq!(ours, theirs);
 }
 
-/// `SWAPDB` makes the keys ready that are there afterwards, if they are of the type that is waited
-/// for, each for the first that waits for it.
+/// After `SWAPDB`, each key that a client waits for in the exchanged databases is given to the
+/// first client that waits for it, if it has the right type.
 #[test]
 fn databases_that_are_exchanged_wake_those_whose_keys_are_there() {
     compare(&[
@@ -591,7 +591,7 @@ fn databases_that_are_exchanged_wake_those_whose_keys_are_there() {
     ]);
 }
 
-/// Keys that a command has missed are reported, and counted, although it fails then.
+/// Keys that a command has missed are reported, and counted, although the command then fails.
 #[test]
 fn misses_of_a_command_that_fails_are_those_of_redis() {
     let Some(redis) = Redis::start() else { return };

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::common::{Client, Redis, encode, server, start};
 
-/// What one client is sent until it has the reply to a `PING` that it sends now.
+/// What a client receives up to the reply to a `PING` that it sends now.
 fn received(client: &mut Client, marker: &str) -> String {
     client.send(&encode(&["PING", marker]));
     let end = format!("{marker}\r\n").into_bytes();
@@ -37,7 +37,7 @@ fn transcript(address: SocketAddr, protocols: &[u8], steps: &[Step<'_>]) -> Vec<
             bytes.extend(encode(&words));
         }
         clients[*sender].send(&bytes);
-        // The sender first: what it does has been done then.
+        // The sender first: when it is done, its commands have taken effect.
         let others = (0..clients.len()).filter(|one| one != sender);
         for one in std::iter::once(*sender).chain(others) {
             let marker = format!("step-{number}-{one}");
@@ -137,7 +137,7 @@ fn a_client_that_changes_its_protocol_gets_messages_in_the_new_one() {
     assert_eq!(ours, theirs);
 }
 
-/// Each write of every command that there is, with the events that are reported.
+/// Each write of every existing command, with the events that are reported.
 const EVENTS: &[Step<'_>] = &[
     (0, "FLUSHALL; CONFIG SET notify-keyspace-events KEAnm"),
     (1, "PSUBSCRIBE __key*"),
@@ -324,7 +324,7 @@ fn events_of_large_hashes_are_those_of_redis() {
     }
 }
 
-/// What a client is shown that has sent `MONITOR`, without times and addresses.
+/// What a client that has sent `MONITOR` receives, without times and addresses.
 fn without_addresses(text: &str) -> String {
     let line = |line: &str| match (line.split_once(" ["), line.split_once("] \"")) {
         (Some((_, rest)), Some((_, command))) => {

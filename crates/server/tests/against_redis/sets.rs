@@ -36,7 +36,7 @@ pub fn command() -> impl Strategy<Value = Command> {
             let rest = words(&format!("0 COUNT 99999{line}"));
             [vec![b"SSCAN".to_vec(), key], rest].concat()
         }),
-        // What is drawn by lot differs, but for all and for nothing.
+        // Random results differ, except for all and for nothing.
         2 => (name(&["SRANDMEMBER", "SPOP"]), key(), name(&["99999", "0"]))
             .prop_map(|(name, key, count)| vec![name, key, count]),
         2 => line(&[
@@ -52,8 +52,8 @@ pub fn command() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// A key that other values may have, or one that sets alone have: what is said of the encoding of a
-/// string depends in Redis on how it came about.
+/// A key that other values may have, or one that only sets have: in Redis the encoding of a string
+/// depends on how it came about.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         3 => any_key(),
@@ -70,8 +70,8 @@ fn member() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// A set of integers comes in ascending order, until Redis would make a table of it; and that is
-/// when it does.
+/// The members of a set of integers come in ascending order, until Redis would convert it to a
+/// table; the conversion happens at the same point.
 #[test]
 fn a_set_becomes_a_table_when_it_does_in_redis() {
     let Some(redis) = Redis::start() else { return };
@@ -150,7 +150,7 @@ fn a_set_becomes_a_table_when_it_does_in_redis() {
     }
 }
 
-/// What is done with large sets, beside expiry, transactions and other keys.
+/// Commands on large sets, beside expiry, transactions and other keys.
 #[test]
 fn commands_on_large_sets_have_the_replies_of_redis() {
     let Some(redis) = Redis::start() else { return };
@@ -236,7 +236,7 @@ fn commands_on_large_sets_have_the_replies_of_redis() {
     }
 }
 
-/// A reply whose sets, and what a walk has found, are in order.
+/// A reply whose sets, and the results of a scan, are sorted.
 fn sorted(reply: Reply) -> Reply {
     let in_order = |mut items: Vec<Reply>| {
         items.sort_by(|a, b| a.partial_cmp(b).expect("no floats"));
@@ -255,7 +255,7 @@ fn sorted(reply: Reply) -> Reply {
     }
 }
 
-/// What is drawn by lot is from the set, as often as it was asked for, and is gone if it was
+/// Randomly chosen members are from the set, in the requested number, and are gone if they were
 /// popped.
 #[test]
 fn what_is_drawn_by_lot_is_from_the_set() {

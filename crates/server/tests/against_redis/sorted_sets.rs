@@ -211,8 +211,8 @@ fn a_sorted_set_becomes_a_skiplist_when_it_does_in_redis() {
     }
 }
 
-/// What is done with large sorted sets, beside expiry, transactions and other keys. Where Redis has
-/// an order of its own, the parts of a reply are compared without one.
+/// Commands on large sorted sets, beside expiry, transactions and other keys. If Redis has an order
+/// of its own, the parts of a reply are compared without one.
 #[test]
 fn commands_on_large_sorted_sets_have_the_replies_of_redis() {
     let Some(redis) = Redis::start() else { return };

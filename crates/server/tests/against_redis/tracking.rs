@@ -71,7 +71,7 @@ fn clients_that_track_keys_get_the_messages_that_redis_sends() {
             (true, "LPOP l"),
             (false, "LLEN l"),
             (true, "LPOP l"),
-            // Its own changes, and what it reads within a transaction.
+            // Its own changes, and its reads within a transaction.
             (false, "GET a"),
             (false, "SET a own"),
             (false, "MULTI"),
@@ -175,7 +175,7 @@ fn another_client_is_notified_instead() {
         client.line("GET a");
         writer.line("FLUSHALL");
         results.push(target.reply());
-        // One that speaks the newer protocol, and has subscribed to nothing.
+        // A client of the newer protocol without subscriptions.
         let mut other = Client::connect(address);
         other.line("HELLO 3");
         let id = match other.line("CLIENT ID") {
@@ -240,7 +240,7 @@ fn keys_that_a_transaction_reads_are_tracked_as_its_commands_before_say() {
             writer.line("SET a 1");
             writer.line("SET b 1");
             results.push(notified(&mut client, "PING").0);
-            // Not what comes behind it.
+            // Not the commands after it.
             client.line("GET c");
             writer.line("SET c 1");
             results.push(notified(&mut client, "PING").0);
@@ -250,8 +250,8 @@ fn keys_that_a_transaction_reads_are_tracked_as_its_commands_before_say() {
     assert_eq!(ours, theirs);
 }
 
-/// What it speaks, and whether it has subscribed, counts from that command on, and not only once
-/// the pipeline is over.
+/// The protocol of a client, and its subscriptions, change with that command, and not only after
+/// the pipeline.
 #[test]
 fn a_client_gets_only_messages_that_it_can_read_at_that_place_of_its_pipeline() {
     let Some(redis) = Redis::start() else { return };
@@ -264,7 +264,7 @@ fn a_client_gets_only_messages_that_it_can_read_at_that_place_of_its_pipeline() 
         results.push(at_once(&mut client, &["GET a", "HELLO 2", "SET a 2"]));
         results.push(at_once(&mut client, &["HELLO 3", "GET a", "SET a 3"]));
         results.push(at_once(&mut client, &["GET a", "RESET", "SET a 4"]));
-        // Another client's messages, which this one has read until it unsubscribes.
+        // Messages of another client, which this one receives until it unsubscribes.
         let mut target = Client::connect(address);
         let Reply::Integer(id) = target.line("CLIENT ID") else {
             panic!("no number");
@@ -320,8 +320,8 @@ fn a_client_that_broadcasts_gets_one_message_for_what_a_pipeline_changes() {
             "EXEC",
         ];
         let mut results = Vec::new();
-        // A pipeline that is longer under way than a client may keep others waiting, or comes in
-        // parts, is one of several.
+        // A pipeline that takes longer than a client may keep others waiting, or that arrives in
+        // parts, counts as several.
         let is_one = |client: &mut Client, number: usize| {
             let (mut keys, messages) = named(client, number);
             keys.sort_by(|one, other| one.partial_cmp(other).unwrap());
@@ -333,7 +333,7 @@ fn a_client_that_broadcasts_gets_one_message_for_what_a_pipeline_changes() {
             is_one.then_some(keys)
         });
         results.push(of_others.expect("one message of all keys"));
-        // Its own behind all replies.
+        // Its own messages after all replies.
         let own = (0..1_000).find_map(|_| {
             let replies = at_once(&mut client, &["SET kf 1", "SET ke 1"]);
             let pushes = replies.iter().filter(|it| matches!(it, Reply::Push(_)));
@@ -351,7 +351,7 @@ fn a_client_that_broadcasts_gets_one_message_for_what_a_pipeline_changes() {
     assert_eq!(ours, theirs);
 }
 
-/// Word of a key that it has changed itself, before another command that it is sent messages with.
+/// A message about a key that it has changed itself, before another command that causes messages.
 #[test]
 fn messages_to_a_client_that_tracks_come_behind_all_replies_of_its_transaction() {
     let Some(redis) = Redis::start() else { return };

@@ -110,8 +110,8 @@ fn a_queued_command_is_checked_by_the_rules_at_its_execution() {
     assert_eq!(admin.line("GET a"), Reply::bulk("1"));
 }
 
-/// Writers on both threads send pipelines without end. After each reply to a change of rules, the
-/// test reads how far they have got; nothing may be written after that.
+/// Writers on both threads send pipelines without a pause. After each reply to a change of rules,
+/// the test reads how far they have got; nothing may be written after that.
 #[test]
 fn a_rule_takes_effect_with_its_reply() {
     let (_running, address) = start(server());

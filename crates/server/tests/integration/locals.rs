@@ -176,7 +176,8 @@ fn a_command_that_finds_a_key_expired_does_not_wait_for_local_programs() {
     });
 }
 
-/// Strings, and the expiry and the end of any key: what was done to another value is not known.
+/// Changes of strings, and the expiry and removal of any key, are reported: changes of other values
+/// are not known.
 #[test]
 fn events_report_what_local_programs_do() {
     let place = Place::new("events");
@@ -200,9 +201,9 @@ fn events_report_what_local_programs_do() {
     expect("del a");
     expect("del l");
     store.put_until(b"b", b"v", at(5)).unwrap();
-    // That it was stored is reported if it is there when the server looks.
+    // The creation of a key is reported if it still exists when the server reads the notification.
     while crate::key_events::event(&mut listener) != "expired b" {}
-    // It is the server that has removed it, or the program: that is counted no other way.
+    // Either the server has removed it, or the program: this is counted in no other way.
     client.line("CONFIG SET notify-keyspace-events KA");
     assert_eq!(counted(&mut client, ["stored", "removed"]), ([4, 2], 0));
 }
@@ -234,7 +235,7 @@ fn clients_that_wait_get_what_local_programs_push() {
         );
     }
     assert_eq!(info(&mut admin, "blocked_clients"), 0);
-    // Of another type: not for them.
+    // Of another type, so not for them.
     let mut client = Client::connect(address);
     client.send(&encode(&["BLPOP", "other", "0"]));
     while info(&mut admin, "blocked_clients") != 1 {}
@@ -316,8 +317,8 @@ fn a_full_change_feed_holds_up_changes_alone() {
     assert_eq!(reader.command(&["GET", "k"]).text(), values[99]);
 }
 
-/// One command of the transaction waits for space, in vain. The following ones do not wait, since
-/// all other clients wait with them.
+/// One command of the transaction waits for space, without success. The following ones do not wait,
+/// since all other clients wait with them.
 #[test]
 fn an_exec_that_runs_alone_waits_once_for_a_full_change_feed() {
     let place = Place::new("fed-exec");

@@ -195,8 +195,8 @@ fn a_pipeline_is_answered_as_its_commands_one_by_one() {
     });
 }
 
-/// Changes of elements, of which those of one large value share a transaction, and others between
-/// them. `N` stands for a number.
+/// Changes of elements; consecutive ones of one large value share a transaction. Other commands
+/// stand between them. `N` stands for a number.
 const CHANGES: &[&str] = &[
     "HSET h field:N value:N",
     "HSET h field:N 7 new:N 8",
@@ -224,13 +224,13 @@ const CHANGES: &[&str] = &[
     "RPOP l 2",
     "LSET l N set:N",
     "LSET l -N set:N",
-    // Of the wrong type or number of arguments, and of a key that is not there.
+    // With a wrong type or number of arguments, or a missing key.
     "SADD l member:N",
     "LPUSH h item:N",
     "HSET z field:N",
     "HDEL",
     "ZADD none:N 1 a",
-    // They end a run.
+    // These end a run.
     "HGET h field:N",
     "ZRANK z member:N",
     "LINDEX l N",
@@ -275,7 +275,7 @@ fn fill(client: &mut Client) {
     client.line(&format!("RPUSH l {}", all(&|i| format!("item:{i:020}"))));
 }
 
-/// All of what they are after changes.
+/// All their elements after changes.
 fn elements(client: &mut Client) -> Vec<Reply> {
     let mut all = Vec::new();
     for key in ["h", "s", "z", "l"] {
@@ -328,7 +328,7 @@ fn changes_of_large_values_in_a_pipeline_are_answered_as_one_by_one() {
     });
 }
 
-/// Runs of changes are undone and done again where they meet: none is lost or counted twice.
+/// If runs of changes meet, they are undone and repeated: no change is lost or counted twice.
 #[test]
 fn pipelines_that_change_one_large_value_lose_nothing() {
     let (_running, address) = start(server().threads(2));
@@ -367,7 +367,8 @@ fn pipelines_that_change_one_large_value_lose_nothing() {
     );
 }
 
-/// Where the store has no space for all of a run, it has what was answered with success.
+/// If the store lacks space for a part of a run, it has exactly the changes that were answered with
+/// success.
 #[test]
 fn a_run_of_changes_that_finds_no_space_is_done_as_far_as_there_is() {
     let (_running, address) = start(server().threads(1).memory(64 << 20));

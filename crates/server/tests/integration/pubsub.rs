@@ -1,4 +1,4 @@
-//! Channels: order, limits, and what becomes of subscribers.
+//! Channels: order, limits, and the end of subscribers.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use crate::common::{Client, Reply, debugged, encode, info, server, start};
 use mneme_server::settings::Key;
 
-/// The text of a message, `None` if it is none of the channel `name`.
+/// The text of a message; `None` if it is not from the channel `name`.
 fn message(reply: &Reply, name: &str) -> Option<String> {
     let (Reply::Array(items) | Reply::Push(items)) = reply else {
         return None;
@@ -18,8 +18,8 @@ fn message(reply: &Reply, name: &str) -> Option<String> {
 /// Numbers of the messages of each publisher, in the order in which a subscriber got them.
 type History = Vec<(usize, usize)>;
 
-/// What is wrong with what the subscribers got, if something is: each must have got all messages of
-/// each publisher in order, none twice, and all of them the same in the same order.
+/// Describes a fault in the messages of the subscribers, if there is one: each must have got all
+/// messages of each publisher in order, none twice, and all subscribers in the same order.
 fn fault(histories: &[History], publishers: usize, messages: usize) -> Option<&'static str> {
     for history in histories {
         let mut next: BTreeMap<usize, usize> = (0..publishers).map(|one| (one, 0)).collect();
@@ -52,7 +52,7 @@ fn a_history_with_a_lost_a_double_or_a_late_message_is_refused() {
     assert!(judge(vec![(1, 0), (0, 0), (1, 1), (0, 1)]).is_some());
 }
 
-/// Subscribes, and then reads so many messages that were published to `channel`.
+/// Subscribes, and then reads the `messages` messages that are published to `channel`.
 fn subscribe(address: SocketAddr, index: usize, protocol: u8) -> Client {
     let mut client = Client::connect(address);
     client.line(&format!("HELLO {protocol}"));
@@ -168,7 +168,8 @@ fn no_message_comes_after_the_reply_that_the_subscription_has_ended() {
     });
 }
 
-/// Has messages published until the client that does not read is cut off; how many bytes that took.
+/// Publishes messages until the client that does not read is disconnected; returns the number of
+/// bytes.
 fn publish_until_cut_off(address: SocketAddr, name: &str) -> usize {
     let mut publisher = Client::connect(address);
     let text = "x".repeat(64 << 10);
@@ -190,7 +191,7 @@ fn a_subscriber_that_does_not_read_is_cut_off_at_the_limit_of_its_class() {
         slow.line("SUBSCRIBE slow");
         let bytes = publish_until_cut_off(address, "slow");
         assert!(bytes >= 1 << 20, "{bytes}");
-        // What was in its socket's buffers comes, and then the end.
+        // The content of its socket's buffers comes, and then the end.
         let mut rest = Vec::new();
         let _ = slow.stream.read_to_end(&mut rest);
         assert!(!rest.is_empty());
@@ -204,12 +205,12 @@ fn a_subscriber_over_the_soft_limit_is_cut_off_after_its_time() {
     let mut slow = Client::connect(address);
     slow.line("SUBSCRIBE slow");
     let mut publisher = Client::connect(address);
-    // More than the socket's buffers take.
+    // More than the socket's buffers can hold.
     let text = "x".repeat(1 << 20);
     for _ in 0..16 {
         publisher.command(&["PUBLISH", "slow", &text]);
     }
-    // Nothing more happens to it, and it is cut off all the same.
+    // It is disconnected although nothing else happens to it.
     while publisher.line("PUBSUB NUMSUB slow").items()[1] != Reply::Integer(0) {
         std::thread::yield_now();
     }
@@ -344,7 +345,7 @@ fn a_publisher_that_is_busy_then_does_not_delay_messages_of_others() {
 fn a_pattern_that_takes_long_to_match_does_not_keep_others_from_matching() {
     let (_running, address) = start(server());
     let [mut hostile, mut subscriber, mut publisher] = [0; 3].map(|_| Client::connect(address));
-    // It comes before the other in the order of patterns.
+    // It precedes the other in the order of patterns.
     let pattern = format!("*[{}]b", "a".repeat(1 << 16));
     hostile.command(&["PSUBSCRIBE", &pattern]);
     subscriber.line("PSUBSCRIBE note*");

@@ -333,7 +333,7 @@ fn unfinished_handshakes_delay_nobody() {
     assert_eq!(asked(&mut client, "PING").unwrap(), "+PONG");
 }
 
-/// Its last bytes come together with the end in some of the rounds.
+/// In some of the rounds its last bytes arrive together with the end.
 #[test]
 fn a_client_that_leaves_at_the_end_of_its_handshake_is_disconnected() {
     let authority = Authority::new();
@@ -410,7 +410,7 @@ fn a_successor_takes_the_tls_socket_over_and_reads_certificates_and_users_anew()
     ] {
         assert_eq!(admin.line(line), Reply::ok());
     }
-    // Both are changed on disk, which the server that runs does not see.
+    // Both are changed on disk, which the running server does not notice.
     authority.issue("server", 2091);
     let mut saved = std::fs::read_to_string(&users).unwrap();
     saved += "user added on nopass ~* +ping\n";

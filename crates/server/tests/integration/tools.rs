@@ -49,7 +49,7 @@ fn redis_cli_works_with_the_server() {
     assert!(info.contains("mneme_version:"));
 }
 
-/// Of each type there are two keys, one of which is the larger.
+/// There are two keys of each type, one of which is the larger.
 #[test]
 fn redis_cli_finds_the_largest_keys_of_all_types() {
     let fill = |address| {
@@ -69,7 +69,7 @@ fn redis_cli_finds_the_largest_keys_of_all_types() {
             client.line(line);
         }
     };
-    // What it says after it has looked at all keys, in whichever order.
+    // Its report after it has read all keys, in whichever order.
     let summary = |address, option| -> Option<Vec<String>> {
         let text = tool("redis-cli", address, &[option])?;
         let (_, summary) = text.split_once("summary").expect("a summary");
@@ -229,7 +229,7 @@ fn strings_and_hashes_are_copied_from_redis_as_the_documentation_says() {
     theirs.line("RPUSH list a");
     theirs.command(&[&b"HSET"[..], b"hash", &binary, b"1", b"f", &binary]);
     theirs.command(&[&b"SADD"[..], b"set", &binary, b"1"]);
-    // In another database than the one that is copied.
+    // In a database that is not copied.
     theirs.line("SELECT 1");
     theirs.line("SET elsewhere 1");
 

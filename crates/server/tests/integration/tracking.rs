@@ -1,5 +1,5 @@
-//! Clients that track keys are notified of what no command changes, and of every change beside
-//! many.
+//! Clients that track keys are notified of changes that no command makes, and of every change
+//! beside many others.
 
 use std::net::SocketAddr;
 
@@ -59,9 +59,9 @@ fn a_client_is_notified_of_a_key_that_it_tracks_and_that_expires_or_is_evicted()
     assert_eq!(client.reply(), invalidated("k"));
     asked(&mut client, "CLIENT TRACKING OFF");
     let mut client = tracking(address, "ON BCAST PREFIX k");
-    // Until it is notified of the key when it is stored and when it expires. A thread that was
-    // stopped in between reports both as one. If the server has missed changes, it says so of all
-    // keys.
+    // Until it is notified of the key both when it is stored and when it expires. A thread that was
+    // stopped in between reports both as one. If the server has missed changes, it reports that for
+    // all keys.
     loop {
         writer.line("SET k v PX 10");
         while writer.line("EXISTS k") == Reply::Integer(1) {}
@@ -115,7 +115,7 @@ fn a_client_is_notified_of_a_key_that_it_tracks_and_that_expires_or_is_evicted()
     }
 }
 
-/// Whether a message is of these keys, in any order.
+/// Whether a message names these keys, in any order.
 fn is_of(message: &Reply, keys: &[Reply]) -> bool {
     let Reply::Push(parts) = message else {
         return false;
@@ -128,8 +128,8 @@ fn is_of(message: &Reply, keys: &[Reply]) -> bool {
     }
 }
 
-/// Readers cache what they read, and drop it when they are notified. Once all is over they have
-/// what the server has.
+/// Readers cache what they read, and drop it when they are notified. In the end they have the
+/// server's values.
 #[test]
 fn caches_of_many_clients_hold_no_old_values_once_all_have_been_notified() {
     const KEYS: usize = 8;
@@ -163,7 +163,7 @@ fn caches_of_many_clients_hold_no_old_values_once_all_have_been_notified() {
                     let mut cache = std::collections::BTreeMap::new();
                     let mut round = 0;
                     loop {
-                        // Asked before the last look at what was notified.
+                        // Read before the last check for notifications.
                         let was_over = is_over.load(std::sync::atomic::Ordering::Acquire);
                         let key = round % KEYS;
                         round += 1;
@@ -233,7 +233,7 @@ fn the_table_of_tracked_keys_is_bounded_and_ends_with_the_last_client() {
     }
 }
 
-/// At 512 bytes for each of the keys that the settings allow, and at what all clients may take.
+/// 512 bytes for each of the keys that the settings allow, but no more than all clients may take.
 #[test]
 fn the_bytes_of_the_table_of_tracked_keys_are_bounded() {
     let (_running, address) = start(server());
@@ -243,7 +243,7 @@ fn the_bytes_of_the_table_of_tracked_keys_are_bounded() {
         ("maxmemory-clients 300000", 300_000),
     ] {
         admin.line(&format!("CONFIG SET {setting}"));
-        // One that is itself not within the limit of all clients.
+        // A client that by itself exceeds the limit of all clients.
         let mut client = Client::connect(address);
         client.line("CLIENT NO-EVICT ON");
         client.line("HELLO 3");
@@ -283,7 +283,7 @@ fn a_key_that_the_table_forgets_is_not_broadcast() {
     assert_eq!(client.reply(), invalidated("k"));
 }
 
-/// However long the keys stay as they are that they have read.
+/// However long the keys that they have read stay unchanged.
 #[test]
 fn the_table_of_tracked_keys_keeps_nothing_of_clients_that_are_gone() {
     let (_running, address) = start(server());

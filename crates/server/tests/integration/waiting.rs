@@ -1,4 +1,5 @@
-//! Clients that wait for keys: nobody waits for what is there, and nothing is lost when one leaves.
+//! Clients that wait for keys: none waits for an existing item, and nothing is lost when one
+//! leaves.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,14 +10,14 @@ use mneme_sys::ManualClock;
 use crate::clients::{field, pipeline};
 use crate::common::{Client, Reply, encode, info, server, start};
 
-/// Waits until so many clients wait.
+/// Waits until `count` clients wait.
 fn await_waiting(client: &mut Client, count: u64) {
     while info(client, "blocked_clients") != count {
         std::thread::yield_now();
     }
 }
 
-/// A client that waits, which is one of `count` then.
+/// A client that waits; with it there are `count`.
 fn waiting(address: SocketAddr, admin: &mut Client, line: &str, count: u64) -> Client {
     let mut client = Client::connect(address);
     client.send(&pipeline(&[line]));
@@ -35,8 +36,8 @@ fn id(client: &mut Client) -> i64 {
     }
 }
 
-/// Whatever threads the clients are on, each item is popped once, and nobody sleeps while there is
-/// one.
+/// Whatever threads the clients are on, each item is popped once, and no client sleeps while there
+/// is one.
 #[test]
 fn every_item_reaches_one_of_many_clients_that_wait() {
     const ITEMS: usize = 400;
@@ -55,7 +56,7 @@ fn every_item_reaches_one_of_many_clients_that_wait() {
             client.send(&pipeline(&[line]));
             match client.try_reply() {
                 None => return,
-                // It was moved, and is another client's.
+                // It was moved, and belongs to another client.
                 Some(Reply::Bulk(_)) => {}
                 Some(reply) => {
                     let mut taken = taken.lock().unwrap();
@@ -159,7 +160,7 @@ fn another_client_ends_a_wait() {
     let error = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
     assert_eq!(client.reply(), Reply::Error(error.into()));
     assert_eq!(client.reply(), Reply::Simple("PONG".into()));
-    // What comes later is nobody's.
+    // Later items are given to no client.
     admin.line("RPUSH k item");
     assert_eq!(admin.line("LLEN k"), Reply::Integer(1));
 }
@@ -178,7 +179,7 @@ fn rules_that_have_changed_hold_for_a_command_that_has_waited() {
     admin.line("RPUSH k item");
     assert!(matches!(client.reply(), Reply::Error(error) if error.starts_with("NOPERM")));
     assert_eq!(next.reply(), popped("k", "item"));
-    // A user that is no more has no client that waits.
+    // A deleted user has no waiting clients.
     admin.line("ACL SETUSER u +blpop");
     client.send(&pipeline(&["BLPOP k 0"]));
     await_waiting(&mut admin, 1);
@@ -187,7 +188,7 @@ fn rules_that_have_changed_hold_for_a_command_that_has_waited() {
     await_waiting(&mut admin, 0);
 }
 
-/// Of the two that wait, the first gets what is pushed first once the pause is over.
+/// Of two waiting clients, the first gets the item that is pushed first once the pause is over.
 #[test]
 fn a_pause_of_writes_holds_what_is_pushed_and_no_reply_to_one_that_has_waited_in_vain() {
     let (_running, address) = start(server());
@@ -214,7 +215,8 @@ fn a_server_that_stops_closes_the_connections_of_clients_that_wait() {
     running.join().unwrap();
 }
 
-/// Clients that wait for other keys, or for this one, are not looked at by those who push.
+/// Clients that push do not examine clients that wait for other keys, or all that wait for this
+/// one.
 #[test]
 fn many_clients_wait_and_each_is_served_in_its_turn() {
     const CLIENTS: usize = 300;
@@ -252,14 +254,15 @@ fn a_client_that_pushes_and_pops_in_one_pipeline_overtakes_nobody() {
         assert!(!matches!(newcomer.reply(), Reply::Null | Reply::Error(_)));
         await_waiting(&mut admin, 0);
     }
-    // One that waits for a value of another type, or in another database, is no other's.
+    // A client that waits for a value of another type, or in another database, does not affect
+    // others.
     let _other = waiting(address, &mut admin, "BLPOP k 0", 1);
     let mut newcomer = Client::connect(address);
     newcomer.line("SELECT 1");
     newcomer.send(&pipeline(&["RPUSH k item", "BLPOP k 0"]));
     assert_eq!(newcomer.reply(), Reply::Integer(1));
     assert_eq!(newcomer.reply(), popped("k", "item"));
-    // Within a transaction nothing waits.
+    // Commands within a transaction do not wait.
     newcomer.line("SELECT 0");
     newcomer.send(&pipeline(&["MULTI", "RPUSH k item", "BLPOP k 0", "EXEC"]));
     let replies = [(); 4].map(|()| newcomer.reply());
@@ -295,7 +298,8 @@ fn what_a_client_waits_for_is_counted_as_its_memory() {
     while total(&mut admin, "tot-mem") > before + 1024 {
         std::thread::yield_now();
     }
-    // The limit of all clients holds for it: one of two that wait for as many is disconnected.
+    // The limit of all clients applies to it: one of two that wait for that many keys is
+    // disconnected.
     admin.line(&format!("CONFIG SET maxmemory-clients {}", 260 * KEYS));
     let mut other = Client::connect(address);
     client.send(&encode(&command));
@@ -306,7 +310,8 @@ fn what_a_client_waits_for_is_counted_as_its_memory() {
     await_waiting(&mut admin, 1);
 }
 
-/// The one that pushes and pauses is served by the same thread, which serves those that wait next.
+/// The client that pushes and pauses is served by the same thread, which then serves those that
+/// wait.
 #[test]
 fn a_client_that_was_woken_and_is_held_by_a_pause_waits_once_and_its_wait_can_be_ended() {
     let (_running, address) = start(server().threads(1));
@@ -329,7 +334,7 @@ fn a_client_that_was_woken_and_is_held_by_a_pause_waits_once_and_its_wait_can_be
     assert_eq!(info(&mut admin, "blocked_clients"), 0);
     admin.line("CLIENT UNPAUSE");
     assert_eq!(admin.line("LPOP k"), Reply::bulk("item"));
-    // Its time may come as well.
+    // Its timeout may expire as well.
     ended.send(&pipeline(&["BLPOP k 0.05"]));
     await_waiting(&mut admin, 1);
     wake_and_pause(&mut admin);
@@ -382,7 +387,7 @@ fn a_client_that_does_not_read_holds_up_none_that_wait_behind_it() {
     assert_eq!(silent.reply(), popped("k", "one"));
 }
 
-/// Of two items, the client that waits takes one, so that there is always another one.
+/// The waiting client takes one of two items, so there is always another one.
 #[test]
 fn a_command_that_does_not_wait_takes_what_is_there_beside_clients_that_wait() {
     let (_running, address) = start(server().threads(3));

@@ -63,7 +63,7 @@ impl FileHeader {
         crc32c(self.format, &self.as_bytes()[16..])
     }
 
-    /// Whether it is of the format before.
+    /// Whether it has the previous format.
     pub(crate) fn is_of_before(&self) -> bool {
         self.format == BEFORE
     }
@@ -101,7 +101,7 @@ impl FileHeader {
 /// The content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameKind {
-    /// 127 leaves.
+    /// It holds 127 leaves.
     Leaves,
     /// Extents. If `run` is above 1, the other frames of the run have no table.
     Extents {
