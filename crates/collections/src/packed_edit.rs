@@ -116,10 +116,10 @@ impl<const ENTRIES: usize> PackedEdit<ENTRIES> {
     }
 
     /// Calls `change` to change the value of a key, which is empty if there is no key. `change`
-    /// returns whether it has changed it. Returns what to do with the key, for an update of the store. A value
-    /// that is empty afterwards is removed. The changes are appended to `elements`, for an update
-    /// that takes them ([`LogStore::update_elements`](mneme_log::LogStore::update_elements)).
-    /// O(bytes).
+    /// returns whether it has changed it. Returns what to do with the key, for an update of the
+    /// store. A value that is empty afterwards is removed. The changes are appended to `elements`,
+    /// for an update that takes them
+    /// ([`LogStore::update_elements`](mneme_log::LogStore::update_elements)). O(bytes).
     ///
     /// # Errors
     /// The image is damaged; those of `change`.
