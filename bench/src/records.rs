@@ -36,7 +36,7 @@ impl Records {
         }
     }
 
-    /// As many as fill half of a store.
+    /// The number that fills half of a store.
     ///
     /// # Errors
     /// [`BenchError::Store`].

@@ -96,7 +96,7 @@ impl Span {
         Self { warm_up, timed }
     }
 
-    /// So many milliseconds timed, and before that one in `part` of them untimed.
+    /// A timed round of this many milliseconds, after an untimed one of one in `part` of them.
     pub fn of(milliseconds: u64, part: u32) -> Self {
         let timed = Duration::from_millis(milliseconds);
         Self::new(timed / part, timed)

@@ -85,7 +85,7 @@ pub fn check(workspace: &Workspace, guests: &[u64], steps: &mut Steps) -> Result
             let (next, run) = (&next, &run);
             scope.spawn(move || {
                 while let Some(nodes) = next() {
-                    // Nobody hears of it if a step has panicked.
+                    // Nobody learns of it if a step has panicked.
                     let _ = end.send((nodes, run(nodes)));
                 }
             });

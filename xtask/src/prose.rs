@@ -43,6 +43,19 @@ const PHRASES: &[(&str, &str)] = &[
     ("comes to nothing", "fails, has no effect"),
     ("come to nothing", "fail, have no effect"),
     ("came to nothing", "failed, had no effect"),
+    ("comes of it", "results, happens"),
+    ("came of it", "resulted, happened"),
+    ("stands still", "is stopped, hangs, does not advance"),
+    ("stand still", "be stopped, hang, not advance"),
+    ("stood still", "was stopped, did not advance"),
+    ("hears of", "receives, learns, notices"),
+    ("hear of", "receive, learn, notice"),
+    ("in vain", "without success, without effect"),
+    ("needed no more", "no longer needed"),
+    ("counts no more", "no longer counts"),
+    ("count no more", "no longer count"),
+    ("goes on behind", "continues after"),
+    ("go on behind", "continue after"),
 ];
 
 /// Beginnings of docs that are clauses without a main sentence.
@@ -52,6 +65,11 @@ const CLAUSES: &[&str] = &[
     "What may not ",
     "What must not ",
     "What is not ",
+    "What came of ",
+    "What comes of ",
+    "What became of ",
+    "So many ",
+    "As many ",
 ];
 
 /// Beginnings and ends of a first sentence that together make it such a clause.
@@ -82,7 +100,8 @@ pub enum Rule {
     TheSame,
     /// A doc comment that begins with "Whose".
     Whose,
-    /// A doc comment that begins with a clause and no sentence: "That it holds", "Where it lies".
+    /// A doc comment that begins with a clause and no sentence: "That it holds", "Where it lies", "What
+    /// came of a step", "So many bytes".
     Clause,
     /// A doc comment that begins with "Has" in the sense of "causes".
     Has,

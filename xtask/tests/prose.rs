@@ -49,6 +49,17 @@ fn planted_violations_are_found_with_their_lines() {
         ("/// What a step comes to.\n", vec![(1, Rule::Clause)]),
         ("/// Has the thread wait.\n", vec![(1, Rule::Has)]),
         ("// It came to nothing.\n", vec![(1, Rule::Phrase)]),
+        ("/// What came of the step.\n", vec![(1, Rule::Clause)]),
+        ("/// So many bytes.\n", vec![(1, Rule::Clause)]),
+        (
+            "// A thread stands still, and waits in vain.\n",
+            vec![(1, Rule::Phrase), (1, Rule::Phrase)],
+        ),
+        (
+            "// It hears of a key.\n// The bytes are needed no more.\n",
+            vec![(1, Rule::Phrase), (2, Rule::Phrase)],
+        ),
+        ("// A head goes on behind it.\n", vec![(1, Rule::Phrase)]),
         ("// From here on it is not read.\n", vec![(1, Rule::Phrase)]),
         (
             "// It waits, for they\n// read. A record tells of it.\n",
@@ -74,6 +85,11 @@ fn similar_text_is_left_alone() {
             "// The others: it is at\n// work. The same holds for locks.\n",
         ),
         ("a.rs", "/// It waits.\n/// The same error says so.\n"),
+        (
+            "a.rs",
+            "// So many that it waits. What becomes of it? It overhears often.\n",
+        ),
+        ("a.rs", "fn a_thread_that_stands_still_waits_in_vain() {}\n"),
         ("a.rs", "/// A slot.\n/// Whose it is, the owner says.\n"),
         (
             "a.rs",

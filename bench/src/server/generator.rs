@@ -150,7 +150,7 @@ pub fn away_case(case: &str) -> String {
 }
 
 impl Generator {
-    /// So many connections, as soon as somebody listens.
+    /// Opens this number of connections, as soon as a server listens.
     ///
     /// # Errors
     /// [`BenchError::Server`] if nobody does for long.

@@ -305,7 +305,7 @@ impl Dialect {
 
 /// What is there of a reply.
 enum Taken {
-    /// So many bytes, all of it.
+    /// This number of bytes, all of it.
     Whole(usize),
     /// Not all of it yet.
     Part,

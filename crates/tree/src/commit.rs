@@ -64,7 +64,7 @@ pub(crate) struct Writer {
     pub(crate) dropping: Vec<Dropping>,
     /// A commit has begun to store and has not finished.
     storing: bool,
-    /// So many commits may follow the last record without one.
+    /// The number of commits that may follow the last record without one.
     without_record: u64,
 }
 

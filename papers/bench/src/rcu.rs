@@ -116,7 +116,7 @@ pub fn run(span: &Span, options: &Common) -> Result<Report, BenchError> {
     })
 }
 
-/// As many different keys as the shape has, of twice as many.
+/// Different keys, in the number of the shape, drawn from twice that number.
 pub fn fill(set: &dyn Set, shape: Shape, seed: u64) {
     let mut random = Random::new(seed);
     let mut left = shape.keys;

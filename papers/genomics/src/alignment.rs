@@ -44,7 +44,7 @@ pub struct Fields<'a> {
     pub bases: u32,
     /// The bases, two a byte, the first in the upper half.
     pub sequence: &'a [u8],
-    /// As many qualities as bases; the first is 255 if there are none.
+    /// The qualities, one for each base; the first is 255 if there are none.
     pub qualities: &'a [u8],
     /// Tags with values, encoded as in BAM.
     pub tags: &'a [u8],

@@ -1,4 +1,4 @@
-//! What comes out equals what samtools 1.16.1 writes, byte for byte, on every input of its own
+//! The output equals that of samtools 1.16.1 writes, byte for byte, on every input of its own
 //! tests and htslib's that it can use, and on synthetic alignments; wherever the alignments lie, in
 //! private memory and in a segment. Skipped, saying so, where samtools is absent.
 

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// time.
 const BATCH: usize = 256;
 
-/// As many threads retire without meeting, as a rule.
+/// The number of threads that usually retire without meeting.
 const BAGS: usize = 8;
 
 pub struct Node {

@@ -39,7 +39,7 @@
 //! # Guarantees
 //!
 //! - *A lookup* gets a range that stood in the map, whole, at some moment of the call. It is never
-//!   made to wait, not by an update that stands still either: it looks again only after another
+//!   made to wait, not by an update that is stopped either: it looks again only after another
 //!   update has made progress.
 //! - *An update* is all or nothing, and happens at one moment for all other updates: its ranges are
 //!   locked together. Readers see it range by range, in ascending order, each address with its
@@ -119,7 +119,7 @@ const GAP: u64 = 0;
 /// Removed boundaries that are gathered before they are freed, in each bag: some 27 KiB.
 const BATCH: usize = 256;
 
-/// As many threads retire boundaries without meeting, as a rule.
+/// The number of threads that usually retire boundaries without meeting.
 const BAGS: usize = 8;
 
 /// A concurrent map of address ranges; see the [module](self).

@@ -1,5 +1,5 @@
 //! A participant dies at every named point of an update of two items; the next update finds the
-//! lanes free, and hears of the death.
+//! lanes free, and is notified of the death.
 //!
 //! Needs the feature `fault`. Liveness is scripted: a thread is abandoned at the point, then its
 //! "process" is declared dead.

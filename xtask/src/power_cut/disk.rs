@@ -95,7 +95,7 @@ impl Disk {
         })
     }
 
-    /// What was on it counts no more: the image is one of an empty disk.
+    /// Its former content no longer counts: the image is one of an empty disk.
     pub fn begin_anew(&mut self) {
         self.is_ruined = false;
         self.streams = (0..STREAMS).map(Stream::new).collect();

@@ -13,7 +13,7 @@ pub struct Buddy {
 }
 
 impl Buddy {
-    /// As many frames, all free.
+    /// An allocator of `frames` frames, all free.
     pub fn new(frames: u32) -> Buddy {
         let mut buddy = Buddy {
             free: Default::default(),

@@ -38,7 +38,7 @@ pub enum Work {
     Nothing,
     /// A copy of a record at a random place.
     Get,
-    /// As many copies out as copies in.
+    /// Copies out and copies in, in equal numbers.
     Mix,
 }
 

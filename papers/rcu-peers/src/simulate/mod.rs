@@ -74,7 +74,7 @@ pub struct Setting {
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// Operations a microsecond.

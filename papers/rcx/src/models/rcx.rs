@@ -182,7 +182,7 @@ impl Items for Wanted<'_, '_> {
     }
 }
 
-/// So many looks at the lanes.
+/// The number of looks at the lanes.
 struct Tries<'a> {
     left: u32,
     of: &'a Shared,

@@ -1,5 +1,5 @@
 //! **A range is read whole without waiting**: a reader gets a start, an end and a value that stood
-//! together at some moment of its reading, however many updates run and wherever one stands still.
+//! together at some moment of its reading, however many updates run and wherever one is stopped.
 //!
 //! Ranges are the stretches between *boundaries*, which form a list. A boundary has a start, the
 //! value from there on, a mark that it is removed, a link to the next one, and a version. Each

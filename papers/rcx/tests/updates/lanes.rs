@@ -1,4 +1,4 @@
-//! When lanes are taken, shared and left out, and what a leader that stands still keeps.
+//! When lanes are taken, shared and left out, and what a leader that is stopped keeps.
 
 use crate::{Guarded, LONG, participants};
 use mneme_rcx::{LANE_ITEMS, LaneSet, NodeLane, Rcx, TakeLanes};
@@ -61,7 +61,7 @@ fn items_of_one_stripe_take_its_lane_once() {
     guarded.assert_free();
 }
 
-/// All items share the lanes of a leader that stands still. Those that it does not hold are had.
+/// All items share the lanes of a leader that is stopped. The others can be taken.
 #[test]
 fn a_leader_that_stands_still_keeps_only_its_own_items() {
     let p = participants();
