@@ -191,7 +191,7 @@ fn only_what_a_reader_holds_is_kept() {
     idle.check().unwrap();
 }
 
-/// So many leaves are created between two reads of a reader that the feed no longer has the first
+/// Between two reads of a reader so many leaves are created that the feed no longer has the first
 /// ones.
 #[test]
 fn a_reader_that_fell_behind_catches_up() {
