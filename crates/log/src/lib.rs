@@ -113,7 +113,7 @@ pub use region::record::{MAX_KEY, MAX_VALUE};
 pub use region::space::DATABASES;
 pub use store::check::Report;
 pub use store::feed::{ChangeFeed, FeedError, SalvagedFeed};
-pub use store::listener::{Change, ChangeKind, ChangeListener, Notification, Sleep};
+pub use store::listener::{Change, ChangeKind, ChangeListener, Notification, Sleep, ValueChange};
 pub use store::look::Look;
 pub use store::ops::{Decision, Updated};
 pub use store::part::{Part, Patch};

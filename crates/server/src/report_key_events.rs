@@ -1,6 +1,6 @@
 //! Events of keys that were not changed by a client's command: **each key that the store removes,
-//! because it has expired or to free memory, is reported once. So are changes by local programs**
-//! to strings and to any key's expiry or existence. The exception is changes that the [change
+//! because it has expired or to free memory, is reported once. So are changes by local programs** of
+//! values, and of keys' expiries and existence. The exception is changes that the [change
 //! feed](mneme_log::ChangeListener) reports as lost.
 //!
 //! A listener of the feed exists only while such events are wanted. A key is not removed at the
@@ -11,7 +11,8 @@
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use mneme_log::{ChangeKind, ChangeListener, Notification, SlotError, ValueKind};
+use mneme_collections::{HASH, LIST, SET, SORTED_SET};
+use mneme_log::{ChangeKind, ChangeListener, Notification, SlotError, ValueChange, ValueKind};
 
 use crate::client::Topic;
 use crate::command::{Command, Reach};
@@ -35,7 +36,37 @@ const RETRY: Duration = Duration::from_millis(10);
 const CLASSES: u32 = EventClass::Expired as u32
     | EventClass::Evicted as u32
     | EventClass::Generic as u32
-    | EventClass::String as u32;
+    | EventClass::String as u32
+    | EventClass::List as u32
+    | EventClass::Set as u32
+    | EventClass::Hash as u32
+    | EventClass::SortedSet as u32;
+
+/// The events of a type of values whose elements a local program sets, and removes.
+struct TypeEvents {
+    class: EventClass,
+    set: &'static str,
+    removed: &'static str,
+}
+
+impl TypeEvents {
+    /// The events of values of this packed kind.
+    fn of(kind: ValueKind) -> Option<TypeEvents> {
+        let (class, set, removed) = match kind {
+            ValueKind::STRING => (EventClass::String, "set", "set"),
+            HASH => (EventClass::Hash, "hset", "hdel"),
+            SET => (EventClass::Set, "sadd", "srem"),
+            SORTED_SET => (EventClass::SortedSet, "zadd", "zrem"),
+            LIST => (EventClass::List, "rpush", "lrem"),
+            _ => return None,
+        };
+        Some(TypeEvents {
+            class,
+            set,
+            removed,
+        })
+    }
+}
 
 impl Shared {
     /// Listens to the store if the settings request events that are not caused by commands.
@@ -71,11 +102,10 @@ impl Shared {
                 ChangeKind::Evicted(key) => (EventClass::Evicted, "evicted", key),
                 ChangeKind::Removed(key) => (EventClass::Generic, "del", key),
                 ChangeKind::Retimed(key) => (EventClass::Generic, "expire", key),
-                ChangeKind::Stored(key) if self.is_string(change.database, key) => {
-                    (EventClass::String, "set", key)
+                ChangeKind::Stored(key) => {
+                    return self.report_stored(change.database, key, change.value);
                 }
-                // For values of other types, the kind of change is unknown. Changes of databases
-                // have no events in Redis.
+                // Changes of databases have no events in Redis.
                 _ => return,
             };
             self.publish_key_event(class, name, change.database, key);
@@ -109,9 +139,24 @@ impl Shared {
         }
     }
 
-    fn is_string(&self, database: usize, key: &[u8]) -> bool {
-        let kind = self.store.database(database).map(|it| it.kind(key));
-        matches!(kind, Ok(Ok(Some(ValueKind::STRING))))
+    /// Reports what a local program has done to the value of a key. If the change does not say its
+    /// type, that is the one which the value has by now.
+    fn report_stored(&self, database: usize, key: &[u8], value: ValueChange) {
+        let kind = value.kind.or_else(|| {
+            let kind = self.store.database(database).map(|it| it.kind(key));
+            kind.ok()?.ok().flatten().map(ValueKind::packed)
+        });
+        let Some(events) = kind.and_then(TypeEvents::of) else {
+            return;
+        };
+        // A removal from a list gives the items behind it other places.
+        let removed = value.removed;
+        let set = !removed || value.set && kind != Some(LIST);
+        for (happened, name) in [(set, events.set), (removed, events.removed)] {
+            if happened {
+                self.publish_key_event(events.class, name, database, key);
+            }
+        }
     }
 
     fn publish_key_event(

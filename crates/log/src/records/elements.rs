@@ -18,8 +18,8 @@ use crate::region::layout::MAX_ENTRY;
 #[derive(Debug)]
 pub struct Elements {
     kind: ValueKind,
-    /// Whether the feed is kept.
-    is_fed: bool,
+    /// Whether anything follows the store: the feed, or a listener.
+    are_wanted: bool,
     /// Each element, followed by its value.
     bytes: Vec<u8>,
     changes: Vec<Changed>,
@@ -33,19 +33,19 @@ struct Changed {
 }
 
 impl Elements {
-    pub(crate) fn new(kind: ValueKind, is_fed: bool) -> Elements {
+    pub(crate) fn new(kind: ValueKind, are_wanted: bool) -> Elements {
         Elements {
             kind,
-            is_fed,
+            are_wanted,
             bytes: Vec::new(),
             changes: Vec::new(),
         }
     }
 
-    /// Whether the feed is kept: otherwise nothing needs to be noted.
+    /// Whether anything follows the store: otherwise nothing needs to be noted.
     #[must_use]
     pub fn are_wanted(&self) -> bool {
-        self.is_fed
+        self.are_wanted
     }
 
     /// The value has this element now, with this value.
@@ -59,7 +59,7 @@ impl Elements {
     }
 
     fn say(&mut self, element: &[u8], value: Option<&[u8]>) {
-        if self.is_fed {
+        if self.are_wanted {
             self.bytes.extend_from_slice(element);
             self.bytes.extend_from_slice(value.unwrap_or_default());
             self.changes.push(Changed {
@@ -67,6 +67,10 @@ impl Elements {
                 value: value.map(<[u8]>::len),
             });
         }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -100,9 +104,29 @@ impl Elements {
         self.changes.iter().map(item).collect()
     }
 
+    /// Items that report that elements of `key` were set, or removed, without naming them.
+    fn abridged<'e>(&self, root: u64, key: &'e [u8]) -> Vec<Item<'e>> {
+        let (kind, element) = (self.kind.number(), &[][..]);
+        let is_set = |changed: &Changed| changed.value.is_some();
+        let set = self.changes.iter().any(is_set).then_some(Item::Edit {
+            root,
+            key,
+            kind,
+            element,
+            value: &[],
+        });
+        let removed = (!self.changes.iter().all(is_set)).then_some(Item::Unedit {
+            root,
+            key,
+            kind,
+            element,
+        });
+        set.into_iter().chain(removed).collect()
+    }
+
     /// Whether an entry with these elements of `key` is shorter than one with all of `value`.
     pub(crate) fn are_shorter(&self, key: &[u8], value: &[u8]) -> bool {
-        if self.changes.is_empty() {
+        if self.is_empty() {
             return false;
         }
         let each = Item::Edit {
@@ -116,22 +140,57 @@ impl Elements {
         let bytes = self.bytes.len() + self.changes.len() * (each.encoded_len() + 8);
         bytes < (key.len() + value.len()).min(MAX_ENTRY / 2)
     }
+
+    /// Whether the last change removed an element. Listeners are told that, even where the feed has
+    /// the whole value: it does not say by itself what the change was.
+    fn end_with_a_removal(&self) -> bool {
+        self.changes.last().is_some_and(|last| last.value.is_none())
+    }
 }
 
 impl Records {
-    /// Enters the changed elements of the value of `key`; the feed is kept.
+    /// Whether the feed gets these elements of a change that makes `value` that of `key`; otherwise
+    /// it gets the whole value alone.
+    pub(crate) fn are_entered(&self, elements: &Elements, key: &[u8], value: &[u8]) -> bool {
+        if self.session().feed.kept().is_none() {
+            return !elements.is_empty();
+        }
+        elements.are_shorter(key, value)
+            || elements.end_with_a_removal()
+                && 2 * key.len() + value.len() + elements.bytes.len() < MAX_ENTRY / 2
+                && self.session().feed.has_other_followers()
+    }
+
+    /// Enters the changed elements of a value, which is `whole` after the change.
     ///
     /// # Errors
     /// There is no space. The caller gives the change up.
     #[cold]
     #[inline(never)]
-    pub(crate) fn enter_elements(
+    pub(crate) fn enter_elements<'i>(
         &self,
         slot: &Slot<'_>,
-        root: u64,
-        key: &[u8],
         elements: &Elements,
+        whole: Item<'i>,
     ) -> Result<Option<Reserved>, WriteError> {
-        self.session().feed.enter(slot, &elements.items(root, key))
+        let Item::Put {
+            root, key, bytes, ..
+        } = whole
+        else {
+            return self.enter_change(slot, || Ok(whole));
+        };
+        if !self.session().feed.is_followed() {
+            return Ok(None);
+        }
+        let items = match self.session().feed.kept() {
+            None => elements.abridged(root, key),
+            Some(_) if elements.are_shorter(key, bytes) => elements.items(root, key),
+            // What the last change removed is not there afterwards.
+            Some(_) => {
+                let last = elements.items(root, key).pop();
+                std::iter::once(whole).chain(last).collect()
+            }
+        };
+        self.session().feed.enter(slot, &items)
     }
 }

@@ -90,13 +90,13 @@ const SHORT: usize = 256;
 const HEAD: usize = 16;
 
 impl ValueEdit {
-    pub(crate) fn new(kind: ValueKind, is_fed: bool) -> ValueEdit {
+    pub(crate) fn new(kind: ValueKind, are_wanted: bool) -> ValueEdit {
         ValueEdit {
             len: 0,
             bytes: Vec::new(),
             pieces: [(0, 0, 0); MOST_PIECES],
             count: 0,
-            elements: Elements::new(kind, is_fed),
+            elements: Elements::new(kind, are_wanted),
         }
     }
 
@@ -256,9 +256,18 @@ impl Records {
         if !write_down(slot, pieces) {
             return Ok(None);
         }
-        let fed = match self.session().feed.kept().is_some() {
-            true => self.enter_elements(slot, id, key, &edit.elements),
-            false => self.enter_change(slot, || Ok(Item::Touch { root: id, key })),
+        let fed = match edit.elements.is_empty() {
+            true => self.enter_change(slot, || Ok(Item::Touch { root: id, key })),
+            false => {
+                let whole = Item::Put {
+                    root: id,
+                    key,
+                    kind: kind.number(),
+                    expiry: Expiry::Never,
+                    bytes: value,
+                };
+                self.enter_elements(slot, &edit.elements, whole)
+            }
         }?;
         // Before the intent, after which a repairer would make the change.
         self.note_change(root, place);
@@ -475,7 +484,7 @@ impl Records {
             let (held, fed) = match change.says {
                 None => self.enter_or_unlock(slot, held, || Ok(item))?,
                 Some(elements) => {
-                    let entered = self.enter_elements(slot, id, change.key, elements);
+                    let entered = self.enter_elements(slot, elements, item);
                     self.or_unlock(slot, held, entered)?
                 }
             };

@@ -439,7 +439,10 @@ impl Records {
                 self.enter_own_removal(slot, || self.item_of(id, &{ *change }, cause))
             }
             None => self.enter_change(slot, || self.item_of(id, &{ *change }, cause)),
-            Some(elements) => self.enter_elements(slot, id, change.key, elements),
+            Some(elements) => self
+                .item_of(id, &{ *change }, cause)
+                .map_err(WriteError::from)
+                .and_then(|whole| self.enter_elements(slot, elements, whole)),
         };
         let fed = match entered {
             Ok(fed) => fed,

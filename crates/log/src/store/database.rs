@@ -360,8 +360,9 @@ macro_rules! operations {
 
             /// As `update_kind`, for a change of some elements of the value. `decide` also notes
             /// them: if it replaces a present value (`Decision::Replace`), a change feed gets those
-            /// [`Elements`] instead of the whole value. If `decide` notes none, the feed gets the
-            /// whole value.
+            /// [`Elements`] instead of the whole value if that is shorter, and listeners learn
+            /// whether some were set or removed. If `decide` notes none, the feed gets the whole
+            /// value.
             ///
             /// # Errors
             /// As for `put`; nothing was changed.
@@ -372,7 +373,7 @@ macro_rules! operations {
                 mut decide: impl FnMut(Option<Stored<'_>>, &mut Elements) -> Decision,
             ) -> Result<Updated, WriteError> {
                 let db = $db;
-                let elements = RefCell::new(Elements::new(kind, db.store.session().feed.kept().is_some()));
+                let elements = RefCell::new(Elements::new(kind, db.store.session().feed.is_followed()));
                 let mut decide = |stored: Option<Stored<'_>>| {
                     let mut said = elements.borrow_mut();
                     said.clear();
@@ -400,7 +401,7 @@ macro_rules! operations {
                 mut decide: impl FnMut(&[u8], &mut ValueEdit) -> Option<bool>,
             ) -> Result<Option<Updated>, WriteError> {
                 let db = $db;
-                let mut edit = ValueEdit::new(kind, db.store.session().feed.kept().is_some());
+                let mut edit = ValueEdit::new(kind, db.store.session().feed.is_followed());
                 (db.store).session().with_feed(|| {
                     db.store.edit_value(db.number, (key, kind), &mut edit, &mut decide)
                 })

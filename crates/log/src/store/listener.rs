@@ -9,8 +9,9 @@ use mneme_sync::{Announced, Interest, SlotError, WatchRegistration};
 
 use crate::feed::area::FeedArea;
 use crate::feed::ring::ReadEntry;
-use crate::feed::{COLLECTIONS, Item, RemovalCause, bound, entries};
+use crate::feed::{COLLECTIONS, FeedDamage, Item, RemovalCause, bound, entries};
 use crate::index::intent::CHANGE_LANES;
+use crate::region::kind::ValueKind;
 use crate::region::space::DATABASES;
 use crate::store::components::Store;
 
@@ -126,6 +127,71 @@ pub struct Change<'k> {
     pub database: usize,
     /// The kind of change.
     pub kind: ChangeKind<'k>,
+    /// What was done to the value, if it was [stored](ChangeKind::Stored).
+    pub value: ValueChange,
+}
+
+/// What is known of a change of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct ValueChange {
+    /// The packed kind of the value's type. `None`: it is not known.
+    pub kind: Option<ValueKind>,
+    /// Whether elements of the value were set, or all of it.
+    pub set: bool,
+    /// Whether elements of the value were removed. Of several changes of a small value that were
+    /// made at once only the last is known.
+    pub removed: bool,
+}
+
+impl ValueChange {
+    /// What an item says of the value under its key.
+    fn of_item(item: &Item<'_>) -> ValueChange {
+        let (kind, set) = match *item {
+            Item::Put { kind, .. } | Item::Edit { kind, .. } => (kind, true),
+            Item::Patch { .. } => (ValueKind::STRING.number(), true),
+            Item::Unedit { kind, .. } => (kind, false),
+            _ => return ValueChange::default(),
+        };
+        ValueChange {
+            kind: ValueKind::new(kind).map(ValueKind::packed),
+            set,
+            removed: !set,
+        }
+    }
+
+    /// What the items of an entry say of elements of large values, whose keys others name.
+    fn of_large<'e>(items: impl Iterator<Item = Item<'e>>) -> ValueChange {
+        let mut value = ValueChange::default();
+        for item in items {
+            match item {
+                Item::Put { root, .. } => value.set |= root == COLLECTIONS,
+                Item::Remove { root, .. } => value.removed |= root == COLLECTIONS,
+                _ => {}
+            }
+        }
+        value
+    }
+
+    /// Adds what another item of the entry says of elements of the value. If it `is_whole`, all of
+    /// it was said before, and the other item says why.
+    fn add(&mut self, other: ValueChange, is_whole: bool) {
+        if is_whole {
+            *self = other;
+        }
+        self.set |= other.set;
+        self.removed |= other.removed;
+    }
+}
+
+/// Whether an item says something of an element of this value.
+fn is_element_of(item: &Result<Item<'_>, FeedDamage>, of: u64, value: &[u8]) -> bool {
+    match *item {
+        Ok(Item::Edit { root, key, .. } | Item::Unedit { root, key, .. }) => {
+            (root, key) == (of, value)
+        }
+        _ => false,
+    }
 }
 
 /// What was changed.
@@ -358,24 +424,38 @@ impl ChangeListener {
         is_own: bool,
         receive: &mut impl FnMut(Notification<'_>),
     ) -> usize {
-        let (mut count, mut edited) = (0, None);
+        let mut count = 0;
         let mut long;
-        for item in entries(self.at, bytes)
-            .flatten()
-            .flat_map(|entry| entry.items())
-        {
+        let at = self.at;
+        let items = || {
+            let entries = entries(at, bytes).flatten();
+            entries.flat_map(|entry| entry.items())
+        };
+        let of_large = ValueChange::of_large(items().flatten());
+        let mut items = items().peekable();
+        while let Some(item) = items.next() {
+            let mut value = match item {
+                Ok(Item::Touch { .. }) => of_large,
+                Ok(ref item) => ValueChange::of_item(item),
+                Err(_) => ValueChange::default(),
+            };
             let (root, kind) = match item {
                 // Elements of collections, whose keys are named by other items of the entry.
                 Ok(
                     Item::Put { root, .. } | Item::Remove { root, .. } | Item::Drop { root, .. },
                 ) if root == COLLECTIONS => continue,
-                Ok(Item::Put { root, key, .. } | Item::Patch { root, key, .. }) => {
-                    (root, ChangeKind::Stored(key))
-                }
-                Ok(Item::Edit { root, key, .. } | Item::Unedit { root, key, .. }) => {
+                Ok(Item::Patch { root, key, .. }) => (root, ChangeKind::Stored(key)),
+                Ok(
+                    Item::Put { root, key, .. }
+                    | Item::Edit { root, key, .. }
+                    | Item::Unedit { root, key, .. },
+                ) => {
                     // A change of several elements is reported once.
-                    if edited.replace((root, key)) == Some((root, key)) {
-                        continue;
+                    let mut is_whole = matches!(item, Ok(Item::Put { .. }));
+                    while let Some(Ok(next)) = items.next_if(|next| is_element_of(next, root, key))
+                    {
+                        value.add(ValueChange::of_item(&next), is_whole);
+                        is_whole = false;
                     }
                     (root, ChangeKind::Stored(key))
                 }
@@ -424,7 +504,12 @@ impl ChangeListener {
             };
             if let Some(database) = self.database_of(root) {
                 count += 1;
-                receive(Notification::Change(Change { database, kind }));
+                let change = Change {
+                    database,
+                    kind,
+                    value,
+                };
+                receive(Notification::Change(change));
             }
         }
         count
@@ -452,7 +537,12 @@ impl ChangeListener {
             // An empty database now has an index.
             _ => return 0,
         };
-        receive(Notification::Change(Change { database, kind }));
+        let value = ValueChange::default();
+        receive(Notification::Change(Change {
+            database,
+            kind,
+            value,
+        }));
         1
     }
 

@@ -481,9 +481,10 @@ impl Store {
             expiring: expiry != Expiry::Never,
             evicting: false,
             expect,
-            says: said
-                .as_deref()
-                .filter(|said| said.are_shorter(key, value.map_or(&[][..], Vec::as_slice))),
+            says: said.as_deref().filter(|said| {
+                self.records()
+                    .are_entered(said, key, value.map_or(&[][..], Vec::as_slice))
+            }),
         };
         if (records.overwrites() || kind.is_packed())
             && let Some(value) = value

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Client, Reply, encode, info, server};
-use mneme_collections::{End, List};
+use mneme_collections::{End, Hash, List, Set, SortedSet};
 use mneme_log::{Decision, Expiry};
 use mneme_server::{Opening, Running, Server, StoreOrigin};
 use mneme_shared::{Access, Found, Registry, Segment, SharedStore, StoreOptions};
@@ -176,8 +176,7 @@ fn a_command_that_finds_a_key_expired_does_not_wait_for_local_programs() {
     });
 }
 
-/// Changes of strings, and the expiry and removal of any key, are reported: changes of other values
-/// are not known.
+/// Strings, and the expiry and the end of any key.
 #[test]
 fn events_report_what_local_programs_do() {
     let place = Place::new("events");
@@ -198,14 +197,98 @@ fn events_report_what_local_programs_do() {
         .unwrap();
     store.remove(b"a").unwrap();
     store.remove(b"l").unwrap();
+    expect("rpush l");
     expect("del a");
     expect("del l");
     store.put_until(b"b", b"v", at(5)).unwrap();
-    // The creation of a key is reported if it still exists when the server reads the notification.
-    while crate::key_events::event(&mut listener) != "expired b" {}
-    // Either the server has removed it, or the program: this is counted in no other way.
+    expect("set b");
+    expect("expired b");
+    // It is the server that has removed it, or the program: that is counted no other way.
     client.line("CONFIG SET notify-keyspace-events KA");
     assert_eq!(counted(&mut client, ["stored", "removed"]), ([4, 2], 0));
+}
+
+/// Each change of a collection is reported once, small or large, whether the feed is kept or not; a
+/// client's by its command alone.
+#[test]
+fn events_report_what_local_programs_do_to_collections() {
+    for is_kept in [false, true] {
+        let place = Place::new("typed");
+        let opening = Opening {
+            options: options(),
+            change_feed: Some(is_kept),
+            ..Opening::default()
+        };
+        let server = server().segment(place.registry(), "beside", opening);
+        let running = server.start().unwrap();
+        let address = running.addresses()[0];
+        let mut client = Client::connect(address);
+        let mut listener = crate::key_events::listener(address, "EA");
+        let store = place.attach();
+        let mut expect = |event: &str| {
+            let found = crate::key_events::event(&mut listener);
+            assert_eq!(found, event, "kept: {is_kept}");
+        };
+        let hash = Hash::of(&store, b"hash").unwrap();
+        let set = Set::of(&store, b"set").unwrap();
+        let scores = SortedSet::of(&store, b"scores").unwrap();
+        let list = List::of(&store, b"list").unwrap();
+        for size in [3, 600] {
+            let names: Vec<String> = (0..size).map(|number| format!("name {number}")).collect();
+            let names: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+            let pairs: Vec<_> = names.iter().map(|name| (*name, *name)).collect();
+            let scored: Vec<_> = names.iter().map(|name| (*name, 1.0)).collect();
+            hash.set_many(&pairs).unwrap();
+            expect("hset hash");
+            set.add_many(&names).unwrap();
+            expect("sadd set");
+            scores.set_many(&scored).unwrap();
+            expect("zadd scores");
+            list.push(End::Back, &names).unwrap();
+            expect("rpush list");
+
+            hash.set(b"name 1", b"other").unwrap();
+            expect("hset hash");
+            client.line("HSET hash more 1");
+            expect("hset hash");
+            hash.remove(b"name 1").unwrap();
+            expect("hdel hash");
+            set.add(b"other").unwrap();
+            expect("sadd set");
+            set.remove(b"name 1").unwrap();
+            expect("srem set");
+            scores.set(b"name 1", 2.0).unwrap();
+            expect("zadd scores");
+            scores.remove(b"name 1").unwrap();
+            expect("zrem scores");
+            list.set(1, b"other").unwrap();
+            expect("rpush list");
+            list.push(End::Front, &[b"first"]).unwrap();
+            expect("rpush list");
+            list.pop(End::Back).unwrap();
+            expect("lrem list");
+
+            hash.change(|hash| {
+                hash.set(b"one", b"1")?;
+                hash.remove(b"name 2")?;
+                Ok(())
+            })
+            .unwrap();
+            // Of changes whose value is shorter the feed says the last.
+            if (is_kept, size) != (true, 3) {
+                expect("hset hash");
+            }
+            expect("hdel hash");
+            client.line("DEL hash set scores list");
+            for key in ["hash", "set", "scores", "list"] {
+                expect(&format!("del {key}"));
+            }
+        }
+        set.add(b"only").unwrap();
+        expect("sadd set");
+        set.remove(b"only").unwrap();
+        expect("del set");
+    }
 }
 
 /// A local program pushes items, and clients of the server that wait get them in their order.

@@ -110,11 +110,18 @@ impl<'a> Transaction<'a> {
     /// `None`: that the collection does not have the element. The key of an element has at most
     /// [`MAX_KEY`](crate::MAX_KEY) bytes.
     pub fn say(&mut self, id: u64, kind: ValueKind, element: &[u8], value: Option<&[u8]>) {
-        // Listeners learn only the key.
-        if self.store.session().feed.kept().is_none() {
+        let (feed, said) = (&self.store.session().feed, &mut self.said);
+        if feed.kept().is_none() {
+            // Listeners learn only whether elements were set or removed.
+            let mut all = said.lengths.iter();
+            let is_said = all.any(|(_, other)| other.is_some() == value.is_some());
+            if feed.has_other_followers() && !is_said {
+                said.bytes.extend_from_slice(&id.to_be_bytes());
+                let value = value.map(|_| (kind.number(), 0));
+                said.lengths.push((size_of::<u64>(), value));
+            }
             return;
         }
-        let said = &mut self.said;
         said.bytes.extend_from_slice(&id.to_be_bytes());
         said.bytes.extend_from_slice(element);
         said.bytes.extend_from_slice(value.unwrap_or_default());
