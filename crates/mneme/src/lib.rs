@@ -101,7 +101,7 @@ pub use mneme_log::{
     LocalPrograms, LogStore, MAX_KEY, MAX_VALUE, MIN_CAPACITY, Notification, OpenError, PageKind,
     PagePolicy, PageReport, Part, Patch, Process, ProcessPin, ProcessState, ReadError, Report,
     RoleError, ServerRole, SlotError, Stalled, Stats, Stored, Transaction, TransactionOn,
-    UpdatePolicy, Updated, Value, ValueKind, Watch, Work, WriteError, WrongKind,
+    UpdatePolicy, Updated, Value, ValueChange, ValueKind, Watch, Work, WriteError, WrongKind,
 };
 
 pub use mneme_collections::{

@@ -92,6 +92,6 @@ pub use upgrade::{UpgradeError, Upgraded};
 
 pub use mneme_log::{
     Change, ChangeKind, ChangeListener, Evict, LogStore, MIN_CAPACITY, Notification, ServerRole,
-    Sleep, UpdatePolicy,
+    Sleep, UpdatePolicy, ValueChange,
 };
 pub use mneme_space::{Access, Backing, Registry, Segment};
