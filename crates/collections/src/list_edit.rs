@@ -382,9 +382,10 @@ impl ListEdit {
         let behind = first.checked_add(len as u64).ok_or(no_position())?;
         let mut image = Vec::with_capacity(self.image.len());
         image.extend_from_slice(&self.image[..LIST_HEAD + HEAD]);
-        let mut next = gone.iter().peekable();
+        let (mut next, mut entries) = (gone.iter().peekable(), 0);
         for (index, entry) in list.entries().enumerate() {
             let entry = entry?;
+            entries += 1;
             match next.peek() {
                 Some(gone) if **gone == index => drop(next.next()),
                 _ => image
@@ -392,8 +393,11 @@ impl ListEdit {
             }
         }
         image.push(EMPTY[HEAD]);
+        if entries != len {
+            return Err(another_len().into());
+        }
         let removed = gone.len();
-        let left = len.checked_sub(removed).ok_or(another_len())?;
+        let left = len - removed;
         // The side with fewer items moves up.
         let moves_front = highest < len - lowest;
         let new_first = match moves_front {

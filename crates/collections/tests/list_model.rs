@@ -215,3 +215,22 @@ proptest! {
         prop_assert!(!failed || list == before);
     }
 }
+
+/// The head says how many items there are, which a change may not believe.
+#[test]
+fn a_list_that_says_fewer_items_than_it_has_is_not_changed_by_a_removal() {
+    let mut list = ListEdit::new();
+    list.push_many(End::Back, &[b"a", b"b", b"c", b"d"])
+        .unwrap();
+    let sound = list.into_image();
+    for said in 0..4 {
+        let mut image = sound.clone();
+        // Behind the list's head and the length of the listpack.
+        image[9 + 4] = said;
+        for (value, count) in [(b"d", 0), (b"d", 1), (b"a", 1)] {
+            let mut list = ListEdit::of(&image).unwrap();
+            assert!(list.remove(End::Front, count, value).is_err(), "{said}");
+            assert_eq!(list.into_image(), image);
+        }
+    }
+}
