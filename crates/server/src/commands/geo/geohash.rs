@@ -145,18 +145,21 @@ impl Cell {
         (of(self.bits >> 1, LONGITUDES), of(self.bits, LATITUDES))
     }
 
-    /// The cell this many cells to the east and to the north, around the world.
+    /// The cell so many cells to the east and to the north, around the world. A place at the
+    /// eastern or northern end of the world is in a cell beyond it: in a direction in which it
+    /// does not move, it stays there, as in Redis.
     fn moved(self, east: i64, north: i64) -> Cell {
         const OF_LATITUDE: u64 = 0x5555_5555_5555_5555;
         let within = u64::MAX >> (64 - 2 * self.step);
-        let step = |bits: u64, others: u64, by: i64| match by {
-            0 => bits,
-            1.. => bits.wrapping_add((others & within) + 1),
-            _ => (bits | others & within).wrapping_sub((others & within) + 1),
+        let step = |own: u64, by: i64| {
+            let (bits, gaps) = (self.bits & own, !own & within);
+            match by {
+                0 => bits,
+                1.. => bits.wrapping_add(gaps + 1) & own & within,
+                _ => (bits | gaps).wrapping_sub(gaps + 1) & own & within,
+            }
         };
-        let longitude = step(self.bits & !OF_LATITUDE, OF_LATITUDE, east);
-        let latitude = step(self.bits & OF_LATITUDE, !OF_LATITUDE, north);
-        let bits = longitude & !OF_LATITUDE & within | latitude & OF_LATITUDE & within;
+        let bits = step(!OF_LATITUDE, east) | step(OF_LATITUDE, north);
         Cell { bits, ..self }
     }
 
@@ -345,5 +348,12 @@ mod tests {
         assert_eq!(cell.moved(1, 0).bits, 0b0101);
         assert_eq!(cell.moved(-1, -1).bits, 0b1100);
         assert_eq!(cell.moved(0, 1).bits, 0b1010);
+        let cell = Cell {
+            bits: 0b10_0000,
+            step: 2,
+        };
+        assert_eq!(cell.moved(0, 0).bits, 0b10_0000);
+        assert_eq!(cell.moved(1, 0).bits, 0b0010);
+        assert_eq!(cell.moved(0, 1).bits, 0b10_0001);
     }
 }
