@@ -55,7 +55,7 @@ pub fn command() -> impl Strategy<Value = Command> {
             "(LPUSH|RPUSHX|LLEN|LINDEX|LSET|LRANGE|LTRIM|LREM|LPOS|LINSERT|LMOVE|RPOPLPUSH)( a)?( b)?( c d e)?",
             "LPOP (a|k[0-2]) (x|-1|0|9223372036854775808)( 1)?", "LPOS k[0-2] a (RANK 0|RANK x|COUNT -1|MAXLEN x|FOO 1|RANK)",
             "LMPOP (0|x|-1|2|9223372036854775807) k[0-2] (LEFT|x)", "LMPOP 1 k[0-2] LEFT (COUNT|COUNT 0|COUNT x|FOO 1|COUNT 1 COUNT 1)",
-            "BLPOP k[0-2] (x|-1|nan||inf|-inf|1e30|0x1p-9|-0.00001)", "BLMPOP (x|-1) (0|1) k[0-2] (LEFT|x)",
+            "BLPOP k[0-2] (x|-1|nan||inf|-inf|1e30|0x1p-9|-0.01)", "BLMPOP (x|-1) (0|1) k[0-2] (LEFT|x)",
             "BLMOVE k[0-2] k[0-2] (LEFT|x) (RIGHT|y) (-1|x)", "BRPOPLPUSH k[0-2] a (x|-1)",
             "LREM k[0-2] (x|-9223372036854775808) a", "LINDEX (none|k[0-2]) x", "LSET (none|k[0-2]) x a",
             "LRANGE none x 1", "LTRIM none 1 x", "SCAN 0 COUNT 9999 TYPE (list|LIST)",
