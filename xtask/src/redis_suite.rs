@@ -39,6 +39,7 @@ const UNITS: &[&str] = &[
     "unit/bitfield",
     "unit/protocol",
     "unit/pubsub",
+    "unit/tracking",
 ];
 
 /// Units that start servers of their own.

@@ -133,7 +133,7 @@ impl Shared {
     }
 
     /// Wakes a thread whose clients have messages to receive, unless it was woken for them already.
-    fn wake_reader(&self, thread: usize) {
+    pub(crate) fn wake_reader(&self, thread: usize) {
         if self.pubsub.asks_to_be_woken(thread) {
             self.threads[thread].wake();
         }

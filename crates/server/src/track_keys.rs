@@ -9,7 +9,7 @@
 //! come from its [feed](crate::report_key_events). As in Redis, a key is one of whichever database.
 //!
 //! A client that broadcasts is in no table: it gets messages of every key with its prefixes, one
-//! message for all that a client's pipeline changes in one go.
+//! message a prefix for all that a client's pipeline changes in one go.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +24,9 @@ use crate::resp::{Arguments, Protocol, Reply};
 use crate::settings::Key;
 use crate::shared::Shared;
 use crate::tracking::{Prefixes, TableLimits, TrackingMode};
+
+/// Keys that are invalidated in one go where the table is larger than it may be.
+const SHRUNK: usize = 1_000;
 
 /// The body of a message that names these keys.
 fn naming(keys: &[&[u8]]) -> Arc<Vec<u8>> {
@@ -72,12 +75,13 @@ impl Shared {
         client.event_flags = self.event_flags();
     }
 
-    /// Removes the entries of clients that track no longer.
+    /// Removes the entries of clients that track no longer, and what is too much.
     pub fn forget_tracked(&self) {
         self.tracking.retain(|id| {
             let entries = self.clients.named(&[id]);
             entries.iter().any(|entry| entry.state().tracking.is_some())
         });
+        while !self.stopping() && self.shrink_table(|thread| self.wake_reader(thread)) {}
     }
 
     /// Enters a client in the table of the keys that its command is about to read.
@@ -89,8 +93,7 @@ impl Shared {
         if !command.has(Flag::Readonly) || !mode.tracks(client.caching) {
             return;
         }
-        let (id, most) = (client.entry.id, self.settings.count(Key::TrackingKeys));
-        let limits = TableLimits::new(most, client_memory::limit(self));
+        let (id, limits) = (client.entry.id, self.table_limits());
         for (at, _) in command.keys_of(args) {
             let key = args.at(at);
             // Nothing is ever stored under a longer key.
@@ -101,6 +104,21 @@ impl Shared {
                 self.invalidate(&key, None, |thread| client.wake_later(thread));
             }
         }
+    }
+
+    fn table_limits(&self) -> TableLimits {
+        let keys = self.settings.count(Key::TrackingKeys);
+        TableLimits::new(keys, client_memory::limit(self))
+    }
+
+    /// Invalidates some keys of a table that is larger than it may be, as after a change of a
+    /// setting. Returns whether there may be more. `posted` as below.
+    pub fn shrink_table(&self, mut posted: impl FnMut(usize)) -> bool {
+        let surplus = (self.tracking).surplus(self.table_limits(), (SHRUNK, usize::MAX), b"");
+        for key in &surplus {
+            self.invalidate(key, None, &mut posted);
+        }
+        surplus.len() >= SHRUNK
     }
 
     /// Sends a message to the clients that have read `key`, which `by` has changed if it is a
@@ -117,35 +135,23 @@ impl Shared {
         self.pubsub.send(deliveries, posted);
     }
 
-    /// Sends each client that broadcasts one message of those of `keys` that have its prefixes,
-    /// which `by` has changed if it is a client. `posted` as above.
+    /// Sends, for each prefix of any of `keys`, one message of the keys with it to the clients that
+    /// broadcast it. `by` has changed the keys if it is a client. `posted` as above.
     pub fn broadcast(&self, mut keys: Vec<Box<[u8]>>, by: Option<u64>, posted: impl FnMut(usize)) {
         keys.sort_unstable();
         keys.dedup();
-        let mut by_client: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-        for (at, key) in keys.iter().enumerate() {
-            for client in self.tracking.broadcasting(key) {
-                by_client.entry(client).or_default().push(at);
+        let mut by_prefix: BTreeMap<&[u8], Vec<&[u8]>> = BTreeMap::new();
+        for key in &keys {
+            for prefix in self.tracking.prefixes_of(key) {
+                by_prefix.entry(prefix).or_default().push(key);
             }
         }
-        let ids: Vec<u64> = by_client.keys().copied().collect();
-        // Clients that get the same keys share the body.
-        let (mut bodies, mut deliveries) = (BTreeMap::new(), Vec::new());
-        for entry in self.clients.named(&ids) {
-            let places = by_client.remove(&entry.id).unwrap_or_default();
-            let named = |places: &[usize]| {
-                let keys: Vec<&[u8]> = places.iter().map(|at| &*keys[*at]).collect();
-                naming(&keys)
-            };
-            let body = match bodies.get(&places) {
-                Some(body) => Arc::clone(body),
-                None => {
-                    let body = named(&places);
-                    bodies.insert(places, Arc::clone(&body));
-                    body
-                }
-            };
-            deliveries.extend(self.delivery_of_keys(&entry, true, by, &body));
+        let mut deliveries = Vec::new();
+        for (prefix, keys) in by_prefix {
+            let body = naming(&keys);
+            for entry in self.clients.named(&self.tracking.broadcasting(prefix)) {
+                deliveries.extend(self.delivery_of_keys(&entry, true, by, &body));
+            }
         }
         self.pubsub.send(deliveries, posted);
     }

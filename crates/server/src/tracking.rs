@@ -211,19 +211,31 @@ impl Tracking {
             }
         };
         self.items.fetch_add(1, Ordering::Relaxed);
-        let bytes = self.bytes.fetch_add(added, Ordering::Relaxed) + added;
+        self.bytes.fetch_add(added, Ordering::Relaxed);
         drop(shard);
         // More than what was added, in case that a limit was lowered.
-        let keys = self.keys.load(Ordering::Relaxed);
-        let mut keys = keys.saturating_sub(limits.keys).min(DROPPED);
-        let mut bytes = bytes.saturating_sub(limits.bytes).min(DROPPED * added);
-        let (mut others, place) = (Vec::new(), Self::shard_of(key));
+        self.surplus(limits, (DROPPED, DROPPED * added), key)
+    }
+
+    /// Keys other than `except` that are to be invalidated because the table is larger than it may
+    /// be: at most so many, or of so many bytes, to begin with.
+    pub fn surplus(
+        &self,
+        limits: TableLimits,
+        (most, most_bytes): (usize, usize),
+        except: &[u8],
+    ) -> Vec<Box<[u8]>> {
+        let excess =
+            |count: &AtomicUsize, limit| count.load(Ordering::Relaxed).saturating_sub(limit);
+        let mut keys = excess(&self.keys, limits.keys).min(most);
+        let mut bytes = excess(&self.bytes, limits.bytes).min(most_bytes);
+        let (mut others, place) = (Vec::new(), Self::shard_of(except));
         for shard in self.shards[place..].iter().chain(&self.shards[..place]) {
             if (keys, bytes) == (0, 0) {
                 break;
             }
             let shard = lock(shard);
-            for (other, clients) in shard.iter().filter(|(other, _)| ***other != *key) {
+            for (other, clients) in shard.iter().filter(|(other, _)| ***other != *except) {
                 if (keys, bytes) == (0, 0) {
                     break;
                 }
@@ -255,19 +267,19 @@ impl Tracking {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// The clients with a prefix of `key`. Other prefixes cost little, however many there are.
-    pub fn broadcasting(&self, key: &[u8]) -> Vec<u64> {
+    /// The prefixes of `key` that clients broadcast. Others cost little, however many there are.
+    pub fn prefixes_of<'k>(&self, key: &'k [u8]) -> Vec<&'k [u8]> {
         let (prefixes, mut found) = (lock(&self.prefixes), Vec::new());
         // All prefixes of the key that are not found yet are prefixes of this, too.
         let mut rest = Some(key);
         while let Some(bounds) = rest
             && let until = (Bound::Unbounded, Bound::Included(bounds))
-            && let Some((last, clients)) = prefixes.range::<[u8], _>(until).next_back()
+            && let Some((last, _)) = prefixes.range::<[u8], _>(until).next_back()
         {
             let shared = common(last, key);
             rest = match shared == last.len() {
                 true => {
-                    found.extend(clients);
+                    found.push(&key[..shared]);
                     shared.checked_sub(1)
                 }
                 // The last that is not behind them begins otherwise, and so do all between.
@@ -276,6 +288,17 @@ impl Tracking {
             .map(|len| &key[..len]);
         }
         found
+    }
+
+    /// The clients that broadcast this prefix.
+    pub fn broadcasting(&self, prefix: &[u8]) -> Vec<u64> {
+        let prefixes = lock(&self.prefixes);
+        prefixes
+            .get(prefix)
+            .into_iter()
+            .flatten()
+            .copied()
+            .collect()
     }
 
     /// Keeps of the table only the clients of which `tracks` holds, in one part of it after the
@@ -466,7 +489,8 @@ mod tests {
             }
             let prefixes = lock(&table.prefixes).clone();
             for key in &texts {
-                let mut found = table.broadcasting(key);
+                let found = table.prefixes_of(key).into_iter();
+                let mut found: Vec<u64> = found.flat_map(|it| table.broadcasting(it)).collect();
                 found.sort_unstable();
                 let all = prefixes
                     .iter()

@@ -145,7 +145,7 @@ impl Cell {
         (of(self.bits >> 1, LONGITUDES), of(self.bits, LATITUDES))
     }
 
-    /// The cell so many cells to the east and to the north, around the world. A place at the
+    /// The cell this many cells to the east and to the north, around the world. A place at the
     /// eastern or northern end of the world is in a cell beyond it: in a direction in which it
     /// does not move, it stays there, as in Redis.
     fn moved(self, east: i64, north: i64) -> Cell {

@@ -130,6 +130,9 @@ fn set(call: &mut Call<'_>) -> Outcome {
         report_events(call.server, call.client);
     }
     call.server.follow_key_events();
+    if (call.server).shrink_table(|thread| call.client.wake_later(thread)) {
+        call.server.background.forget_tracked();
+    }
     // This also applies to commands that the client has already sent.
     call.client.event_flags = call.server.event_flags();
     call.reply.ok();

@@ -35,6 +35,10 @@ fn run(call: &mut Call<'_>) -> Outcome {
         // Every item of a list is stored in packed form.
         call.reply.ok();
         Ok(())
+    } else if call.is(1, "PAUSE-CRON") && len == 3 {
+        // There is no such task.
+        call.reply.ok();
+        Ok(())
     } else if call.is(1, "POPULATE") && (3..=5).contains(&len) {
         populate(call)
     } else if call.is(1, "PROTOCOL") && len == 3 {
@@ -98,6 +102,8 @@ fn help(call: &mut Call<'_>) -> Outcome {
         "    Load what the directory holds, in memory of its own, and compare it with what is served.",
         "LOG <message>",
         "    Write <message> to the server's log.",
+        "PAUSE-CRON <0|1>",
+        "    Accepted, without effect.",
         "POPULATE <count> [<prefix>] [<size>]",
         "    Make <count> keys named <prefix>:<number>, with values of <size> bytes; those that are there stay.",
         "PROTOCOL <type>",
