@@ -212,9 +212,12 @@ impl<'a> Query<'a> {
     /// The positions of the members, counted from the first member.
     fn positions(&self, set: &mut SortedSetView<'_>) -> Result<Range<u64>, CollectionError> {
         let Range { start, end } = set.positions(&self.range)?;
-        if let (SortedRange::Ranks(..), true) = (&self.range, self.is_reverse) {
-            let len = set.len()?;
-            return Ok(len - end..len - start);
+        if let SortedRange::Ranks(..) = self.range {
+            // As in Redis, the offset of `LIMIT offset -1` has no effect.
+            return Ok(match self.is_reverse {
+                true => set.len()? - end..set.len()? - start,
+                false => start..end,
+            });
         }
         let Ok(offset) = u64::try_from(self.offset) else {
             return Ok(0..0);
