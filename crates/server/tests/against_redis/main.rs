@@ -39,6 +39,11 @@ fn normalised(command: &Command, reply: Reply) -> Reply {
     let shows_encoding = name == b"OBJECT" || name == b"EXEC";
     let is_of_string = |reply: &Reply| ["int", "embstr", "raw"].contains(&reply.text().as_str());
     let is_time = TIMES.contains(&name.as_slice()) || name == b"EXEC";
+    let has_scores = name.starts_with(b"Z") || name == b"EXEC";
+    let reply = match has_scores {
+        true => without_negative_zeros(reply),
+        false => reply,
+    };
     match reply {
         Reply::Integer(time) if is_time && time >= LEAST_TIME => Reply::Integer(LEAST_TIME),
         reply @ Reply::Bulk(_) if shows_encoding && is_of_string(&reply) => Reply::bulk("raw"),
@@ -50,6 +55,17 @@ fn normalised(command: &Command, reply: Reply) -> Reply {
                 .collect(),
         ),
         reply if UNORDERED.contains(&name.as_slice()) => in_order(&name, reply),
+        reply => reply,
+    }
+}
+
+/// The reply with 0 for -0: a skiplist of Redis keeps the sign of a score that is zero.
+fn without_negative_zeros(reply: Reply) -> Reply {
+    match reply {
+        Reply::Bulk(text) if text == b"-0" => Reply::bulk("0"),
+        Reply::Array(items) => {
+            Reply::Array(items.into_iter().map(without_negative_zeros).collect())
+        }
         reply => reply,
     }
 }
