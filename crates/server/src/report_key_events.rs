@@ -1,6 +1,6 @@
 //! Events of keys that were not changed by a client's command: **each key that the store removes,
-//! because it has expired or to free memory, is reported once. So are changes by local programs** of
-//! values, and of keys' expiries and existence. The exception is changes that the [change
+//! because it has expired or to free memory, is reported once. So are changes by local programs**
+//! of values, and of keys' expiries and existence. The exception is changes that the [change
 //! feed](mneme_log::ChangeListener) reports as lost.
 //!
 //! A listener of the feed exists only while such events are wanted. A key is not removed at the

@@ -141,8 +141,8 @@ impl Elements {
         bytes < (key.len() + value.len()).min(MAX_ENTRY / 2)
     }
 
-    /// Whether the last change removed an element. Listeners are told that, even where the feed has
-    /// the whole value: it does not say by itself what the change was.
+    /// Whether the last change removed an element. It is reported to listeners even where the feed
+    /// has the whole value, which does not show what the change was.
     fn end_with_a_removal(&self) -> bool {
         self.changes.last().is_some_and(|last| last.value.is_none())
     }
