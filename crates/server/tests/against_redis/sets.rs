@@ -42,7 +42,7 @@ pub fn command() -> impl Strategy<Value = Command> {
         2 => line(&[
             "(SADD|SREM|SISMEMBER|SMISMEMBER) k[0-2]", "SMOVE k[0-2] k[0-2]", "SCARD k[0-2] x",
             "SPOP k[0-2] (x|-1|1 2|9223372036854775808)", "SRANDMEMBER k[0-2] (x|1 2|-9223372036854775808)",
-            "SPOP none", "SRANDMEMBER none", "SRANDMEMBER none -5", "SSCAN k[0-2] (x|-|)",
+            "SPOP none", "SRANDMEMBER none", "SRANDMEMBER none -5", "SSCAN k[0-2] (x|-)", "SSCAN a (x|-|)",
             "SSCAN k[0-2] 0 (FOO|COUNT|COUNT 0|COUNT x|MATCH|MATCH a COUNT)", "SSCAN none 0 FOO",
             "SINTERCARD (0|-1|x|2|1) k[0-2]( LIMIT| LIMIT x| FOO| LIMIT 1 LIMIT)?", "SINTERCARD 1",
             "(SINTER|SUNION|SDIFF|SINTERSTORE|SUNIONSTORE|SDIFFSTORE)( k0)?",

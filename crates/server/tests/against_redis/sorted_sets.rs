@@ -38,7 +38,7 @@ pub fn command() -> impl Strategy<Value = Command> {
             }),
         1 => (key(), index(), index())
             .prop_map(|(key, low, high)| vec![b"ZREMRANGEBYRANK".to_vec(), key, low, high]),
-        3 => (key(), key(), bound(), bound(), vec(words_of(&["BYSCORE", "REV", "LIMIT 0 2", "BYLEX"]), 0..3))
+        3 => (key(), key(), bound(), bound(), vec(words_of(&["BYSCORE", "REV", "LIMIT 0 2"]), 0..3))
             .prop_map(|(to, from, low, high, options)| {
                 [vec![b"ZRANGESTORE".to_vec(), to, from, low, high], options.concat()].concat()
             }),
@@ -87,6 +87,7 @@ pub fn command() -> impl Strategy<Value = Command> {
             "ZRANGE k[0-2] (x|0) (x|1)", "ZRANGE k[0-2] \\[a - BYLEX WITHSCORES", "ZRANGE k[0-2] (a|x|\\(|) 1 BYSCORE",
             "ZRANGEBYSCORE k[0-2] (x|\\(x|nan|-inf) (inf|\\+inf|1e400|0x8) (WITHSCORES|LIMIT 0 x|REV|)",
             "ZRANGEBYLEX k6 (-|\\+|\\[m1|\\(m1|x) (-|\\+|\\[m2|\\(m3|)( LIMIT (0|1|-1) (1|-1|0))?",
+            "ZRANGESTORE k5 k6 (-|\\+|\\[m1|\\(m1|x) (-|\\+|\\[m2|\\(m3|) BYLEX",
             "ZREVRANGEBYLEX k6 (-|\\+|\\[m2|\\(m2|x) (-|\\+|\\[m1|\\(m0|)( LIMIT (0|1|-1) (1|-1|0))?",
             "ZLEXCOUNT k6 (-|\\+|\\[m1|x) (-|\\+|\\[m2|)", "ZREMRANGEBYLEX k6 (\\[m1|\\(m7|x) (\\[m2|\\(m9|)",
             "ZADD k6 0 m[0-9] 0 m[0-9] 0 [0-9]", "ZPOPMIN (a|k[0-2]) (0|1|2|9999|-1|x)", "ZPOPMAX k[0-2] 1 2",
