@@ -101,7 +101,7 @@ mod tests {
         let mut log = AttachmentLog::default();
         let server = process(1, 5);
         let mut note = |arrivals, others: &[Process]| {
-            let all: Vec<Process> = [&[server.clone()], others].concat();
+            let all: Vec<Process> = [std::slice::from_ref(&server), others].concat();
             let found = log.note(arrivals, &all);
             (found.new, found.left)
         };
